@@ -1,0 +1,188 @@
+"""The case panel: regions × days of counts. Every source makes one, everything else reads one."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed.errors import EpifedError
+
+
+@dataclass(frozen=True)
+class CasePanel:
+    """Daily case counts c[k, t] of regions k (the paper's geographic units) on days t.
+
+    A missing report is zero cases; `reported` remembers which entries were really in the source.
+    """
+
+    counts: NDArray[np.float64]
+    regions: tuple[str, ...]
+    start: date
+    names: tuple[str, ...] = ()
+    population: NDArray[np.int64] | None = None
+    reported: NDArray[np.bool_] | None = None
+    source: str = "memory"
+    attribution: tuple[str, ...] = ()
+    boundaries: Path | None = None
+    """A GeoJSON file whose feature ids are the regions, for maps."""
+    notes: tuple[str, ...] = field(default=())
+    """What the source did to the data on the way in, in plain sentences."""
+
+    def __post_init__(self) -> None:
+        """Refuse a panel that cannot be one."""
+        counts = np.ascontiguousarray(self.counts, dtype=np.float64)
+        object.__setattr__(self, "counts", counts)
+        if not self.names:
+            object.__setattr__(self, "names", self.regions)
+        if counts.ndim != 2 or counts.size == 0:
+            raise EpifedError(f"{self.source}: found no case counts; expected regions × days")
+        regions = len(counts)
+        if len(self.regions) != regions or len(self.names) != regions:
+            raise EpifedError(
+                f"{self.source}: found {len(self.regions)} region ids and {len(self.names)} names "
+                f"for {regions} rows of counts; expected one each"
+            )
+        if len(set(self.regions)) != regions:
+            raise EpifedError(f"{self.source}: found a region id twice; expected each once")
+        bad = ~np.isfinite(counts) | (counts < 0)
+        if bad.any():
+            row, day = (int(i) for i in np.argwhere(bad)[0])
+            raise EpifedError(
+                f"{self.source}: region {self.regions[row]}, {self.day(day)}: found "
+                f"{counts[row, day]:g} cases; expected a number of at least 0"
+            )
+        if self.population is not None:
+            population = np.asarray(self.population)
+            if population.shape != (regions,) or (population <= 0).any():
+                raise EpifedError(
+                    f"{self.source}: expected one population above 0 for each of {regions} regions"
+                )
+            object.__setattr__(self, "population", population.astype(np.int64))
+        if self.reported is not None and self.reported.shape != counts.shape:
+            raise EpifedError(
+                f"{self.source}: found a report mask of shape {self.reported.shape}; "
+                f"expected {counts.shape}"
+            )
+
+    @classmethod
+    def from_long(
+        cls,
+        frame: pl.DataFrame,
+        *,
+        source: str,
+        names: dict[str, str] | None = None,
+        population: dict[str, int] | None = None,
+        regions: Sequence[str] | None = None,
+        attribution: tuple[str, ...] = (),
+        boundaries: Path | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> "CasePanel":
+        """Lay a long table (`day`: Date, `region`: String, `cases`) out as regions × days.
+
+        Pairs that are absent become zero and are remembered as not reported. `regions` fixes the
+        rows and their order; without it they are the sorted regions of the table.
+        """
+        if frame.is_empty():
+            raise EpifedError(f"{source}: found no rows; expected at least one day of one region")
+        twice = frame.select(pl.struct("region", "day").is_duplicated().alias("twice"))["twice"]
+        if twice.any():
+            row = frame.filter(twice).row(0, named=True)
+            raise EpifedError(
+                f"{source}: found region {row['region']} on {row['day']} more than once; "
+                "expected each region and day once"
+            )
+        order = tuple(regions) if regions is not None else tuple(sorted(frame["region"].unique()))
+        row_of = {region: i for i, region in enumerate(order)}
+        unknown = set(frame["region"].unique()) - row_of.keys()
+        if unknown:
+            raise EpifedError(
+                f"{source}: found region {min(unknown)}, which is not among the "
+                f"{len(order)} known regions"
+            )
+        first, last = frame["day"].min(), frame["day"].max()
+        assert isinstance(first, date) and isinstance(last, date)
+        rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
+        days = (frame["day"] - first).dt.total_days().to_numpy()
+        shape = (len(order), (last - first).days + 1)
+        counts = np.zeros(shape, dtype=np.float64)
+        reported = np.zeros(shape, dtype=np.bool_)
+        counts[rows, days] = frame["cases"].cast(pl.Float64).to_numpy()
+        reported[rows, days] = True
+        if population is not None and (absent := [r for r in order if r not in population]):
+            raise EpifedError(
+                f"{source}: found no population for region {absent[0]}"
+                f" ({len(absent)} of {len(order)} without); expected one for every region"
+            )
+        return cls(
+            counts=counts,
+            regions=order,
+            start=first,
+            names=tuple(names.get(r, r) for r in order) if names else (),
+            population=np.array([population[r] for r in order]) if population else None,
+            reported=reported,
+            source=source,
+            attribution=attribution,
+            boundaries=boundaries,
+            notes=notes,
+        )
+
+    def to_long(self) -> pl.DataFrame:
+        """The panel as a long table with the columns day, region, cases."""
+        regions, days = self.counts.shape
+        return pl.DataFrame(
+            {
+                "day": self.days * regions,
+                "region": np.repeat(np.array(self.regions, dtype=object), days),
+                "cases": self.counts.ravel(),
+            },
+            schema={"day": pl.Date, "region": pl.String, "cases": pl.Float64},
+        )
+
+    def day(self, index: int) -> date:
+        """The calendar day of a column."""
+        return self.start + timedelta(days=index)
+
+    @property
+    def days(self) -> list[date]:
+        """The calendar days of the columns."""
+        return [self.day(i) for i in range(self.counts.shape[1])]
+
+    @property
+    def end(self) -> date:
+        """The last day, inclusive."""
+        return self.day(self.counts.shape[1] - 1)
+
+    def between(self, first: date, last: date) -> "CasePanel":
+        """The days from `first` to `last`, both included; refused where the panel has not both."""
+        if first > last:
+            raise EpifedError(
+                f"found the period {first} … {last}; expected its end after its start"
+            )
+        if first < self.start or last > self.end:
+            raise EpifedError(
+                f"{self.source}: found days {self.start} … {self.end}; "
+                f"expected all of {first} … {last}"
+            )
+        cut = slice((first - self.start).days, (last - self.start).days + 1)
+        return replace(
+            self,
+            counts=self.counts[:, cut],
+            reported=None if self.reported is None else self.reported[:, cut],
+            start=first,
+        )
+
+    def digest(self) -> str:
+        """A SHA-256 of everything a training can see: regions, first day, counts, population."""
+        sha = hashlib.sha256()
+        sha.update("\x00".join(self.regions).encode())
+        sha.update(self.start.isoformat().encode())
+        sha.update(np.array(self.counts.shape, dtype=np.int64).tobytes())
+        sha.update(self.counts.tobytes())
+        if self.population is not None:
+            sha.update(self.population.tobytes())
+        return sha.hexdigest()

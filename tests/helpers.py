@@ -1,0 +1,51 @@
+"""Small panels and clients that several tests use."""
+
+from datetime import date
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epifed.panel import CasePanel
+from epifed.settings import Settings
+from epifed.windows import Clients, Windows, make_clients
+
+START = date(2020, 10, 1)
+
+
+def small_panel(regions: int = 12, days: int = 40, seed: int = 0) -> CasePanel:
+    rng = np.random.default_rng(seed)
+    level = rng.uniform(5, 60, size=(regions, 1))
+    growth = rng.normal(0.01, 0.02, size=(regions, 1))
+    counts = rng.poisson(level * np.exp(growth * np.arange(days))).astype(np.float64)
+    return CasePanel(
+        counts=counts,
+        regions=tuple(f"{i:05d}" for i in range(regions)),
+        start=START,
+        population=rng.integers(20_000, 800_000, size=regions),
+        source="small",
+    )
+
+
+def small_settings(**changes: object) -> Settings:
+    values: dict[str, object] = {
+        "rounds": 4,
+        "epochs": 3,
+        "clients_per_round": 6,
+        "model": "linear",
+    }
+    return Settings.of(**(values | changes))
+
+
+def small_clients(settings: Settings, regions: int = 12, days: int = 40) -> Clients:
+    return make_clients(small_panel(regions, days), settings)
+
+
+def windows_of(lengths: list[int], window: int = 10, seed: int = 0, scale: float = 20.0) -> Windows:
+    """Random windows of clients of unequal lengths, padded with nonsense that must not matter."""
+    rng = np.random.default_rng(seed)
+    shape = (len(lengths), max(lengths))
+    mask: NDArray[np.bool_] = np.arange(shape[1]) < np.array(lengths)[:, None]
+    inputs = (scale * rng.random((*shape, window))).astype(np.float32)
+    targets = (scale * rng.random(shape)).astype(np.float32)
+    inputs[~mask], targets[~mask] = 1e3, -1e3
+    return Windows(inputs, targets, mask, np.full(shape, np.datetime64(START)))

@@ -1,0 +1,77 @@
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epifed.errors import EpifedError
+from epifed.settings import Settings, read_settings
+
+
+@given(
+    epsilon=st.one_of(st.floats(0.01, 100), st.just(math.inf)),
+    smoothing=st.sampled_from(["centered", "trailing", "none"]),
+    rounds=st.integers(1, 500),
+    history=st.one_of(st.none(), st.integers(10, 30)),
+)
+def test_settings_survive_toml(
+    tmp_path_factory: pytest.TempPathFactory,
+    epsilon: float, smoothing: str, rounds: int, history: int | None,
+) -> None:  # fmt: skip
+    settings = Settings.of(epsilon=epsilon, smoothing=smoothing, rounds=rounds, history=history)
+    path = tmp_path_factory.mktemp("toml") / "s.toml"
+    path.write_text(settings.to_toml(), encoding="utf-8")
+    assert read_settings(path) == settings
+    assert read_settings(path).digest() == settings.digest()
+
+
+def test_the_paper_s_preset_holds_the_authors_facts() -> None:
+    paper = Settings.paper()
+    assert (paper.window, paper.horizon, paper.history, paper.min_windows) == (10, 7, 11, 11)
+    assert (paper.epochs, paper.rounds, paper.clients_per_round) == (30, 75, 100)
+    assert (paper.clip_norm, paper.delta, paper.learning_rate) == (0.5, 1e-5, 0.001)
+    assert paper.smoothing == "centered"
+    assert Settings().smoothing == "trailing"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": 0}, "epsilon: found 0; input should be greater than 0"),
+        ({"epsilon": -1.0}, "epsilon: found -1.0"),
+        ({"epsilon": math.nan}, "epsilon: found nan"),
+        ({"delta": 1.0}, "delta: found 1.0; input should be less than 1"),
+        ({"sampler": "fixed"}, "expected 'poisson', because the accountant assumes it"),
+        ({"smoothing": "left"}, "smoothing: found 'left'; input should be 'centered'"),
+        ({"rouns": 3}, "rouns: not a setting; expected one of smoothing, window"),
+        ({"history": 5}, "history: found 5 days; expected at least the window of 10"),
+        ({"rounds": "many"}, "rounds: found 'many'"),
+    ],
+)
+def test_nonsense_is_refused_in_one_sentence(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(EpifedError) as error:
+        Settings.of(**changes)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("epsilon = ", "expected TOML"),
+        ("epsilon = -2", "epsilon: found -2"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "my.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(EpifedError, match=f"my.toml: .*{words}"):
+        read_settings(path)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        Settings().epsilon = 1.0  # type: ignore[misc]
