@@ -1,0 +1,178 @@
+"""What is in a panel before anyone trains on it: gaps, zeros, the week, spikes."""
+
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epifed.panel import CasePanel
+
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+SPIKE_DAYS = 15
+"""A day is compared with the median of these days around it."""
+SPIKE_FACTOR, SPIKE_FLOOR = 5.0, 20.0
+"""A spike is above factor × median + floor, so that a handful of cases is never one."""
+_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Region-days without a report in the source; they count as zero cases."""
+
+    missing: int
+    share: float
+    regions: int
+    longest: int
+    longest_region: str | None
+
+
+@dataclass(frozen=True)
+class Spike:
+    """A day far above the days around it, mostly a backlog reported at once."""
+
+    region: str
+    name: str
+    day: date
+    cases: float
+    median: float
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What `check_panel` found."""
+
+    source: str
+    regions: int
+    first_day: date
+    last_day: date
+    days: int
+    cases: float
+    population: int | None
+    fractional: int
+    """Region-days whose count is not a whole number: averages, or a misread decimal sign."""
+    gaps: Gaps
+    zeros: float
+    """Share of region-days with no case."""
+    silent_regions: tuple[str, ...]
+    """Regions without any case."""
+    silent_weekends: tuple[str, ...]
+    """Regions that have cases, but none on any Saturday or Sunday."""
+    weekdays: tuple[float, ...] | None
+    """Monday to Sunday relative to the average day, over whole weeks."""
+    spike_count: int
+    spikes: tuple[Spike, ...]
+    """The tallest, by cases above their median."""
+    days_needed: int
+    enough_days: bool
+    notes: tuple[str, ...]
+    attribution: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, ready for JSON."""
+        report: dict[str, Any] = _plain(asdict(self))
+        if self.weekdays is not None:
+            report["weekdays"] = dict(zip(WEEKDAYS, self.weekdays, strict=True))
+        return report
+
+
+def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int = 10) -> CheckReport:
+    """Look a panel over; `window` H and `horizon` P decide how many days are enough."""
+    counts = panel.counts
+    regions, days = counts.shape
+    weekday = (panel.start.weekday() + np.arange(days)) % 7
+    total = counts.sum(axis=1)
+    weekend = counts[:, weekday >= 5]
+    no_weekend = (total > 0) & (weekend.sum(axis=1) == 0) if weekend.size else total < 0
+    spike_count, spikes = _spikes(panel, top)
+    return CheckReport(
+        source=panel.source,
+        regions=regions,
+        first_day=panel.start,
+        last_day=panel.end,
+        days=days,
+        cases=float(total.sum()),
+        population=None if panel.population is None else int(panel.population.sum()),
+        fractional=int(np.count_nonzero(counts != np.rint(counts))),
+        gaps=_gaps(panel),
+        zeros=float(np.mean(counts == 0)),
+        silent_regions=_named(panel, total == 0),
+        silent_weekends=_named(panel, no_weekend),
+        weekdays=_weekdays(counts, weekday),
+        spike_count=spike_count,
+        spikes=spikes,
+        days_needed=window + horizon,
+        enough_days=days >= window + horizon,
+        notes=panel.notes,
+        attribution=panel.attribution,
+    )
+
+
+def _named(panel: CasePanel, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+    return tuple(panel.regions[i] for i in np.flatnonzero(chosen))
+
+
+def _gaps(panel: CasePanel) -> Gaps:
+    if panel.reported is None or panel.reported.all():
+        return Gaps(missing=0, share=0.0, regions=0, longest=0, longest_region=None)
+    absent = ~panel.reported
+    run = np.zeros(len(absent), dtype=np.int64)
+    longest = np.zeros_like(run)
+    for day in absent.T:
+        run = np.where(day, run + 1, 0)
+        np.maximum(longest, run, out=longest)
+    return Gaps(
+        missing=int(absent.sum()),
+        share=float(absent.mean()),
+        regions=int(absent.any(axis=1).sum()),
+        longest=int(longest.max()),
+        longest_region=panel.regions[int(longest.argmax())],
+    )
+
+
+def _weekdays(counts: NDArray[np.float64], weekday: NDArray[np.int_]) -> tuple[float, ...] | None:
+    whole = counts.shape[1] // 7 * 7
+    daily = counts[:, :whole].sum(axis=0)
+    if not daily.any():
+        return None
+    by_weekday = np.bincount(weekday[:whole], weights=daily, minlength=7)
+    return tuple(float(share) for share in by_weekday / by_weekday.mean())
+
+
+def _spikes(panel: CasePanel, top: int) -> tuple[int, tuple[Spike, ...]]:
+    found = [
+        (row + start, day, panel.counts[row + start, day], median[row, day])
+        for start in range(0, len(panel.counts), _BLOCK)
+        for median in [_median_around(panel.counts[start : start + _BLOCK])]
+        for row, day in np.argwhere(
+            panel.counts[start : start + _BLOCK] > SPIKE_FACTOR * median + SPIKE_FLOOR
+        )
+    ]
+    found.sort(key=lambda spike: spike[3] - spike[2])
+    tallest = tuple(
+        Spike(
+            panel.regions[row], panel.names[row], panel.day(int(day)), float(cases), float(median)
+        )
+        for row, day, cases, median in found[:top]
+    )
+    return len(found), tallest
+
+
+def _median_around(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The median of the 15 days nearest to each day; all days where there are fewer."""
+    days = counts.shape[1]
+    width = min(SPIKE_DAYS, days)
+    windows = np.lib.stride_tricks.sliding_window_view(counts, width, axis=1)
+    medians = np.median(windows, axis=-1)
+    first = np.clip(np.arange(days) - width // 2, 0, days - width)
+    around: NDArray[np.float64] = medians[:, first]
+    return around
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,225 @@
+"""`epifed data`: look at case data before using it, and fetch the official file."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from epifed.check import CheckReport
+
+app = typer.Typer(
+    help="Check case data, or fetch the official German file.",
+    no_args_is_help=True,
+)
+fetch_app = typer.Typer(
+    help="Download public case data into the cache, once, verified.",
+    no_args_is_help=True,
+)
+app.add_typer(fetch_app, name="fetch")
+
+_LISTED = 8
+_BAR = 20
+
+
+@app.command("check")
+def check(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="RKI line list, memilio-epidata JSON, tidy CSV or parquet, or prepared directory.",
+        ),
+    ],
+    *,
+    format: Annotated[
+        str | None,
+        typer.Option(help="rki, memilio, tidy or prepared; recognised if not given."),
+    ] = None,
+    date_column: Annotated[
+        str | None,
+        typer.Option(help="RKI: count by Refdatum (onset where known, default) or Meldedatum."),
+    ] = None,
+    column_date: Annotated[
+        str | None, typer.Option(help="Tidy: column of the day, YYYY-MM-DD (default: date).")
+    ] = None,
+    column_region: Annotated[
+        str | None, typer.Option(help="Tidy: column of the region's id (default: region).")
+    ] = None,
+    column_cases: Annotated[
+        str | None, typer.Option(help="Tidy: column of the daily count (default: cases).")
+    ] = None,
+    column_population: Annotated[
+        str | None,
+        typer.Option(help="Tidy: column of the inhabitants (default: population, if there)."),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(help="Prepared directory: county (default) or community."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Say what is in a file of case counts: regions, days, gaps, zeros, the week, spikes.
+
+    Bad data is refused with its row and column, and exit code 2.
+    """
+    from epifed.check import check_panel
+    from epifed.sources import load_panel
+
+    options = {
+        "date_column": date_column,
+        "date": column_date,
+        "region": column_region,
+        "cases": column_cases,
+        "population": column_population,
+        "level": level,
+    }
+    chosen = {key: value for key, value in options.items() if value is not None}
+    report = check_panel(load_panel(file, format, **chosen))
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        _print_report(report)
+
+
+@fetch_app.command("rki")
+def fetch_rki(
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="EPIFED_RKI_URL", help="Address of the line list (default: the RKI's own)."
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="EPIFED_CACHE", help="Directory for the file (default: the user's cache)."
+        ),
+    ] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Download again even if the cached file is whole.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print path and record as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Download the RKI's line list of SARS-CoV-2 infections, about half a gigabyte.
+
+    A broken download is resumed by the next call. The record of source, time and hash is kept
+    beside the file.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    from epifed.sources.fetch import RKI_URL, fetch, record_of
+
+    console = Console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=as_json or not console.is_terminal,
+    )
+    with progress:
+        task = progress.add_task("RKI line list", total=None)
+        path = fetch(
+            url or RKI_URL,
+            cache,
+            lambda done, total: progress.update(task, completed=done, total=total),
+            refresh=refresh,
+        )
+    record = record_of(path)
+    values = vars(record) if record is not None else {}
+    if as_json:
+        _print_json({"path": str(path), **values})
+        return
+    print(path)
+    for key, value in values.items():
+        print(f"  {key}: {value}")
+    print(f"Look at it with: epifed data check {path}")
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _print_report(report: "CheckReport") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from epifed.check import SPIKE_DAYS, SPIKE_FACTOR, SPIKE_FLOOR, WEEKDAYS
+
+    console = Console(highlight=False, markup=False)
+    console.print(report.source, style="bold", soft_wrap=True)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold")
+    facts.add_column()
+    for name, value in _facts(report):
+        facts.add_row(name, value)
+    console.print(facts)
+    if report.weekdays is not None:
+        console.print("\nThe week, relative to the average day", style="bold")
+        for day, share in zip(WEEKDAYS, report.weekdays, strict=True):
+            console.print(f"  {day} {share:5.2f} {'█' * round(_BAR * share / 2)}")
+    rule = f"above {SPIKE_FACTOR:g} × the median of {SPIKE_DAYS} days around + {SPIKE_FLOOR:g}"
+    console.print(f"\nSpikes: {report.spike_count:,} ({rule})", style="bold")
+    if report.spikes:
+        spikes = Table("day", "region", "name", box=None, pad_edge=True)
+        spikes.add_column("cases", justify="right")
+        spikes.add_column("median", justify="right")
+        for spike in report.spikes:
+            cells = (spike.day.isoformat(), spike.region, spike.name)
+            spikes.add_row(*cells, f"{spike.cases:,.6g}", f"{spike.median:,.6g}")
+        console.print(spikes)
+    for title, lines in (("Notes", report.notes), ("Attribution", report.attribution)):
+        if lines:
+            console.print(f"\n{title}", style="bold")
+            for line in lines:
+                console.print(f"  {line}", soft_wrap=True)
+
+
+def _facts(report: "CheckReport") -> list[tuple[str, str]]:
+    people = "not in the source" if report.population is None else f"{report.population:,}"
+    gaps = report.gaps
+    missing = "none"
+    if gaps.missing:
+        missing = (
+            f"{gaps.missing:,} region-days ({gaps.share:.1%}) without a report, taken as zero; "
+            f"{gaps.regions:,} regions, longest {gaps.longest:,} days ({gaps.longest_region})"
+        )
+    verdict = "enough" if report.enough_days else "too few"
+    facts = [
+        ("regions", f"{report.regions:,}"),
+        ("days", f"{report.days:,}, {report.first_day} to {report.last_day}"),
+        ("cases", f"{report.cases:,.12g}"),
+        ("population", people),
+        ("gaps", missing),
+        ("zeros", f"{report.zeros:.1%} of region-days"),
+        ("without any case", _some(report.silent_regions)),
+        ("silent weekends", _some(report.silent_weekends)),
+        ("for windows", f"{verdict}: window 10 and horizon 7 need {report.days_needed} days"),
+    ]
+    if report.fractional:
+        facts.insert(3, ("not whole", f"{report.fractional:,} counts are not whole numbers"))
+    return facts
+
+
+def _some(regions: tuple[str, ...]) -> str:
+    if not regions:
+        return "none"
+    more = f" and {len(regions) - _LISTED:,} more" if len(regions) > _LISTED else ""
+    return f"{len(regions):,} regions: {', '.join(regions[:_LISTED])}{more}"

@@ -1,0 +1,98 @@
+"""The prepared directory: cases in parquet, regions in CSV, boundaries in GeoJSON.
+
+`county_cases.parquet` with `counties.csv`, and for the smaller level `community_cases.parquet`
+with `communities.csv`. A simulated country has the same files, and an ATTRIBUTION.txt of its own.
+"""
+
+from pathlib import Path
+from typing import Literal, get_args
+
+import polars as pl
+
+from epifed.errors import EpifedError
+from epifed.panel import CasePanel
+from epifed.sources.table import INHABITANTS, columns_of, parse_numbers, read_table, refuse
+from epifed.sources.tidy import parse_cases
+
+Level = Literal["county", "community"]
+
+RKI = (
+    "Robert Koch-Institut (RKI): SARS-CoV-2 Infektionen in Deutschland, CC BY 4.0 "
+    "(https://creativecommons.org/licenses/by/4.0/); data changed (regions merged, daily "
+    "differences). Citable dataset: https://doi.org/10.5281/zenodo.4681153"
+)
+DESTATIS = "© Statistisches Bundesamt (Destatis), Gemeindeverzeichnis, 31.12.2020; data changed"
+BKG = (
+    "© GeoBasis-DE / BKG 2021 (Daten verändert), http://www.bkg.bund.de, licence dl-de/by-2-0 "
+    "(https://www.govdata.de/dl-de/by-2-0)"
+)
+ATTRIBUTION_FILE = "ATTRIBUTION.txt"
+_PLURAL = {"county": "counties", "community": "communities"}
+
+
+def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
+    """The panel of a prepared directory, of its counties or of its communities."""
+    directory = Path(directory)
+    if level not in get_args(Level):
+        raise EpifedError(f"level: found '{level}'; expected {' or '.join(get_args(Level))}")
+    cases = _file(directory, f"{level}_cases.parquet")
+    regions = read_counties(directory) if level == "county" else read_communities(directory)
+    people = "population_2020" if "population_2020" in regions.columns else "population"
+    frame = parse_cases(cases, {"day": "date", "region": level, "cases": "cases"})
+    empty = frame["cases"].is_null()
+    refuse(cases, frame, empty, key="cases", column="cases", expected="a number of at least 0")
+    boundaries = directory / f"{_PLURAL[level]}.geojson"
+    mapped = boundaries.is_file()
+    return CasePanel.from_long(
+        frame.select("day", "region", "cases"),
+        source=str(directory),
+        names=dict(regions.select(level, "name").iter_rows()),
+        population=dict(regions.select(level, people).iter_rows()),
+        regions=regions[level].to_list(),
+        attribution=_attribution(directory, level, mapped=mapped),
+        boundaries=boundaries if mapped else None,
+    )
+
+
+def read_counties(directory: Path | str) -> pl.DataFrame:
+    """The table of counties: county, name, state and the populations, whole numbers."""
+    path = _file(Path(directory), "counties.csv")
+    known = columns_of(path)
+    years = [name for name in known if name.startswith("population")] or ["population_2020"]
+    return _read_regions(path, "county", ["name", "state"], years)
+
+
+def read_communities(directory: Path | str) -> pl.DataFrame:
+    """The table of communities: community, name, its county and its population."""
+    path = _file(Path(directory), "communities.csv")
+    return _read_regions(path, "community", ["name", "county"], ["population"])
+
+
+def _read_regions(path: Path, key: str, text: list[str], numbers: list[str]) -> pl.DataFrame:
+    columns = [key, *text, *numbers]
+    frame = read_table(path, {column: column for column in columns})
+    for column in columns:
+        empty = frame[column].is_null()
+        refuse(path, frame, empty, key=column, column=column, expected="a value")
+    twice = frame[key].is_duplicated()
+    refuse(path, frame, twice, key=key, column=key, expected=f"each {key} once")
+    for column in numbers:
+        frame = parse_numbers(path, frame, column, column, INHABITANTS)
+    return frame.select(key, *text, pl.col(numbers).cast(pl.Int64))
+
+
+def _file(directory: Path, name: str) -> Path:
+    if not directory.is_dir():
+        raise EpifedError(f"{directory}: no such directory")
+    path = directory / name
+    if not path.is_file():
+        raise EpifedError(f"{directory}: found no {name}; expected it in a prepared directory")
+    return path
+
+
+def _attribution(directory: Path, level: str, *, mapped: bool) -> tuple[str, ...]:
+    own = directory / ATTRIBUTION_FILE
+    if own.is_file():
+        lines = own.read_text(encoding="utf-8", errors="replace").splitlines()
+        return tuple(line.strip() for line in lines if line.strip())
+    return (RKI, *([DESTATIS] if level == "community" else []), *([BKG] if mapped else []))
