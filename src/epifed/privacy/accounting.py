@@ -1,0 +1,367 @@
+"""What a training costs in (ε, δ), and how much noise a budget asks for.
+
+An event says what happened, an accountant says what it costs. A round of Algorithm 1 is a
+Poisson-sampled Gaussian mechanism (the paper's Definition 5); the Rényi accountant prices it by
+Theorems 1 to 4 of the paper's appendix, the privacy loss distribution accountant by numerical
+composition, which is tighter. Both are Google's dp-accounting, and both are upper bounds.
+"""
+
+import hashlib
+import logging
+import math
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+
+import dp_accounting as dp
+import joblib
+import platformdirs
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
+from scipy.optimize import brentq
+
+from epifed.errors import EpifedError
+from epifed.settings import AccountantName
+
+NEIGHBOURING = "add or remove one client"
+UNIT = "one client"
+ORDERS: tuple[float, ...] = tuple(DEFAULT_RDP_ORDERS)
+"""The Rényi orders α over which Theorem 4 takes its minimum."""
+TOLERANCE = 1e-5
+"""How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
+
+_RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+_TITLES: dict[AccountantName, str] = {
+    "rdp": "Rényi accountant (RDP)",
+    "pld": "privacy loss distribution accountant (PLD)",
+}
+_GRID_STEPS = 10_000
+_LARGEST_ON_GRID = 1e4
+_LEAST_DELTA_ON_GRID = 1e-14
+_LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 1e6
+_LEAST_NOISE = 1e-6
+_WIDENINGS = 60
+
+_Budget = tuple[float, float, float, int, AccountantName]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A noise multiplier and the privacy it buys for a whole training."""
+
+    noise_multiplier: float
+    epsilon: float
+    epsilon_spent: float
+    delta: float
+    sampling_rate: float
+    rounds: int
+    accountant: AccountantName
+    neighbouring: str = NEIGHBOURING
+    unit: str = UNIT
+    order: float | None = None
+    """The Rényi order α at which Theorem 4's minimum is attained; none with PLD or no noise."""
+
+    def sentence(self) -> str:
+        """The guarantee as it must always be quoted: with δ, neighbours and accountant."""
+        where = f"q = {self.sampling_rate:g} over {self.rounds} round{'s'[: self.rounds > 1]}"
+        if math.isinf(self.epsilon):
+            return f"no differential privacy (ε = ∞): no noise, at {where}"
+        return (
+            f"(ε = {rounded_up(self.epsilon)}, δ = {self.delta:g})-differential privacy, "
+            f"{UNIT} added or removed, by the {_TITLES[self.accountant]}: "
+            f"noise multiplier c = {self.noise_multiplier:.4g} at {where}"
+        )
+
+
+def round_event(sampling_rate: float, noise_multiplier: float) -> dp.DpEvent:
+    """One round: each client is in with probability q, and the sum gets noise of deviation c·S."""
+    _check_sampling_rate(sampling_rate)
+    _check_noise_multiplier(noise_multiplier)
+    gaussian = dp.GaussianDpEvent(noise_multiplier)
+    return gaussian if sampling_rate == 1 else dp.PoissonSampledDpEvent(sampling_rate, gaussian)
+
+
+def training_event(sampling_rate: float, noise_multiplier: float, rounds: int) -> dp.DpEvent:
+    """The rounds of one training, each of which costs, the empty ones too (Theorem 2)."""
+    _check_rounds(rounds)
+    return dp.SelfComposedDpEvent(round_event(sampling_rate, noise_multiplier), int(rounds))
+
+
+def epsilon_of(event: dp.DpEvent, delta: float, accountant: AccountantName = "rdp") -> float:
+    """The ε of any event or composition of events, at δ, for one client added or removed.
+
+    >>> round(epsilon_of(training_event(0.25, 4.8631, 75), 1e-5), 3)
+    2.0
+    """
+    return _price(event, delta, accountant)[0]
+
+
+def spent(
+    noise_multiplier: float,
+    sampling_rate: float,
+    rounds: int,
+    delta: float,
+    accountant: AccountantName = "rdp",
+) -> float:
+    """The ε that a training of this many rounds with this noise costs (Theorem 4)."""
+    return epsilon_of(training_event(sampling_rate, noise_multiplier, rounds), delta, accountant)
+
+
+def priced(
+    noise_multiplier: float,
+    sampling_rate: float,
+    rounds: int,
+    delta: float,
+    accountant: AccountantName = "rdp",
+) -> Calibration:
+    """A finished training as the budget it has used up."""
+    event = training_event(sampling_rate, noise_multiplier, rounds)
+    epsilon, order = _price(event, delta, accountant)
+    return Calibration(
+        noise_multiplier=float(noise_multiplier),
+        epsilon=epsilon,
+        epsilon_spent=epsilon,
+        delta=float(delta),
+        sampling_rate=float(sampling_rate),
+        rounds=int(rounds),
+        accountant=accountant,
+        order=order,
+    )
+
+
+def calibrate(
+    epsilon: float,
+    delta: float,
+    sampling_rate: float,
+    rounds: int,
+    accountant: AccountantName = "rdp",
+) -> Calibration:
+    """The smallest noise multiplier c that keeps a training within (ε, δ); ε = inf asks for none.
+
+    The smallest up to `TOLERANCE`, and never one that costs more than ε. Remembered on disk.
+    """
+    if not (_LEAST_EPSILON <= epsilon <= _LARGEST_EPSILON or epsilon == math.inf):
+        raise EpifedError(
+            f"epsilon: found {epsilon}; expected a number above 0, from {_LEAST_EPSILON:g} to "
+            f"{_LARGEST_EPSILON:g}, or inf for no privacy"
+        )
+    _check_delta(delta)
+    _check_sampling_rate(sampling_rate)
+    _check_rounds(rounds)
+    accountant_name(accountant)
+    noise_multiplier, epsilon_spent, order = 0.0, math.inf, None
+    if math.isfinite(epsilon):
+        budget = (float(epsilon), float(delta), float(sampling_rate), int(rounds), accountant)
+        noise_multiplier, epsilon_spent, order = _remembered(budget, _method(), _cache_folder())
+    return Calibration(
+        noise_multiplier=noise_multiplier,
+        epsilon=float(epsilon),
+        epsilon_spent=epsilon_spent,
+        delta=float(delta),
+        sampling_rate=float(sampling_rate),
+        rounds=int(rounds),
+        accountant=accountant,
+        order=order,
+    )
+
+
+def calibrate_each(
+    epsilons: Iterable[float],
+    delta: float,
+    sampling_rate: float,
+    rounds: int,
+    accountant: AccountantName = "rdp",
+) -> dict[float, Calibration]:
+    """One calibration for each budget of a sweep."""
+    return {
+        epsilon: calibrate(epsilon, delta, sampling_rate, rounds, accountant)
+        for epsilon in epsilons
+    }
+
+
+def accountant_name(text: str) -> AccountantName:
+    """The accountant of that name, or a sentence saying which there are."""
+    for name in _TITLES:
+        if name == text:
+            return name
+    raise EpifedError(f"accountant: found '{text}'; expected one of {', '.join(_TITLES)}")
+
+
+def rounded_up(epsilon: float) -> str:
+    """Six digits of an ε, never less than it.
+
+    >>> rounded_up(2.0000001)
+    '2.00001'
+    """
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(epsilon))):g}"
+
+
+def _price(
+    event: dp.DpEvent, delta: float, accountant: AccountantName
+) -> tuple[float, float | None]:
+    """ε, and with the Rényi accountant the order that gives it."""
+    _check_delta(delta)
+    accountant_name(accountant)
+    if isinstance(event, dp.NoOpDpEvent):
+        return 0.0, None
+    if accountant == "rdp":
+        return _rdp_price(event, delta)
+    if delta < _LEAST_DELTA_ON_GRID:
+        raise EpifedError(
+            f"delta: found {delta}; expected at least {_LEAST_DELTA_ON_GRID:g} with the "
+            f"{_TITLES['pld']}, or accountant 'rdp'"
+        )
+    # The grid follows the size of the privacy loss, so that neither a tiny ε is coarse nor a
+    # large one fills the memory. Any grid gives an upper bound, and so does the Rényi price.
+    scale, _ = _rdp_price(event, min(delta, 1e-5))
+    if scale > _LARGEST_ON_GRID:
+        return scale, None
+    pld = PLDAccountant(_RELATION, scale / _GRID_STEPS)
+    _compose(pld, event)
+    return float(pld.get_epsilon(delta)), None
+
+
+def _rdp_price(event: dp.DpEvent, delta: float) -> tuple[float, float | None]:
+    """Theorem 4: the least ε over `ORDERS`, and its order.
+
+    Order by order, because the library answers ε = 0 for all where rounding makes the tiny
+    divergence of one order negative. Theorem 3 at divergence 0 is the least an order can certify,
+    so the most promising come first and the hopeless are left out.
+    """
+    promise = sorted((max(_converted(0, order, delta), 0.0), order) for order in ORDERS)
+    epsilon, best = math.inf, None
+    with _hushed("absl"):
+        for least, order in promise:
+            if least >= epsilon:
+                break
+            rdp = RdpAccountant([order], _RELATION)
+            _compose(rdp, event)
+            certified = max(float(rdp.get_epsilon(delta)), least)
+            if certified < epsilon:
+                epsilon, best = certified, float(order)
+    return epsilon, best
+
+
+def _converted(divergence: float, order: float, delta: float) -> float:
+    """Theorem 3: the ε of an (α, ρ)-Rényi differentially private mechanism."""
+    return divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+
+
+def _compose(accountant: dp.PrivacyAccountant, event: dp.DpEvent) -> None:
+    try:
+        accountant.compose(event)
+    except dp.UnsupportedEventError:
+        raise EpifedError(
+            f"event: found {event}; expected one that {type(accountant).__name__} can price"
+        ) from None
+
+
+@contextmanager
+def _hushed(name: str) -> Iterator[None]:
+    """Drop what this thread logs under a name: orders that do not converge are left out anyway."""
+    logger, owner = logging.getLogger(name), threading.get_ident()
+
+    def of_another_thread(record: logging.LogRecord) -> bool:
+        return threading.get_ident() != owner
+
+    logger.addFilter(of_another_thread)
+    try:
+        yield
+    finally:
+        logger.removeFilter(of_another_thread)
+
+
+def _search(budget: _Budget, method: str) -> tuple[float, float, float | None]:
+    """The smallest c, its ε and order. `method` is only a part of the key on disk."""
+    epsilon, delta, sampling_rate, rounds, accountant = budget
+    floor = min(_converted(0, order, delta) for order in ORDERS)
+    if accountant == "rdp" and epsilon <= floor:
+        raise EpifedError(
+            f"epsilon: found {epsilon:g}; expected more than {rounded_up(floor)}, the least that "
+            f"the {_TITLES['rdp']} certifies at δ = {delta:g} with any noise"
+        )
+
+    def price(log_c: float) -> tuple[float, float | None]:
+        event = training_event(sampling_rate, math.exp(log_c), rounds)
+        return _price(event, delta, accountant)
+
+    def excess(log_c: float) -> float:
+        return math.log(max(price(log_c)[0], _LEAST_EPSILON / 2)) - math.log(epsilon)
+
+    factor = math.log(1.5)
+    guess = sampling_rate * math.sqrt(2 * rounds * math.log(1.25 / delta)) / max(epsilon, 1e-4)
+    upper = math.log(max(guess, 0.01))
+    for _ in range(_WIDENINGS):
+        if excess(upper) <= 0:
+            break
+        upper += factor
+    else:
+        raise EpifedError(
+            f"epsilon: found {epsilon:g}; no noise multiplier up to {math.exp(upper):.0e} reaches "
+            f"it at δ = {delta:g} by the {_TITLES[accountant]}; expected a larger ε or δ"
+        )
+    lower = upper - factor
+    while excess(lower) <= 0:
+        lower, upper = lower - factor, lower
+    log_c = brentq(excess, lower, upper, xtol=TOLERANCE / 4, rtol=1e-12)
+    step = TOLERANCE / 4
+    while (priced_now := price(log_c))[0] > epsilon:
+        log_c, step = log_c + step, 2 * step
+    return math.exp(log_c), *priced_now
+
+
+@lru_cache(maxsize=1024)
+def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, float, float | None]:
+    """`_search`, looked up on disk first. A folder that cannot be used is done without."""
+    try:
+        with _hushed("joblib"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Unable to ")
+            on_disk = joblib.Memory(folder, verbose=0).cache(_search)
+            found: tuple[float, float, float | None] = on_disk(budget, method)
+            return found
+    except OSError:
+        return _search(budget, method)
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("EPIFED_CACHE") or platformdirs.user_cache_dir("epifed")
+    return Path(root) / "calibration"
+
+
+def _method() -> str:
+    """What a remembered calibration depends on besides its arguments: the library and this file."""
+    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    return f"dp-accounting {version('dp-accounting')}, accounting {source}"
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise EpifedError(f"delta: found {delta}; expected a number above 0 and below 1")
+
+
+def _check_sampling_rate(sampling_rate: float) -> None:
+    if not 0 < sampling_rate <= 1:
+        raise EpifedError(
+            f"sampling rate: found {sampling_rate}; expected a number above 0 and at most 1"
+        )
+
+
+def _check_rounds(rounds: int) -> None:
+    if not (rounds >= 1 and math.isfinite(rounds) and rounds == int(rounds)):
+        raise EpifedError(f"rounds: found {rounds}; expected a whole number of at least 1")
+
+
+def _check_noise_multiplier(noise_multiplier: float) -> None:
+    if not (noise_multiplier == 0 or _LEAST_NOISE <= noise_multiplier < math.inf):
+        raise EpifedError(
+            f"noise multiplier: found {noise_multiplier}; expected 0, or a number of at least "
+            f"{_LEAST_NOISE:g}"
+        )

@@ -1,0 +1,30 @@
+"""Where the noise comes from: a source of standard normal vectors."""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class NoiseSource(Protocol):
+    """Draws the ξ of a round, before it is scaled to σ."""
+
+    name: str
+
+    def draw(self, length: int) -> Tensor:
+        """A vector of independent standard normal values."""
+        ...
+
+
+class SeededNoise:
+    """Fast and repeatable: for simulations, never for a release of real data."""
+
+    name = "seeded"
+
+    def __init__(self, seeds: np.random.SeedSequence) -> None:
+        self._rng = np.random.default_rng(seeds)
+
+    def draw(self, length: int) -> Tensor:
+        """Single precision, from NumPy's PCG64."""
+        return torch.from_numpy(self._rng.standard_normal(length, dtype=np.float32))
