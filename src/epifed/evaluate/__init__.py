@@ -1,0 +1,22 @@
+"""What a training is worth, always beside persistence on the same windows."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from epifed.evaluate.metrics import scores
+
+if TYPE_CHECKING:
+    from epifed.engines.simulation import Training
+    from epifed.windows import Clients
+
+
+def score(training: "Training", clients: "Clients") -> pl.DataFrame:
+    """The metrics of a training and of persistence on the clients' test windows."""
+    truth = clients.test.targets.astype(np.float64)
+    rows = {
+        "federated": training.predict(clients.test.inputs),
+        "persistence": clients.test.inputs[..., -1].astype(np.float64),
+    }
+    return pl.DataFrame([{"method": m} | scores(truth, p) for m, p in rows.items()])

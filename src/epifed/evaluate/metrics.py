@@ -1,0 +1,52 @@
+"""The paper's scores: MSE, MAE, MAPE, MdAPE and R²; overall, per region and by population."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+METRICS = ("mse", "mae", "mape", "mdape", "r2")
+
+STRATA: tuple[tuple[str, float, float], ...] = (
+    ("0–50k", 0, 50_000),
+    ("50–100k", 50_000, 100_000),
+    ("100–200k", 100_000, 200_000),
+    ("200–500k", 200_000, 500_000),
+    (">500k", 500_000, np.inf),
+)
+"""The paper's five population clusters; a bound belongs to the lower one."""
+
+
+def scores(truth: Floats, prediction: Floats) -> dict[str, float]:
+    """All metrics of paired values, in the paper's units (MAPE and MdAPE in per cent).
+
+    Zero targets are left out of MAPE and MdAPE; `zeros` says how many there were. A score that
+    does not exist (no targets, all targets equal) is nan.
+
+    >>> s = scores(np.array([1.0, 2.0, 0.0]), np.array([2.0, 2.0, 0.0]))
+    >>> round(s["mape"], 1), s["zeros"], s["r2"]
+    (50.0, 1.0, 0.5)
+    """
+    truth, prediction = truth.ravel(), prediction.ravel()
+    if truth.size == 0:
+        return dict.fromkeys((*METRICS, "zeros"), np.nan)
+    error = prediction - truth
+    nonzero = truth != 0
+    percentage = 100 * np.abs(error[nonzero] / truth[nonzero])
+    variation = np.square(truth - truth.mean()).sum()
+    return {
+        "mse": float(np.square(error).mean()),
+        "mae": float(np.abs(error).mean()),
+        "mape": float(percentage.mean()) if percentage.size else np.nan,
+        "mdape": float(np.median(percentage)) if percentage.size else np.nan,
+        "r2": float(1 - np.square(error).sum() / variation) if variation > 0 else np.nan,
+        "zeros": float(truth.size - nonzero.sum()),
+    }
+
+
+def strata(population: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """The paper's population clusters, each with the regions in it."""
+    for name, above, to in STRATA:
+        yield name, (population > above) & (population <= to)

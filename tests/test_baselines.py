@@ -1,0 +1,55 @@
+import math
+
+import numpy as np
+import pytest
+
+from epifed.baselines import BASELINES, DAMPING, persistence, pooled_linear
+from epifed.evaluate.metrics import scores
+from tests.helpers import small_clients, small_settings
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_forecasts_every_test_window_and_never_sees_its_target(name: str) -> None:
+    settings = small_settings(model="mlp", rounds=2)
+    clients = small_clients(settings)
+    seeds = [np.random.SeedSequence(1) for _ in range(2)]
+    first = BASELINES[name](clients, settings, seeds[0])
+    assert first.shape == clients.test.targets.shape
+    assert np.isfinite(first).all()
+    clients.test.targets[:] = 1e9
+    np.testing.assert_array_equal(BASELINES[name](clients, settings, seeds[1]), first)
+
+
+def test_persistence_is_the_last_day_of_the_window() -> None:
+    settings = small_settings(smoothing="none")
+    clients = small_clients(settings)
+    got = persistence(clients, settings, np.random.SeedSequence(0))
+    np.testing.assert_array_equal(got, clients.test.inputs[:, :, -1])
+
+
+def test_damped_trend_on_exponential_growth() -> None:
+    settings = small_settings()
+    clients = small_clients(settings)
+    growth = 0.05
+    clients.test.inputs[:] = 1e4 * np.exp(growth * np.arange(10)) - 1
+    got = BASELINES["damped trend"](clients, settings, np.random.SeedSequence(0))
+    last = 1e4 * math.exp(growth * 9) - 1
+    np.testing.assert_allclose(got, last * math.exp(DAMPING * 7 * growth), rtol=1e-4)
+
+
+def test_pooled_linear_finds_an_exact_linear_rule() -> None:
+    settings = small_settings()
+    clients = small_clients(settings)
+    weights = np.linspace(-1, 1, 10)
+    for windows in (clients.train, clients.test):
+        windows.targets[:] = windows.inputs @ weights + 3
+    got = pooled_linear(clients, settings, np.random.SeedSequence(0))
+    assert scores(clients.test.targets.astype(float), got)["r2"] == pytest.approx(1, abs=1e-6)
+
+
+def test_local_models_differ_between_clients() -> None:
+    settings = small_settings(model="mlp", rounds=8, epochs=30, learning_rate=0.01)
+    clients = small_clients(settings)
+    clients.test.inputs[:] = clients.test.inputs[0, 0]
+    got = BASELINES["local MLP"](clients, settings, np.random.SeedSequence(0))
+    assert got[:, 0].std() > 0.1
