@@ -1,0 +1,3 @@
+from epifed.cli.app import main
+
+__all__ = ["main"]

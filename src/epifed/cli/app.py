@@ -1,0 +1,34 @@
+"""The command line: one file per command, gathered here."""
+
+import sys
+
+import typer
+
+from epifed.cli import calibrate, data, reproduce, run, simulate
+from epifed.errors import EpifedError
+
+app = typer.Typer(
+    name="epifed",
+    help="Differentially private federated forecasting of local case numbers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("reproduce")(reproduce.reproduce)
+app.command("simulate")(simulate.simulate)
+app.add_typer(data.app, name="data")
+app.command("calibrate")(calibrate.calibrate)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except EpifedError as error:
+        print(f"epifed: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("epifed: interrupted; what was finished is kept", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,108 @@
+"""What the commands that compute a grid share: options, progress with an ETA, the printed table."""
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from epifed.errors import EpifedError
+
+Epsilons = Annotated[
+    list[str] | None,
+    typer.Option("--epsilon", metavar="E", help="Privacy budget ε, or inf. Repeat for several."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes at once.", show_default="all cores")
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
+
+messages = Console(stderr=True, highlight=False)
+"""For progress and remarks, so that stdout holds the result alone."""
+
+
+def parse_epsilons(texts: list[str]) -> tuple[float, ...]:
+    """Budgets as numbers, each once, from the strictest to none."""
+    values = set()
+    for text in texts:
+        try:
+            value = float(text.replace("∞", "inf"))
+        except ValueError:
+            value = math.nan
+        if not value > 0:
+            raise EpifedError(f"--epsilon: found '{text}'; expected a number above 0, or inf")
+        values.add(value)
+    return tuple(sorted(values))
+
+
+def to_json(value: object) -> str:
+    """JSON as every reader takes it: infinity is the text "inf", as `--epsilon` takes it."""
+
+    def finite(value: object) -> object:
+        if isinstance(value, float) and not math.isfinite(value):
+            return None if math.isnan(value) else str(value)
+        if isinstance(value, dict):
+            return {key: finite(v) for key, v in value.items()}
+        return [finite(v) for v in value] if isinstance(value, list) else value
+
+    return json.dumps(finite(value), indent=2, ensure_ascii=False)
+
+
+class GridProgress:
+    """A bar on stderr: what is done, how long it took, how long it will take."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=messages,
+            speed_estimate_period=600,
+        )
+        self._task = self._bar.add_task("training", total=None)
+
+    def __enter__(self) -> "GridProgress":
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """As `run_grid` reports it; the first call is what an earlier run left."""
+        if self._bar.tasks[0].total is None and done:
+            messages.print(f"{done} of {total} tasks were finished by an earlier run")
+        self._bar.update(self._task, completed=done, total=total)
+
+
+def print_table(title: str, header: list[str], rows: list[list[str]], caption: str) -> None:
+    """A table on stdout."""
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for i, column in enumerate(header):
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def refuse_file(out: Path) -> None:
+    """An output directory must be one, or not exist yet."""
+    if out.exists() and not out.is_dir():
+        raise EpifedError(f"{out}: found a file; expected a directory for the results")

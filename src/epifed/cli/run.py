@@ -1,0 +1,105 @@
+"""`epifed run`: train the private federated forecaster against the baselines on one data set."""
+
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli.grid import (
+    AsJson,
+    Epsilons,
+    GridProgress,
+    Seed,
+    Workers,
+    messages,
+    parse_epsilons,
+    print_table,
+    refuse_file,
+    to_json,
+)
+from epifed.settings import Settings, read_settings
+
+DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
+DEFAULT_DAYS = 31
+"""The length of the paper's periods: the last so many days of the data, unless told otherwise."""
+
+
+def run(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Case data: any source that 'data check' reads.",
+            show_default="a simulated epidemic",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory for results and figures.")] = Path("out"),
+    epsilon: Epsilons = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs per budget, each with its seed.")] = 3,
+    settings: Annotated[
+        Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
+    ] = None,
+    first: Annotated[
+        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
+    ] = None,
+    last: Annotated[
+        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
+    ] = None,
+    seed: Seed = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train the private federated forecaster at several budgets, beside the baselines.
+
+    The windows are split in time: the model is tested on days after those it was trained on, and
+    nothing looks ahead (trailing average). Results, settings, a manifest and figures go to OUT.
+    """  # fmt: skip
+    refuse_file(out)
+    epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
+    chosen = read_settings(settings) if settings else Settings()
+    if seed is not None:
+        chosen = chosen.but(seed=seed)
+
+    from epifed.evaluate.experiment import Grid, run_grid
+    from epifed.evaluate.results import summary
+    from epifed.report import figures, tables
+    from epifed.simulate import default_panel
+    from epifed.sources import load_panel
+
+    if data is None:
+        messages.print("no --data: simulating an epidemic")
+        panel, end = default_panel(chosen.seed), date(2020, 12, 1)
+    else:
+        panel = load_panel(data)
+        end = panel.end
+    end = last.date() if last else end
+    begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
+    if not settings:
+        chosen = chosen.but(clients_per_round=max(1, len(panel.regions) // 4))
+    grid = Grid(
+        settings=chosen,
+        splits=(chosen.split,),
+        periods={f"{begin}_{end}": (begin, end)},
+        epsilons=epsilons,
+        runs=runs,
+    )
+    with GridProgress() as progress:
+        results = run_grid(panel, grid, out, workers=workers, progress=progress)
+    (period,) = grid.periods
+    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
+    figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
+    scatter = figures.predicted_against_true(results.predictions, chosen.split, period)
+    figures.save(scatter, out / "predicted_against_true.png")
+    if as_json:
+        print(to_json(summary(results.runs).to_dicts()))
+    else:
+        zeros = int(results.runs["zeros"][0])
+        print_table(
+            f"{len(panel.regions)} regions, {begin} to {end}, {chosen.horizon} days ahead",
+            tables.METHOD_HEADER,
+            tables.method_rows(results.runs, chosen.split, period),
+            f"mean ± std over {runs} runs; ε with δ = {chosen.delta:g}, add or remove one client, "
+            f"{chosen.accountant.upper()} accountant; {zeros} zero targets left out of MAPE",
+        )
+        print(tables.verdict(results.runs, chosen.split, period))
+    messages.print(f"results and figures are in {out}")

@@ -1,0 +1,214 @@
+"""The grid: splits × periods × budgets × runs, and the baselines beside them, in parallel.
+
+Each task is computed from its name alone, kept as one file, and never computed twice; so the
+tables are the same whatever the order, the number of workers, or how often the run was killed.
+"""
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import joblib
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from epifed.baselines import BASELINES, RANDOM_BASELINES
+from epifed.engines.simulation import train
+from epifed.evaluate.metrics import scores
+from epifed.evaluate.results import FEDERATED, KEYS, Results, gather
+from epifed.evaluate.store import Part, load_part, save_part, write_text
+from epifed.learners.fedavg import FedAvg
+from epifed.panel import CasePanel
+from epifed.privacy.accounting import calibrate
+from epifed.protocol import sampling_rate
+from epifed.seeds import seed_sequence
+from epifed.settings import EPSILONS, PERIODS, Settings, SplitName
+from epifed.windows import Clients, Windows, make_clients
+
+Progress = Callable[[int, int], None]
+
+
+class Grid(BaseModel):
+    """What to compare, around one base setting."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: Settings
+    splits: tuple[SplitName, ...] = ("temporal", "shuffled")
+    periods: dict[str, tuple[date, date]] = Field(default_factory=lambda: dict(PERIODS))
+    epsilons: tuple[float, ...] = EPSILONS
+    runs: int = Field(15, ge=1)
+    baseline_runs: int = Field(3, ge=1, description="runs of the baselines that have a seed")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training of the grid, or one run of a baseline (then without ε)."""
+
+    split: SplitName
+    period: str
+    method: str
+    epsilon: float | None
+    run: int
+
+    @property
+    def file_name(self) -> str:
+        """Where its result is kept."""
+        budget = "" if self.epsilon is None else f"_{self.epsilon!r}"
+        return f"{self.split}_{self.period}_{self.method.replace(' ', '-')}{budget}_{self.run}.npz"
+
+    def keys(self) -> dict[str, object]:
+        """The task as columns of a table."""
+        return {key: getattr(self, key) for key in KEYS}
+
+    def settings(self, base: Settings) -> Settings:
+        """The base settings with this task's split and budget.
+
+        A private training is always Poisson-sampled; the base's sampler is for ε = ∞.
+        """
+        if self.epsilon is None:
+            return base.but(split=self.split)
+        sampler = "poisson" if np.isfinite(self.epsilon) else base.sampler
+        return base.but(split=self.split, epsilon=self.epsilon, sampler=sampler)
+
+
+def tasks(grid: Grid) -> Iterator[Task]:
+    """All tasks of a grid: for each split and period the baselines, then run by run."""
+    for split in grid.splits:
+        for period in grid.periods:
+            for method in BASELINES:
+                for run in range(grid.baseline_runs if method in RANDOM_BASELINES else 1):
+                    yield Task(split, period, method, None, run)
+            for run in range(grid.runs):
+                for epsilon in grid.epsilons:
+                    yield Task(split, period, FEDERATED, epsilon, run)
+
+
+def run_grid(
+    panel: CasePanel,
+    grid: Grid,
+    out: Path,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Results:
+    """Compute what is missing of a grid and write its tables to `out`.
+
+    `progress(done, total)` is called first with what an earlier run left, then at each finished
+    task. Without `workers` the surrounding `joblib.parallel_config` decides, or all cores.
+    """
+    began = time.monotonic()
+    clients = {
+        (split, period): _clients(panel, grid, split, period)
+        for split in grid.splits
+        for period in grid.periods
+    }
+    parts = out / "parts" / _fingerprint(panel, grid)
+    todo = list(tasks(grid))
+    missing = [task for task in todo if not (parts / task.file_name).exists()]
+    done = len(todo) - len(missing)
+    if progress:
+        progress(done, len(todo))
+    _fill_calibration_cache(grid, {len(c) for c in clients.values()})
+    jobs = (
+        joblib.delayed(_compute)(
+            task, task.settings(grid.settings), clients[task.split, task.period], parts
+        )
+        for task in missing
+    )
+    for _ in joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered")(jobs):
+        done += 1
+        if progress:
+            progress(done, len(todo))
+    loaded = [(task, load_part(parts / task.file_name)) for task in todo]
+    results = gather([(t.keys(), part, clients[t.split, t.period]) for t, part in loaded])
+    results.write(out)
+    write_text(out / "settings.toml", grid.settings.to_toml())
+    manifest = {
+        "epifed": version("epifed"),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds_of_this_call": round(time.monotonic() - began, 1),
+        "seconds_of_all_tasks": round(sum(float(part["seconds"]) for _, part in loaded), 1),
+        "tasks": len(todo),
+        "tasks_of_this_call": len(missing),
+        "grid": grid.model_dump(mode="json", exclude={"settings"}),
+        "settings_sha256": grid.settings.digest(),
+        "seed": grid.settings.seed,
+        "seed_of_a_task": "numpy.random.SeedSequence(seed, spawn_key=hash of its keys)",
+        "noise": "seeded generator: a simulation, not a release",
+        "data": {
+            "source": Path(panel.source).name,
+            "sha256": panel.digest(),
+            "regions": len(panel.regions),
+            "days": [panel.start.isoformat(), panel.end.isoformat()],
+            "attribution": panel.attribution,
+        },
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("torch", "numpy", "polars", "dp-accounting", "joblib")},
+    }
+    write_text(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    return results
+
+
+def _clients(panel: CasePanel, grid: Grid, split: SplitName, period: str) -> Clients:
+    """All budgets and runs of a split see the same windows, so one persistence stands for all."""
+    shuffle = np.random.default_rng(seed_sequence(grid.settings.seed, "split", period))
+    return make_clients(panel, grid.settings.but(split=split), grid.periods[period], shuffle)
+
+
+def _fingerprint(panel: CasePanel, grid: Grid) -> str:
+    """Parts are shared by grids that differ only in which tasks they ask for."""
+    base = grid.settings.but(epsilon=1.0, split="temporal", sampler="poisson")
+    text = f"{base.to_toml()}{grid.settings.sampler}{grid.periods}{panel.digest()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _fill_calibration_cache(grid: Grid, sizes: set[int]) -> None:
+    """Once here, before the workers all ask for the same numbers."""
+    s = grid.settings
+    for clients in sizes:
+        for epsilon in grid.epsilons:
+            rate = sampling_rate(clients, s.clients_per_round)
+            calibrate(epsilon, s.delta, rate, s.rounds, s.accountant)
+
+
+def _compute(task: Task, settings: Settings, clients: Clients, parts: Path) -> None:
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    seeds = seed_sequence(settings.seed, *(str(value) for value in task.keys().values()))
+    if task.epsilon is None:
+        part: Part = {"prediction": BASELINES[task.method](clients, settings, seeds)}
+    else:
+        part = _train(settings, clients, seeds)
+    part["seconds"] = np.array(time.monotonic() - began)
+    save_part(parts / task.file_name, part)
+
+
+def _train(settings: Settings, clients: Clients, seeds: np.random.SeedSequence) -> Part:
+    learner = FedAvg(settings)
+    curve: list[tuple[float, float, float, float]] = []
+
+    def scored(windows: Windows, state: torch.Tensor) -> dict[str, float]:
+        prediction = learner.predict(state, torch.from_numpy(windows.inputs)).double().numpy()
+        return scores(windows.targets.astype(np.float64), prediction)
+
+    def watch(i: int, state: torch.Tensor) -> None:
+        if i % settings.evaluate_every == 0 or i == settings.rounds:
+            test = scored(clients.test, state)
+            curve.append((i, scored(clients.train, state)["mse"], test["mse"], test["mape"]))
+
+    training = train(clients, settings, seeds=seeds, learner=learner, watch=watch)
+    return {
+        "prediction": training.predict(clients.test.inputs),
+        "convergence": np.array(curve),
+        "noise_multiplier": np.array(training.calibration.noise_multiplier),
+        "epsilon_spent": np.array(training.calibration.epsilon_spent),
+        "mean_cohort": np.array(np.mean(training.cohort_sizes)),
+    }

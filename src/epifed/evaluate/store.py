@@ -1,0 +1,67 @@
+"""Files that are never half-written, and the parts from which a grid resumes."""
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed.errors import EpifedError
+
+Part = dict[str, NDArray[np.float64]]
+
+
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, make it durable, then rename it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
+        )
+        os.close(handle)
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be written: {error.strerror}") from None
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, atomically."""
+    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_parquet(path: Path, frame: pl.DataFrame) -> None:
+    """Write a table, atomically."""
+    write_atomic(path, lambda temporary: frame.write_parquet(temporary, compression="zstd"))
+
+
+def save_part(path: Path, part: Part) -> None:
+    """Keep the result of one task."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, **part)  # type: ignore[arg-type]
+
+    write_atomic(path, write)
+
+
+def load_part(path: Path) -> Part:
+    """The result of a finished task."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise EpifedError(
+            f"{path}: found a damaged part ({error}); delete it to have it computed anew"
+        ) from None

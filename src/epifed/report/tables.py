@@ -1,0 +1,141 @@
+"""Tables for people: a grid beside the paper and beside persistence, on the same windows."""
+
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Literal
+
+import polars as pl
+
+from epifed.evaluate.metrics import METRICS
+from epifed.evaluate.results import FEDERATED, summary
+
+TableName = Literal["main", "s1"]
+TABLES: tuple[TableName, ...] = ("main", "s1")
+
+COMPARISON_COLUMNS = (
+    "split", "table", "period", "epsilon", "metric",
+    "published_mean", "published_std", "mean", "std", "persistence",
+)  # fmt: skip
+
+
+def published() -> pl.DataFrame:
+    """The numbers of the paper's tables in long form: table, period, epsilon, metric, mean, std."""
+    text = files("epifed.report").joinpath("published_results.csv").read_bytes()
+    wide = pl.read_csv(text).with_columns(pl.col("table").str.to_lowercase())
+    keys = ["table", "period", "epsilon"]
+    metrics = [m for m in METRICS if f"{m}_mean" in wide.columns]
+    return pl.concat(
+        wide.select(
+            *keys,
+            pl.lit(m).alias("metric"),
+            pl.col(f"{m}_mean").alias("published_mean"),
+            pl.col(f"{m}_std").alias("published_std"),
+        )
+        for m in metrics
+    )
+
+
+def table_epsilons(table: TableName) -> list[float]:
+    """The budgets of one of the paper's tables."""
+    return published().filter(pl.col("table") == table)["epsilon"].unique().sort().to_list()
+
+
+def comparison(runs: pl.DataFrame, tables: Sequence[TableName] = TABLES) -> pl.DataFrame:
+    """The grid against the paper: a row for each split, table, period, budget and metric.
+
+    The paper's tables do not say how the windows were split, so each stands beside both splits.
+    MdAPE is measured here only.
+    """
+    means = _long(summary(runs))
+    ours = means.filter(pl.col("method") == FEDERATED).drop("method", "runs")
+    persistence = means.filter(pl.col("method") == "persistence").select(
+        "split", "period", "metric", pl.col("mean").alias("persistence")
+    )
+    theirs = published().filter(pl.col("table").is_in(list(tables)))
+    cells = theirs.select("table", "period", "epsilon").unique(maintain_order=True)
+    order = {metric: i for i, metric in enumerate(METRICS)}
+    return (
+        ours.join(cells, on=["period", "epsilon"], how="inner")
+        .join(theirs, on=["table", "period", "epsilon", "metric"], how="left")
+        .join(persistence, on=["split", "period", "metric"], how="left")
+        .select(COMPARISON_COLUMNS)
+        .sort(
+            pl.col("split").replace_strict({"temporal": 0, "shuffled": 1}),
+            "table",
+            "period",
+            "epsilon",
+            pl.col("metric").replace_strict(order),
+        )
+    )
+
+
+def _long(means: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat(
+        means.select(
+            "split", "period", "method", "epsilon", "runs",
+            pl.lit(m).alias("metric"),
+            pl.col(f"{m}_mean").alias("mean"),
+            pl.col(f"{m}_std").alias("std"),
+        )
+        for m in METRICS
+    )  # fmt: skip
+
+
+def number(value: float | None) -> str:
+    """Four figures, as in the paper: 0.938, 24.97, 1.26e+10."""
+    if value is None or math.isnan(value):
+        return "–"
+    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return f"{value:.2e}"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def with_spread(mean: float | None, std: float | None) -> str:
+    """Mean ± standard deviation, or the mean alone where there was one run."""
+    return number(mean) if std is None or math.isnan(std) else f"{number(mean)} ± {number(std)}"
+
+
+def budget(epsilon: float | None) -> str:
+    """ε as a reader writes it; nothing for a baseline."""
+    if epsilon is None:
+        return ""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+def method_rows(runs: pl.DataFrame, split: str, period: str) -> list[list[str]]:
+    """Method, ε and the metrics as text: baselines first, then the federation by budget."""
+    means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
+    ordered = means.sort(pl.col("method") == FEDERATED, "epsilon", maintain_order=True)
+    return [
+        [row["method"], budget(row["epsilon"])]
+        + [with_spread(row[f"{m}_mean"], row[f"{m}_std"]) for m in METRICS]
+        for row in ordered.iter_rows(named=True)
+    ]
+
+
+def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
+    """In plain words: at which budgets the federation beats "next week is like today"."""
+    means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
+    like_today = means.filter(pl.col("method") == "persistence")["mae_mean"][0]
+    wins: list[str] = []
+    losses: list[str] = []
+    for row in means.filter(pl.col("method") == FEDERATED).sort("epsilon").iter_rows(named=True):
+        ratio = row["mae_mean"] / like_today
+        text = f"ε = {budget(row['epsilon'])} ({number(ratio)}×)"
+        (wins if ratio < 1 else losses).append(text)
+    sentences = []
+    if wins:
+        sentences.append(f"The mean absolute error beats persistence at {', '.join(wins)}.")
+    if losses:
+        sentences.append(f"It loses to persistence at {', '.join(losses)}.")
+    return " ".join(sentences)
+
+
+METHOD_HEADER = ["method", "ε", "MSE", "MAE", "MAPE %", "MdAPE %", "R²"]
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

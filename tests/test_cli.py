@@ -1,0 +1,140 @@
+"""The commands as a user runs them: real processes, exit codes, what is on which stream."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from epifed.settings import Settings
+from tests.helpers import small_panel
+
+COMMANDS = ["", "run", "reproduce", "calibrate", "simulate", "data", "data check", "data fetch"]
+
+
+def epifed(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", "from epifed.cli import main; main()", *arguments],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == expect, done.stderr + done.stdout
+    return done
+
+
+def refused(*arguments: str) -> str:
+    """The one sentence of a refusal."""
+    done = epifed(*arguments, expect=2)
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("epifed: ")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def tidy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tidy") / "cases.csv"
+    frame = small_panel().to_long().rename({"day": "date"})
+    frame.with_columns(pl.col("cases").cast(pl.Int64)).write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    text = epifed(*command.split(), "--help").stdout
+    assert "Usage" in text
+    assert len(text.splitlines()) > 8
+
+
+def small_run(
+    tidy: Path, out: Path, *more: str, expect: int = 0
+) -> subprocess.CompletedProcess[str]:
+    settings = out.parent / "settings.toml"
+    settings.write_text(
+        Settings.of(model="linear", rounds=3, epochs=2, clients_per_round=3).to_toml()
+    )
+    arguments: Sequence[str] = ("run", "--data", str(tidy), "--out", str(out), "--settings",
+                                str(settings), "--runs", "2", "--workers", "1", *more)  # fmt: skip
+    return epifed(*arguments, expect=expect)
+
+
+def test_run_writes_results_figures_and_a_table(tidy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = small_run(tidy, out)
+    names = {p.name for p in out.iterdir()}
+    assert names == {
+        "parts", "runs.parquet", "predictions.parquet", "convergence.parquet", "settings.toml",
+        "manifest.json", "privacy_utility.png", "convergence.png", "predicted_against_true.png",
+    }  # fmt: skip
+    for word in ("persistence", "federated", "0.5", "∞", "δ = 1e-05", "add or remove one client"):
+        assert word in done.stdout
+    assert "persistence at ε" in done.stdout
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["data"]["regions"] == 12
+    assert manifest["versions"]["torch"]
+
+
+def test_run_as_json_has_nothing_else_on_stdout(tidy: Path, tmp_path: Path) -> None:
+    done = small_run(tidy, tmp_path / "out", "--json", "--epsilon", "inf", "--epsilon", "2")
+    rows = json.loads(done.stdout)
+    budgets = {row["epsilon"] for row in rows if row["method"] == "federated"}
+    assert budgets == {2.0, "inf"}
+    assert {"persistence", "local MLP"} <= {row["method"] for row in rows}
+
+
+def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> None:
+    out = tmp_path / "r"
+    narrow = ["--runs", "1", "--rounds", "1", "--epsilon", "inf", "--epsilon", "2", "--period",
+              "2020-11", "--split", "temporal", "--table", "s1"]  # fmt: skip
+    done = epifed("reproduce", "--data", str(real_data), "--out", str(out), *narrow, "--json")
+    with (out / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        "split", "table", "period", "epsilon", "metric",
+        "published_mean", "published_std", "mean", "std", "persistence",
+    ]  # fmt: skip
+    assert len(rows) == 2 * 5
+    assert {r["epsilon"] for r in rows} == {"2.0", "inf"}
+    persistence = next(float(r["persistence"]) for r in rows if r["metric"] == "r2")
+    assert persistence == pytest.approx(0.952, abs=5e-4)
+    assert len(json.loads(done.stdout)) == len(rows)
+    assert (
+        len(pl.read_parquet(out / "predictions.parquet").filter(run=0, method="persistence")) == 800
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--data", "nowhere.csv"], "nowhere.csv"),
+        (["run", "--epsilon", "-1"], "--epsilon: found '-1'; expected a number above 0, or inf"),
+        (["run", "--epsilon", "two"], "--epsilon: found 'two'"),
+        (["run", "--settings", "nowhere.toml"], "nowhere.toml: cannot be read"),
+        (["reproduce", "--data", ".", "--out", "x", "--period", "2021-01"], "--period: found"),
+        (["reproduce", "--data", ".", "--out", "x", "--split", "both"], "--split: found 'both'"),
+        (["reproduce", "--data", ".", "--out", "x", "--table", "s2"], "--table: found 's2'"),
+        (["reproduce", "--data", ".", "--out", "x", "--epsilon", "0.1"], "budgets of the paper"),
+        (["calibrate", "--epsilon", "0", "--sampling-rate", "0.25", "--rounds", "75"], "found 0"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: list[str], words: str) -> None:
+    assert words in refused(*arguments)
+
+
+def test_a_file_as_output_directory_is_refused_before_any_work(tidy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("precious")
+    done = small_run(tidy, out, expect=2)
+    assert "found a file; expected a directory" in done.stderr
+    assert out.read_text() == "precious"
+
+
+def test_too_short_data_are_refused_and_nothing_is_written(tidy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = small_run(tidy, out, "--from", "2020-10-01", "--to", "2020-10-12", expect=2)
+    assert re.search(r"found 12 days .* expected at least 17", done.stderr)
+    assert not out.exists()

@@ -1,0 +1,65 @@
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+from matplotlib import pyplot as plt
+
+from epifed.evaluate.experiment import run_grid
+from epifed.evaluate.results import Results
+from epifed.report import figures
+from tests.helpers import small_panel
+from tests.test_experiment import small_grid
+from tests.test_tables import fake_runs
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    grid = small_grid(splits=("temporal",))
+    return run_grid(small_panel(), grid, tmp_path_factory.mktemp("grid"), workers=1)
+
+
+def test_privacy_utility_shows_every_budget_persistence_and_the_paper() -> None:
+    figure = figures.privacy_utility(fake_runs())
+    assert [a.get_title(loc="left") for a in figure.axes[::3]] == ["shuffled", "temporal"]
+    first = figure.axes[0]
+    lines = {line.get_label(): line for line in first.lines}
+    assert lines["2020-11, federated"].get_xdata().tolist() == [2.0, 10.0]
+    assert lines["2020-11, federated"].get_ydata().tolist() == [3.5, 0.5]
+    assert set(lines["2020-11, persistence"].get_ydata()) == {1.0}
+    assert len(lines["2020-11, paper's S1"].get_xdata()) == 11
+    assert first.get_xscale() == first.get_yscale() == "log"
+    assert [t.get_text() for t in first.get_xticklabels()] == ["2", "∞"]
+    plt.close(figure)
+
+
+def test_convergence_has_a_curve_for_each_budget(results: Results) -> None:
+    figure = figures.convergence(results.convergence, [1.0, math.inf])
+    assert [a.get_title(loc="left") for a in figure.axes] == ["one, temporal", "two, temporal"]
+    for axes in figure.axes:
+        assert [line.get_label() for line in axes.lines] == ["ε = 1", "ε = ∞"]
+        assert axes.lines[0].get_xdata().tolist() == [0, 2, 4]
+    plt.close(figure)
+
+
+def test_predicted_against_true_has_a_panel_for_each_budget(results: Results) -> None:
+    figure = figures.predicted_against_true(results.predictions, "temporal", "one")
+    titles = [a.get_title(loc="left") for a in figure.axes]
+    assert titles == ["persistence", "ε = 1", "ε = ∞"]
+    own = results.predictions.filter(
+        (pl.col("period") == "one") & (pl.col("method") == "federated") & (pl.col("epsilon") == 1.0)
+    )
+    assert len(figure.axes[1].collections[0].get_offsets()) == len(own)
+    plt.close(figure)
+
+
+def test_a_budget_has_one_colour_and_another_budget_another() -> None:
+    assert figures.colour(2.0) == figures.colour(2.0)
+    assert len({figures.colour(e) for e in (0.2, 0.5, 1.0, 2.0, 5.0, math.inf)}) == 6
+
+
+def test_save_writes_the_kind_the_name_says(tmp_path: Path) -> None:
+    for name, start in (("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")):
+        figures.save(figures.privacy_utility(fake_runs()), tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.pdf", "a.png"]
