@@ -1,0 +1,131 @@
+"""One federated round, always the same one, computed in several ways."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from epifed import stack
+from epifed.learners.fedavg import FedAvg
+from epifed.models import make_model
+from epifed.privacy.noise import SeededNoise
+from epifed.protocol import release
+from epifed.seeds import seed_sequence
+from epifed.settings import Settings
+from epifed.windows import Windows
+
+CLIENTS = 100
+WINDOWS = 12
+SETTINGS = Settings.paper(clients_per_round=CLIENTS)
+TITLE = (
+    f"{CLIENTS} clients × {SETTINGS.epochs} epochs × {WINDOWS} windows of {SETTINGS.window} days, "
+    "one thread, medians"
+)
+TOLERANCE = 1e-3
+"""How far two ways may be apart, relative to the aggregate: single precision, other orders."""
+
+Batches = Callable[[Tensor, Tensor], Iterable[list[Tensor]]]
+
+
+def make_windows() -> Windows:
+    """A growing or falling epidemic in regions of unlike size, as counts."""
+    rng = np.random.default_rng(20201101)
+    to_target = SETTINGS.window - 1 + SETTINGS.horizon
+    days = np.arange(WINDOWS + to_target)
+    level = rng.lognormal(3.0, 1.0, size=(CLIENTS, 1))
+    growth = rng.normal(0.02, 0.03, size=(CLIENTS, 1))
+    counts = rng.poisson(level * np.exp(growth * days)).astype(np.float32)
+    inputs = np.lib.stride_tricks.sliding_window_view(counts, SETTINGS.window, axis=1)[:, :WINDOWS]
+    first = np.datetime64("2020-11-01")
+    return Windows(
+        inputs=np.ascontiguousarray(inputs),
+        targets=np.ascontiguousarray(counts[:, to_target:]),
+        mask=np.ones((CLIENTS, WINDOWS), dtype=np.bool_),
+        target_days=np.broadcast_to(first + days[to_target:], (CLIENTS, WINDOWS)),
+    )
+
+
+def start() -> Tensor:
+    return FedAvg(SETTINGS).start(seed_sequence(0))
+
+
+def data_loader(inputs: Tensor, targets: Tensor) -> Iterable[list[Tensor]]:
+    data = TensorDataset(inputs, targets)
+    return DataLoader(data, batch_size=len(data), shuffle=True)
+
+
+def whole_batch(inputs: Tensor, targets: Tensor) -> Iterable[list[Tensor]]:
+    return [[inputs, targets]]
+
+
+def plain_round(state: Tensor, windows: Windows, batches: Batches) -> Tensor:
+    """One model, one optimizer, one client at a time."""
+    model = make_model(SETTINGS.model, SETTINGS.window)
+    nn.utils.vector_to_parameters(state, model.parameters())
+    total = torch.zeros_like(state)
+    for inputs, targets in zip(windows.inputs, windows.targets, strict=True):
+        local = copy.deepcopy(model)
+        _train_alone(local, batches(torch.from_numpy(inputs), torch.from_numpy(targets)))
+        update = stack.flatten(local) - state
+        total += update / max(1.0, float(update.norm()) / SETTINGS.clip_norm)
+    return total / SETTINGS.clients_per_round
+
+
+def _train_alone(model: nn.Module, batches: Iterable[list[Tensor]]) -> None:
+    adam = torch.optim.Adam(model.parameters(), lr=SETTINGS.learning_rate)
+    squared_error = nn.MSELoss()
+    for _ in range(SETTINGS.epochs):
+        for inputs, targets in batches:
+            adam.zero_grad()
+            loss = squared_error(model(inputs).squeeze(-1), targets)
+            loss.backward()
+            adam.step()
+
+
+def stacked_round(learner: FedAvg, state: Tensor, windows: Windows) -> Tensor:
+    """What the simulation engine does in a round, here with c = 0 so that ways can be compared."""
+    return release(
+        learner.contribute(state, windows),
+        SeededNoise(seed_sequence(0)).draw(len(state)),
+        clip_norm=SETTINGS.clip_norm,
+        noise_multiplier=0.0,
+        clients_per_round=SETTINGS.clients_per_round,
+    )
+
+
+def repeat(rounds: int) -> None:
+    """Some rounds on one thread, as a worker of the grid computes them."""
+    torch.set_num_threads(1)
+    learner, state, windows = FedAvg(SETTINGS), start(), make_windows()
+    for _ in range(rounds):
+        stacked_round(learner, state, windows)
+
+
+class Wrapped(nn.Module):
+    """The model as any other module: nothing tells the stack that it is a chain."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        prediction: Tensor = self.model(inputs)
+        return prediction
+
+
+def wrapped_learner() -> FedAvg:
+    learner = FedAvg(SETTINGS)
+    learner.model = Wrapped(learner.model)
+    return learner
+
+
+def require_same(aggregate: Tensor, reference: Tensor, name: str) -> None:
+    apart = float((aggregate - reference).norm() / reference.norm())
+    if math.isnan(apart) or apart > TOLERANCE:
+        raise SystemExit(
+            f"{name}: its aggregate is {apart:.2g} away, relatively; not the same round"
+        )

@@ -1,0 +1,328 @@
+"""An invented country: who lives where, in which community, county and state."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+from scipy.special import ndtri
+
+from epifed.simulate.names import place_names
+from epifed.simulate.shapes import Shapes, coastline, inside, lon_lat_shapes, points_inside, voronoi
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+COUNTY_MEDIAN = 147_500
+COUNTY_MEAN = 205_400
+"""Between the paper's county mean (200,500 × 400) and its community mean (7,800 × 10,786)."""
+LARGEST_COUNTY = 3_690_000
+COMMUNITY_MEDIAN_PER_MEAN = 1_832 / (COUNTY_MEAN * 400 / 10_786)
+CITY_SHARE = 0.265
+"""Counties that are one community: 106 of 400 in the real country."""
+STATES = 16
+AREA_PER_COUNTY = 894.0
+"""Square kilometres, as in a country of 357,600 km² with 400 counties."""
+SMALLEST_COMMUNITY = 10
+POOL_PER_COMMUNITY = 30
+COMMUNITIES_PER_COUNTY_MAX = 100
+"""On average; the largest county then still has fewer than the 1000 its ids allow."""
+
+
+@dataclass(frozen=True)
+class Country:
+    """Communities nested in counties nested in states; arrays are indexed by community or county.
+
+    Communities are sorted by id, so those of one county are neighbours in every array.
+    """
+
+    community_ids: tuple[str, ...]
+    community_names: tuple[str, ...]
+    community_population: Index
+    county_of: Index
+    """County (row) of every community."""
+    county_ids: tuple[str, ...]
+    county_names: tuple[str, ...]
+    state_of: Index
+    """State (row) of every county."""
+    state_names: tuple[str, ...]
+    positions: Array
+    """Kilometres east and north, one row per community."""
+    cells: tuple[Array, Index]
+    """Voronoi cells of the communities in kilometres: vertices and the community of each."""
+    coast: Array
+
+    @cached_property
+    def county_starts(self) -> Index:
+        """First community of every county."""
+        return np.searchsorted(self.county_of, np.arange(len(self.county_ids)))
+
+    def by_county(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
+        """Sums over the communities of every county."""
+        return np.asarray(np.add.reduceat(values, self.county_starts, axis=0, dtype=np.int64))
+
+    @cached_property
+    def county_population(self) -> Index:
+        """Inhabitants of every county."""
+        return self.by_county(self.community_population)
+
+    @cached_property
+    def county_positions(self) -> Array:
+        """Mean position of a county's communities, in kilometres."""
+        sums = np.add.reduceat(self.positions, self.county_starts, axis=0)
+        return np.asarray(sums / np.bincount(self.county_of)[:, None])
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """Polygons of communities and counties in longitude and latitude."""
+        return lon_lat_shapes(self.cells, self.coast, self.county_of)
+
+
+def make_country(counties: int, communities: int, seed: np.random.SeedSequence) -> Country:
+    """A country of that many counties and communities."""
+    place, people, naming = (np.random.default_rng(s) for s in seed.spawn(3))
+    positions, county_of, cells, coast, edges = _places(counties, communities, place)
+    state_of = _states(positions, county_of, edges, counties, place)
+    positions, county_of, state_of, cells = _in_order(positions, county_of, state_of, cells)
+    population = _populations(county_of, counties, people)
+
+    within_state = np.arange(counties) - np.searchsorted(state_of, state_of)
+    county_ids = tuple(
+        f"{s + 1:02d}{i + 1:03d}" for s, i in zip(state_of, within_state, strict=True)
+    )
+    first = np.searchsorted(county_of, np.arange(counties))
+    within = np.arange(communities) - first[county_of]
+    community_ids = tuple(f"{county_ids[c]}{i:03d}" for c, i in zip(county_of, within, strict=True))
+    names = place_names(communities, naming)
+    county_names = _county_names(names, population, county_of, counties)
+    state_names = place_names(int(state_of.max()) + 1, naming, state=True)
+    return Country(
+        community_ids=community_ids,
+        community_names=names,
+        community_population=population,
+        county_of=county_of,
+        county_ids=county_ids,
+        county_names=county_names,
+        state_of=state_of,
+        state_names=state_names,
+        positions=positions,
+        cells=cells,
+        coast=coast,
+    )
+
+
+def _places(
+    counties: int, communities: int, rng: np.random.Generator
+) -> tuple[Array, Index, tuple[Array, Index], Array, Index]:
+    """Positions of communities, their counties, cells, the coast and the pairs of neighbours."""
+    rural = min(round(counties * (1 - CITY_SHARE)), communities - counties)
+    cities = counties - rural
+    coast = coastline(AREA_PER_COUNTY * counties, rng)
+    pool = points_inside(coast, POOL_PER_COMMUNITY * communities + 50 * counties, rng)
+    centres = _ashore(_spaced(pool, counties, rng), coast, pool)
+    rng.shuffle(centres)
+    city_at, rural_at = centres[:cities], centres[cities:]
+    county_of = np.arange(cities)
+    positions = city_at
+    if rural:
+        sizes = _communities_per_county(rural_at, communities - cities, rng)
+        free = pool
+        if cities:
+            spacing = np.sqrt(AREA_PER_COUNTY * counties / communities)
+            radius = min(1.6 * spacing, 0.35 * np.sqrt(AREA_PER_COUNTY))
+            free = pool[cKDTree(city_at).query(pool)[0] > radius]
+        nearest = cKDTree(rural_at).query(free)[1]
+        order = np.argsort(nearest, kind="stable")
+        held = np.bincount(nearest, minlength=rural)
+        ends = np.cumsum(held)
+        owner = np.repeat(np.arange(rural), sizes)
+        pick = (ends - held)[owner] + np.floor(rng.random(owner.size) * held[owner]).astype(int)
+        spacing = np.sqrt(AREA_PER_COUNTY * counties / len(pool))
+        scattered = free[order[np.minimum(pick, len(free) - 1)]]
+        scattered = scattered + rng.uniform(-0.5, 0.5, scattered.shape) * spacing
+        positions = np.concatenate([city_at, scattered])
+        county_of = np.concatenate([county_of, cities + owner])
+    for _ in range(2):
+        positions[cities:] = _lloyd(positions, pool)[cities:]
+    positions = _ashore(positions, coast, pool)
+    vertices, cell_of, edges = voronoi(positions)
+    county_of = _connected(county_of, edges)
+    return positions, county_of, (vertices, cell_of), coast, edges
+
+
+def _spaced(pool: Array, count: int, rng: np.random.Generator) -> Array:
+    """Evenly but irregularly spaced points: two steps of Lloyd from random ones."""
+    centres = rng.choice(pool, count, replace=False)
+    few = pool[rng.integers(0, len(pool), 60 * count)]
+    for _ in range(2):
+        centres = _lloyd(centres, few)
+    return centres
+
+
+def _ashore(positions: Array, coast: Array, pool: Array) -> Array:
+    """The mean of a bay's two shores lies in the water: such a place takes the nearest land."""
+    afloat = ~inside(coast, positions)
+    positions[afloat] = pool[cKDTree(pool).query(positions[afloat])[1]]
+    return positions
+
+
+def _lloyd(centres: Array, pool: Array) -> Array:
+    nearest = cKDTree(centres).query(pool)[1]
+    held = np.bincount(nearest, minlength=len(centres))
+    sums = np.stack([np.bincount(nearest, pool[:, i], len(centres)) for i in (0, 1)], axis=1)
+    return np.where(held[:, None] > 0, sums / np.maximum(held, 1)[:, None], centres)
+
+
+def _communities_per_county(centres: Array, total: int, rng: np.random.Generator) -> Index:
+    """At least two each; finely divided regions lie side by side."""
+    regions = rng.choice(centres, min(STATES, len(centres)), replace=False)
+    region = cKDTree(regions).query(centres)[1]
+    weight = np.exp(
+        0.55 * rng.normal(size=len(regions))[region] + 0.5 * rng.normal(size=len(centres))
+    )
+    weight = np.minimum(weight, 6 * weight.mean())
+    least = min(2, total // len(centres))
+    sizes = least + _apportion(weight, total - least * len(centres))
+    return np.asarray(sizes, dtype=np.int64)
+
+
+def _apportion(weight: Array, total: int) -> Index:
+    """Whole numbers in proportion to the weights that add up to the total (largest remainder)."""
+    share = weight / weight.sum() * total
+    whole: Index = np.floor(share).astype(np.int64)
+    short = int(total - whole.sum())
+    whole[np.argsort(whole - share, kind="stable")[:short]] += 1
+    return whole
+
+
+def _connected(group: Index, edges: Index) -> Index:
+    """Give every part cut off from its group's largest part to a group next to it."""
+    group = group.copy()
+    n = len(group)
+    for _ in range(20):
+        same = group[edges[:, 0]] == group[edges[:, 1]]
+        inner = edges[same]
+        graph = coo_array((np.ones(len(inner)), (inner[:, 0], inner[:, 1])), shape=(n, n))
+        part = connected_components(graph, directed=False)[1]
+        size = np.bincount(part)
+        biggest = np.zeros(group.max() + 1, dtype=np.int64)
+        np.maximum.at(biggest, group, size[part])
+        order = np.lexsort((part, -size[part], group))
+        main = np.full(group.max() + 1, -1)
+        main[group[order[::-1]]] = part[order[::-1]]
+        astray = part != main[group]
+        if not astray.any():
+            break
+        a, b = edges[~same].T
+        a, b = np.concatenate([a, b]), np.concatenate([b, a])
+        rescue = astray[a] & ~astray[b]
+        group[a[rescue]] = group[b[rescue]]
+    return group
+
+
+def _states(
+    positions: Array, county_of: Index, edges: Index, counties: int, rng: np.random.Generator
+) -> Index:
+    """The state of every county: nearest of 16 capitals, then made contiguous."""
+    held = np.bincount(county_of, minlength=counties)[:, None]
+    sums = np.stack([np.bincount(county_of, positions[:, i], counties) for i in (0, 1)], axis=1)
+    centres = sums / held
+    capitals = rng.choice(counties, min(STATES, counties), replace=False)
+    state = np.asarray(cKDTree(centres[capitals]).query(centres)[1], dtype=np.int64)
+    between = np.unique(np.sort(county_of[edges], axis=1), axis=0)
+    return _connected(state, between[between[:, 0] != between[:, 1]])
+
+
+def _in_order(
+    positions: Array, county_of: Index, state_of: Index, cells: tuple[Array, Index]
+) -> tuple[Array, Index, Index, tuple[Array, Index]]:
+    """Number states, counties and communities from north to south within their parent."""
+    counties, states = len(state_of), int(state_of.max()) + 1
+    north = np.bincount(county_of, positions[:, 1], counties) / np.bincount(county_of)
+    state_north = np.bincount(state_of, north, states) / np.bincount(state_of)
+    state_rank = np.argsort(np.argsort(-state_north))
+    new_state = state_rank[state_of]
+    county_order = np.lexsort((-north, new_state))
+    county_rank = np.argsort(county_order)
+    new_county = county_rank[county_of]
+    order = np.lexsort((-positions[:, 1], new_county))
+    rank = np.argsort(order)
+    vertices, cell_of = cells
+    by_cell = np.argsort(rank[cell_of], kind="stable")
+    return (
+        positions[order],
+        new_county[order],
+        new_state[county_order],
+        (vertices[by_cell], rank[cell_of][by_cell]),
+    )
+
+
+def _populations(county_of: Index, counties: int, rng: np.random.Generator) -> Index:
+    held = np.bincount(county_of)
+    county = _county_populations(held, rng)
+    z = rng.normal(size=len(county_of))
+    first = np.searchsorted(county_of, np.arange(counties))
+    spare = county - SMALLEST_COMMUNITY * held
+
+    def sizes(spread: float) -> Array:
+        weight = np.exp(spread * z)
+        return np.asarray(spare[county_of] * weight / np.add.reduceat(weight, first)[county_of])
+
+    goal = COMMUNITY_MEDIAN_PER_MEAN * county.sum() / len(county_of)
+    spread = _solve(lambda s: float(np.median(sizes(s))) - goal, 0.3, 2.5)
+    share = sizes(spread)
+    whole = np.floor(share).astype(np.int64)
+    order = np.lexsort((whole - share, county_of))
+    rank = np.arange(len(order)) - first[county_of]
+    short = spare - np.add.reduceat(whole, first)
+    whole[order] += rank < short[county_of]
+    return SMALLEST_COMMUNITY + whole
+
+
+def _county_populations(held: Index, rng: np.random.Generator) -> Index:
+    """Log-normal around the paper's median, one giant, and the mean met exactly."""
+    counties = len(held)
+    # Stratified draws: the median and the mean then hardly depend on the seed.
+    quantile = (np.arange(counties) + rng.uniform(0.25, 0.75, counties)) / counties
+    z = ndtri(quantile)
+    giant = LARGEST_COUNTY * min(1.0, counties / 400)
+
+    def sizes(spread: float) -> Array:
+        drawn = COUNTY_MEDIAN * np.exp(spread * z)
+        drawn[-1] = max(drawn[-1], giant)
+        return np.asarray(drawn)
+
+    spread = _solve(lambda s: float(sizes(s).mean()) - COUNTY_MEAN, 0.1, 1.5)
+    drawn = np.maximum(np.round(sizes(spread)).astype(np.int64), 20 * SMALLEST_COMMUNITY)
+    giants_home = int(rng.choice(np.flatnonzero(held == held.min())))
+    others = rng.permutation(np.delete(np.arange(counties), giants_home))
+    population = np.empty(counties, dtype=np.int64)
+    population[giants_home] = drawn[-1]
+    population[others] = drawn[:-1]
+    return np.maximum(population, 2 * SMALLEST_COMMUNITY * held)
+
+
+def _solve(function: Callable[[float], float], low: float, high: float) -> float:
+    """The root, or the end nearer to it where a small country has none."""
+    at_low, at_high = function(low), function(high)
+    if at_low * at_high > 0:
+        return low if abs(at_low) < abs(at_high) else high
+    return float(brentq(function, low, high, xtol=1e-6))
+
+
+def _county_names(
+    names: tuple[str, ...], population: Index, county_of: Index, counties: int
+) -> tuple[str, ...]:
+    """A county is called after its largest community."""
+    order = np.lexsort((population, county_of))
+    last = np.searchsorted(county_of, np.arange(counties), side="right") - 1
+    held = np.bincount(county_of)
+    return tuple(
+        f"{'SK' if held[county] == 1 else 'LK'} {names[order[last[county]]]}"
+        for county in range(counties)
+    )
