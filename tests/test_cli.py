@@ -14,7 +14,9 @@ import pytest
 from epifed.settings import Settings
 from tests.helpers import small_panel
 
-COMMANDS = ["", "run", "reproduce", "calibrate", "simulate", "data", "data check", "data fetch"]
+COMMANDS = ["", "run", "reproduce", "train", "simulate", "calibrate", "data", "data check",
+            "data fetch", "data fetch rki", "data communities", "ledger", "ledger init",
+            "ledger show", "ledger plan", "ledger verify"]  # fmt: skip
 
 
 def epifed(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
@@ -84,6 +86,29 @@ def test_run_as_json_has_nothing_else_on_stdout(tidy: Path, tmp_path: Path) -> N
     budgets = {row["epsilon"] for row in rows if row["method"] == "federated"}
     assert budgets == {2.0, "inf"}
     assert {"persistence", "local MLP"} <= {row["method"] for row in rows}
+
+
+def test_train_is_paid_for_by_a_ledger_until_it_is_empty(tidy: Path, tmp_path: Path) -> None:
+    ledger, settings = tmp_path / "budget.ledger", tmp_path / "settings.toml"
+    epifed("ledger", "init", str(ledger), "--epsilon", "2.5", "--delta", "1e-5")
+    settings.write_text(
+        Settings.of(model="linear", rounds=3, epochs=2, clients_per_round=3, epsilon=2.0).to_toml()
+    )
+    training = ("train", "--data", str(tidy), "--settings", str(settings), "--json", "--out")
+    done = epifed(*training, str(tmp_path / "one.model"), "--ledger", str(ledger))
+    about = json.loads(done.stdout)
+    assert about["randomness"] == "secure"
+    assert about["epsilon"] <= 2.0
+    shown = json.loads(epifed("ledger", "show", str(ledger), "--json").stdout)
+    assert about["ledger_run"] in json.dumps(shown)
+    assert about["sha256"] in json.dumps(shown)
+    assert "budget.ledger" in refused(
+        *training, str(tmp_path / "two.model"), "--ledger", str(ledger)
+    )
+    assert not (tmp_path / "two.model").exists()
+    assert "neither of --ledger and --simulation" in refused(*training, str(tmp_path / "x.model"))
+    simulated = epifed(*training, str(tmp_path / "three.model"), "--simulation")
+    assert json.loads(simulated.stdout)["randomness"] == "seeded"
 
 
 def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -30,7 +30,9 @@ class CasePanel:
     attribution: tuple[str, ...] = ()
     boundaries: Path | None = None
     """A GeoJSON file whose feature ids are the regions, for maps."""
-    notes: tuple[str, ...] = field(default=())
+    parents: tuple[str, ...] = ()
+    """For regions that are parts of larger ones (communities): the larger one of each."""
+    notes: tuple[str, ...] = ()
     """What the source did to the data on the way in, in plain sentences."""
 
     def __post_init__(self) -> None:
@@ -46,6 +48,11 @@ class CasePanel:
             raise EpifedError(
                 f"{self.source}: found {len(self.regions)} region ids and {len(self.names)} names "
                 f"for {regions} rows of counts; expected one each"
+            )
+        if self.parents and len(self.parents) != regions:
+            raise EpifedError(
+                f"{self.source}: found {len(self.parents)} parents; expected {regions}, "
+                "one for each region"
             )
         if len(set(self.regions)) != regions:
             raise EpifedError(f"{self.source}: found a region id twice; expected each once")
@@ -77,6 +84,7 @@ class CasePanel:
         source: str,
         names: dict[str, str] | None = None,
         population: dict[str, int] | None = None,
+        parents: dict[str, str] | None = None,
         regions: Sequence[str] | None = None,
         attribution: tuple[str, ...] = (),
         boundaries: Path | None = None,
@@ -125,6 +133,7 @@ class CasePanel:
             names=tuple(names.get(r, r) for r in order) if names else (),
             population=np.array([population[r] for r in order]) if population else None,
             reported=reported,
+            parents=tuple(parents[r] for r in order) if parents else (),
             source=source,
             attribution=attribution,
             boundaries=boundaries,

@@ -107,6 +107,14 @@ class Settings(BaseModel):
         """The settings as TOML, as `read_settings` takes them."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Settings from TOML."""
+        try:
+            return cls.of(**tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise EpifedError(f"expected TOML; {error}") from None
+
     def digest(self) -> str:
         """A SHA-256 of all settings."""
         return hashlib.sha256(self.to_toml().encode()).hexdigest()
@@ -115,15 +123,13 @@ class Settings(BaseModel):
 def read_settings(path: Path) -> Settings:
     """Settings from a TOML file."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Settings.from_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise EpifedError(f"{path}: expected TOML; {error}") from None
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        raise EpifedError(f"{path}: {_sentence(error)}") from None
+    except EpifedError as error:
+        raise EpifedError(f"{path}: {error}") from None
 
 
 def _sentence(error: ValidationError) -> str:

@@ -51,6 +51,7 @@ class Clients:
     regions: tuple[str, ...]
     names: tuple[str, ...]
     population: NDArray[np.int64] | None
+    parents: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """The paper's N_total."""
@@ -126,4 +127,4 @@ def make_clients(
                 target_days[chosen],
             )
         )
-    return Clients(parts[0], parts[1], panel.regions, panel.names, panel.population)
+    return Clients(parts[0], parts[1], panel.regions, panel.names, panel.population, panel.parents)

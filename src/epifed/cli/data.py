@@ -6,11 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from epifed.cli.communities import communities
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    Level,
+    read_source,
+)
+
 if TYPE_CHECKING:
     from epifed.check import CheckReport
 
 app = typer.Typer(
-    help="Check case data, or fetch the official German file.",
+    help="Check case data, fetch the official German file, or draw communities.",
     no_args_is_help=True,
 )
 fetch_app = typer.Typer(
@@ -18,6 +30,7 @@ fetch_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(fetch_app, name="fetch")
+app.command("communities")(communities)
 
 _LISTED = 8
 _BAR = 20
@@ -33,31 +46,13 @@ def check(
         ),
     ],
     *,
-    format: Annotated[
-        str | None,
-        typer.Option(help="rki, memilio, tidy or prepared; recognised if not given."),
-    ] = None,
-    date_column: Annotated[
-        str | None,
-        typer.Option(help="RKI: count by Refdatum (onset where known, default) or Meldedatum."),
-    ] = None,
-    column_date: Annotated[
-        str | None, typer.Option(help="Tidy: column of the day, YYYY-MM-DD (default: date).")
-    ] = None,
-    column_region: Annotated[
-        str | None, typer.Option(help="Tidy: column of the region's id (default: region).")
-    ] = None,
-    column_cases: Annotated[
-        str | None, typer.Option(help="Tidy: column of the daily count (default: cases).")
-    ] = None,
-    column_population: Annotated[
-        str | None,
-        typer.Option(help="Tidy: column of the inhabitants (default: population, if there)."),
-    ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option(help="Prepared directory: county (default) or community."),
-    ] = None,
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
     ] = False,
@@ -67,18 +62,19 @@ def check(
     Bad data is refused with its row and column, and exit code 2.
     """
     from epifed.check import check_panel
-    from epifed.sources import load_panel
 
-    options = {
-        "date_column": date_column,
-        "date": column_date,
-        "region": column_region,
-        "cases": column_cases,
-        "population": column_population,
-        "level": level,
-    }
-    chosen = {key: value for key, value in options.items() if value is not None}
-    report = check_panel(load_panel(file, format, **chosen))
+    report = check_panel(
+        read_source(
+            file,
+            format=format,
+            date_column=date_column,
+            column_date=column_date,
+            column_region=column_region,
+            column_cases=column_cases,
+            column_population=column_population,
+            level=level,
+        )
+    )
     if as_json:
         _print_json(report.to_dict())
     else:

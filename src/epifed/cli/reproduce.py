@@ -1,5 +1,6 @@
 """`epifed reproduce`: the paper's county experiment, all of it or a part."""
 
+import math
 from pathlib import Path
 from typing import Annotated, TypeVar, get_args
 
@@ -17,10 +18,23 @@ from epifed.cli.grid import (
     refuse_file,
     to_json,
 )
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    read_source,
+)
 from epifed.errors import EpifedError
 from epifed.settings import PERIODS, Settings, SplitName
 
-CENTERED = "paper's preset: the centered average looks three days ahead, so this is no forecast"
+LOOKS_AHEAD = {
+    "centered": "paper's preset: the centered average looks three days ahead: no forecast",
+    "trailing": "trailing average: nothing looks ahead",
+    "none": "no smoothing here: see the data for what was done to it",
+}
 
 
 def reproduce(
@@ -28,6 +42,12 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Directory for the results; resumes what is there.")],
     runs: Annotated[int, typer.Option(min=1, help="Runs per budget.")] = 15,
     rounds: Annotated[int, typer.Option(min=1, help="Federated rounds T_cl.")] = 75,
+    smoothing: Annotated[
+        str,
+        typer.Option(
+            help="centered (the paper), trailing, or none (data that is averaged already)."
+        ),
+    ] = "centered",
     epsilon: Epsilons = None,
     period: Annotated[
         list[str] | None, typer.Option(help="2020-11 or 2022-03.", show_default="both")
@@ -38,6 +58,12 @@ def reproduce(
     table: Annotated[
         list[str] | None, typer.Option(help="The paper's table: main or s1.", show_default="both")
     ] = None,
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
     seed: Seed = None,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -64,12 +90,13 @@ def reproduce(
                 f"--epsilon: found {', '.join(epsilon)}; expected budgets of the paper's table "
                 f"{' or '.join(names)}: {', '.join(f'{e:g}' for e in asked)}"
             )
-    settings = Settings.paper(rounds=rounds, sampler="fixed", epsilon=float("inf"), seed=seed or 0)
+    settings = Settings.paper(
+        smoothing=smoothing, rounds=rounds, sampler="fixed", epsilon=math.inf, seed=seed or 0
+    )
 
     from epifed.evaluate.experiment import Grid, run_grid
     from epifed.evaluate.store import write_atomic
     from epifed.report import figures
-    from epifed.sources import load_panel
 
     grid = Grid(
         settings=settings,
@@ -78,13 +105,21 @@ def reproduce(
         epsilons=tuple(epsilons),
         runs=runs,
     )
-    panel = load_panel(data)
+    panel = read_source(
+        data,
+        format=format,
+        date_column=date_column,
+        column_date=column_date,
+        column_region=column_region,
+        column_cases=column_cases,
+        column_population=column_population,
+    )
     with GridProgress() as progress:
         results = run_grid(panel, grid, out, workers=workers, progress=progress)
     compared = tables.comparison(results.runs, names)
     write_atomic(out / "comparison.csv", compared.write_csv)
     figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
-    shown = [e for e in (0.5, 1.0, 2.0, float("inf")) if e in epsilons] or epsilons
+    shown = [e for e in (0.5, 1.0, 2.0, math.inf) if e in epsilons] or epsilons
     figures.save(figures.convergence(results.convergence, shown), out / "convergence.png")
     if as_json:
         print(to_json(compared.to_dicts()))
@@ -92,7 +127,7 @@ def reproduce(
         for s in splits:
             for p in periods:
                 rows = tables.method_rows(results.runs, s, p)
-                print_table(f"{p}, {s} split", tables.METHOD_HEADER, rows, CENTERED)
+                print_table(f"{p}, {s} split", tables.METHOD_HEADER, rows, LOOKS_AHEAD[smoothing])
     messages.print(f"results, comparison.csv and figures are in {out}")
 
 

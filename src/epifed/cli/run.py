@@ -18,6 +18,16 @@ from epifed.cli.grid import (
     refuse_file,
     to_json,
 )
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    Level,
+    read_source,
+)
 from epifed.settings import Settings, read_settings
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
@@ -45,6 +55,13 @@ def run(
     last: Annotated[
         datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
     ] = None,
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
     seed: Seed = None,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -64,13 +81,21 @@ def run(
     from epifed.evaluate.results import summary
     from epifed.report import figures, tables
     from epifed.simulate import default_panel
-    from epifed.sources import load_panel
 
     if data is None:
         messages.print("no --data: simulating an epidemic")
         panel, end = default_panel(chosen.seed), date(2020, 12, 1)
     else:
-        panel = load_panel(data)
+        panel = read_source(
+            data,
+            format=format,
+            date_column=date_column,
+            column_date=column_date,
+            column_region=column_region,
+            column_cases=column_cases,
+            column_population=column_population,
+            level=level,
+        )
         end = panel.end
     end = last.date() if last else end
     begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)

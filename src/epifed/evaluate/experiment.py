@@ -26,7 +26,7 @@ from epifed.evaluate.results import FEDERATED, KEYS, Results, gather
 from epifed.evaluate.store import Part, load_part, save_part, write_text
 from epifed.learners.fedavg import FedAvg
 from epifed.panel import CasePanel
-from epifed.privacy.accounting import calibrate
+from epifed.privacy.accounting import calibrate_each
 from epifed.protocol import sampling_rate
 from epifed.seeds import seed_sequence
 from epifed.settings import EPSILONS, PERIODS, Settings, SplitName
@@ -110,16 +110,16 @@ def run_grid(
         for split in grid.splits
         for period in grid.periods
     }
-    parts = out / "parts" / _fingerprint(panel, grid)
-    todo = list(tasks(grid))
-    missing = [task for task in todo if not (parts / task.file_name).exists()]
+    folders = {p: out / "parts" / _fingerprint(panel, grid, p) for p in grid.periods}
+    todo = {task: folders[task.period] / task.file_name for task in tasks(grid)}
+    missing = [task for task, path in todo.items() if not path.exists()]
     done = len(todo) - len(missing)
     if progress:
         progress(done, len(todo))
     _fill_calibration_cache(grid, {len(c) for c in clients.values()})
     jobs = (
         joblib.delayed(_compute)(
-            task, task.settings(grid.settings), clients[task.split, task.period], parts
+            task, task.settings(grid.settings), clients[task.split, task.period], todo[task]
         )
         for task in missing
     )
@@ -127,7 +127,7 @@ def run_grid(
         done += 1
         if progress:
             progress(done, len(todo))
-    loaded = [(task, load_part(parts / task.file_name)) for task in todo]
+    loaded = [(task, load_part(path)) for task, path in todo.items()]
     results = gather([(t.keys(), part, clients[t.split, t.period]) for t, part in loaded])
     results.write(out)
     write_text(out / "settings.toml", grid.settings.to_toml())
@@ -163,10 +163,10 @@ def _clients(panel: CasePanel, grid: Grid, split: SplitName, period: str) -> Cli
     return make_clients(panel, grid.settings.but(split=split), grid.periods[period], shuffle)
 
 
-def _fingerprint(panel: CasePanel, grid: Grid) -> str:
+def _fingerprint(panel: CasePanel, grid: Grid, period: str) -> str:
     """Parts are shared by grids that differ only in which tasks they ask for."""
     base = grid.settings.but(epsilon=1.0, split="temporal", sampler="poisson")
-    text = f"{base.to_toml()}{grid.settings.sampler}{grid.periods}{panel.digest()}"
+    text = f"{base.to_toml()}{grid.settings.sampler}{grid.periods[period]}{panel.digest()}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -174,12 +174,11 @@ def _fill_calibration_cache(grid: Grid, sizes: set[int]) -> None:
     """Once here, before the workers all ask for the same numbers."""
     s = grid.settings
     for clients in sizes:
-        for epsilon in grid.epsilons:
-            rate = sampling_rate(clients, s.clients_per_round)
-            calibrate(epsilon, s.delta, rate, s.rounds, s.accountant)
+        rate = sampling_rate(clients, s.clients_per_round)
+        calibrate_each(grid.epsilons, s.delta, rate, s.rounds, s.accountant)
 
 
-def _compute(task: Task, settings: Settings, clients: Clients, parts: Path) -> None:
+def _compute(task: Task, settings: Settings, clients: Clients, path: Path) -> None:
     torch.set_num_threads(1)
     began = time.monotonic()
     seeds = seed_sequence(settings.seed, *(str(value) for value in task.keys().values()))
@@ -188,7 +187,7 @@ def _compute(task: Task, settings: Settings, clients: Clients, parts: Path) -> N
     else:
         part = _train(settings, clients, seeds)
     part["seconds"] = np.array(time.monotonic() - began)
-    save_part(parts / task.file_name, part)
+    save_part(path, part)
 
 
 def _train(settings: Settings, clients: Clients, seeds: np.random.SeedSequence) -> Part:

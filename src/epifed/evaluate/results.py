@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 
 from epifed.errors import EpifedError
-from epifed.evaluate.metrics import METRICS, scores, strata
+from epifed.evaluate.metrics import HONEST_METRICS, METRICS, scores, strata
 from epifed.evaluate.store import Part, write_parquet
 from epifed.windows import Clients
 
+ALL_METRICS = (*METRICS, *HONEST_METRICS)
 FEDERATED = "federated"
 ALL = "all"
 KEYS = ("split", "period", "method", "epsilon", "run")
@@ -63,15 +64,19 @@ def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:
     curves: list[pl.DataFrame] = []
     for keys, part, clients in parts:
         truth = clients.test.targets.astype(np.float64)
+        like_today = clients.test.inputs[..., -1].astype(np.float64)
         prediction = part["prediction"]
         cost = {
             name: float(part[name]) if name in part else None
             for name in ("noise_multiplier", "epsilon_spent", "mean_cohort")
         }
-        runs.append(keys | {"stratum": ALL} | scores(truth, prediction) | cost)
+        runs.append(keys | {"stratum": ALL} | scores(truth, prediction, like_today) | cost)
         if clients.population is not None:
             runs += [
-                keys | {"stratum": name} | scores(truth[chosen], prediction[chosen]) | cost
+                keys
+                | {"stratum": name}
+                | scores(truth[chosen], prediction[chosen], like_today[chosen])
+                | cost
                 for name, chosen in strata(clients.population)
             ]
         regions = np.repeat(np.array(clients.regions, dtype=object), truth.shape[1])
@@ -86,7 +91,7 @@ def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:
             frame = pl.DataFrame(part["convergence"], schema=CURVE_COLUMNS, orient="row")
             curves.append(_with_keys(frame.with_columns(pl.col("round").cast(pl.Int32)), keys))
     measured: dict[str, type[pl.DataType]] = dict.fromkeys(
-        (*METRICS, "zeros", "noise_multiplier", "epsilon_spent", "mean_cohort"), pl.Float64
+        (*ALL_METRICS, "zeros", "noise_multiplier", "epsilon_spent", "mean_cohort"), pl.Float64
     )
     return Results(
         pl.DataFrame(runs, schema=KEY_TYPES | {"stratum": pl.String} | measured, orient="row"),
@@ -102,8 +107,8 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
         .group_by("split", "period", "method", "epsilon", maintain_order=True)
         .agg(
             pl.len().alias("runs"),
-            *(pl.col(m).mean().alias(f"{m}_mean") for m in METRICS),
-            *(pl.col(m).std().alias(f"{m}_std") for m in METRICS),
+            *(pl.col(m).mean().alias(f"{m}_mean") for m in ALL_METRICS),
+            *(pl.col(m).std().alias(f"{m}_std") for m in ALL_METRICS),
             pl.col("zeros").first(),
         )
     )

@@ -9,7 +9,6 @@ composition, which is tighter. Both are Google's dp-accounting, and both are upp
 import hashlib
 import logging
 import math
-import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
@@ -22,12 +21,12 @@ from pathlib import Path
 
 import dp_accounting as dp
 import joblib
-import platformdirs
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.optimize import brentq
 
+from epifed.cache import cache_root
 from epifed.errors import EpifedError
 from epifed.settings import AccountantName
 
@@ -160,7 +159,9 @@ def calibrate(
     noise_multiplier, epsilon_spent, order = 0.0, math.inf, None
     if math.isfinite(epsilon):
         budget = (float(epsilon), float(delta), float(sampling_rate), int(rounds), accountant)
-        noise_multiplier, epsilon_spent, order = _remembered(budget, _method(), _cache_folder())
+        noise_multiplier, epsilon_spent, order = _remembered(
+            budget, _method(), cache_root() / "calibration"
+        )
     return Calibration(
         noise_multiplier=noise_multiplier,
         epsilon=float(epsilon),
@@ -329,11 +330,6 @@ def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, floa
             return found
     except OSError:
         return _search(budget, method)
-
-
-def _cache_folder() -> Path:
-    root = os.environ.get("EPIFED_CACHE") or platformdirs.user_cache_dir("epifed")
-    return Path(root) / "calibration"
 
 
 def _method() -> str:

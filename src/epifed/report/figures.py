@@ -133,6 +133,28 @@ def predicted_against_true(predictions: pl.DataFrame, split: str, period: str) -
     return figure
 
 
+def zero_entries(periods: dict[str, pl.DataFrame]) -> Figure:
+    """Samples by their number of zeros, and the population behind them (the paper's Fig. 3)."""
+    with _style():
+        figure, grid = plt.subplots(len(periods), 2, figsize=(8, 2.6 * len(periods)), squeeze=False)
+        for (period, table), (left, right) in zip(periods.items(), grid, strict=True):
+            zeros = table["zeros"].to_list()
+            left.bar(zeros, table["samples"].to_list(), color=PERIOD_COLOURS[0])
+            left.set(title=f"{period}: samples", ylabel="samples", xticks=zeros)
+            found = table.drop_nulls("population_median")
+            middle = found["population_median"].to_numpy()
+            right.errorbar(
+                found["zeros"].to_list(), middle, fmt="o", capsize=2, color=PERIOD_COLOURS[1],
+                yerr=[middle - found["population_q1"].to_numpy(),
+                      found["population_q3"].to_numpy() - middle],
+            )  # fmt: skip
+            right.set(title=f"{period}: population, median and quartiles", ylabel="inhabitants",
+                      yscale="log", xticks=zeros)  # fmt: skip
+            for axes in (left, right):
+                axes.set_xlabel("zeros among a sample's 10 inputs and its target")
+    return figure
+
+
 def plot(training: "Training", clients: "Clients") -> Figure:
     """Predicted against true on the test windows, persistence beside the training."""
     truth = clients.test.targets

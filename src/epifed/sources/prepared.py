@@ -48,6 +48,7 @@ def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
         source=str(directory),
         names=dict(regions.select(level, "name").iter_rows()),
         population=dict(regions.select(level, people).iter_rows()),
+        parents=dict(regions.select(level, "county").iter_rows()) if level == "community" else None,
         regions=regions[level].to_list(),
         attribution=_attribution(directory, level, mapped=mapped),
         boundaries=boundaries if mapped else None,

@@ -1,0 +1,306 @@
+"""`epifed ledger`: the privacy budget of a federation, across all its trainings."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from epifed.cli.grid import AsJson
+from epifed.errors import EpifedError
+from epifed.settings import Settings
+
+if TYPE_CHECKING:
+    from epifed.privacy.ledger_book import Book, RunRecord
+    from epifed.privacy.ledger_plan import Cap, Plan
+
+app = typer.Typer(
+    help="Keep the privacy budget of a federation across all its trainings.",
+    no_args_is_help=True,
+)
+
+_DEFAULTS = Settings()
+_POINTS = 5
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
+Note = Annotated[str, typer.Option(help="Why, in a few words; kept in the ledger.")]
+IsCopy = Annotated[bool, typer.Option("--copy", help="Read a file that is only a copy.")]
+
+
+@app.command("init")
+def init(
+    file: File,
+    epsilon: Annotated[float, typer.Option(help="ε, the cap on all trainings together.")],
+    delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = _DEFAULTS.delta,
+    accountant: Annotated[
+        str, typer.Option(help="rdp (Rényi, the paper's) or pld (tighter: more fits).")
+    ] = _DEFAULTS.accountant,
+    note: Note = "",
+) -> None:
+    """Make a ledger. Its cap is set here, once and for all."""
+    from epifed.privacy.accounting import accountant_name
+    from epifed.privacy.ledger import Ledger
+    from epifed.privacy.ledger_plan import Cap
+
+    cap = Cap(epsilon, delta, accountant_name(accountant))
+    book = Ledger.create(file, cap, note).book()
+    typer.echo(f"{file}: a ledger with the cap {cap.sentence()}\nhead  {book.head}")
+
+
+@app.command("show")
+def show(file: File, copy: IsCopy = False, as_json: AsJson = False) -> None:
+    """Print all runs, what is spent and what is left."""
+    from epifed.privacy.ledger import Ledger
+
+    book = Ledger(file, copy=copy).book()
+    summary = _summary(book)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    if book.runs:
+        header = ["run", "data", "q", "c", "rounds", "ε alone"]
+        typer.echo(_aligned([header, *(_run_row(book.cap, run) for run in book.runs.values())]))
+        typer.echo()
+    typer.echo(_text(book, summary))
+
+
+@app.command("plan")
+def plan(
+    epsilon: Annotated[
+        float | None, typer.Option(help="ε, the cap on all trainings; with --ledger, its own.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="δ of the cap.", show_default=f"{_DEFAULTS.delta:g}")
+    ] = None,
+    sampling_rate: Annotated[
+        float, typer.Option(help="q, the chance of a client to be in a round.")
+    ] = 0.25,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of one training.")] = _DEFAULTS.rounds,
+    releases: Annotated[
+        int, typer.Option(min=1, help="Trainings that shall fit: 52 is weekly for a year.")
+    ] = 52,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="c of one training: how many with it fit?")
+    ] = None,
+    epsilon_each: Annotated[
+        float | None, typer.Option(help="ε of one training by itself: how many with it fit?")
+    ] = None,
+    accountant: Annotated[
+        str | None, typer.Option(help="rdp or pld.", show_default=_DEFAULTS.accountant)
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Plan with what is left in this ledger.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Plot for this file, PNG, PDF or SVG.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how many retrainings fit under a cap, and how much noise each of them needs."""
+    from epifed.privacy import ledger_plan
+    from epifed.privacy.accounting import accountant_name, calibrate
+    from epifed.privacy.ledger import Ledger
+
+    if noise_multiplier is not None and epsilon_each is not None:
+        raise EpifedError("found both of --noise-multiplier and --epsilon-each; expected one")
+    if ledger is not None:
+        if (epsilon, delta, accountant) != (None, None, None):
+            raise EpifedError("--ledger has its own cap; expected no --epsilon, --delta or "
+                              "--accountant")  # fmt: skip
+        book = Ledger(ledger).book()
+        cap, spent = book.cap, book.taken()
+    elif epsilon is None:
+        raise EpifedError("expected --epsilon, or --ledger with its cap")
+    else:
+        name = accountant_name(accountant or _DEFAULTS.accountant)
+        delta = _DEFAULTS.delta if delta is None else delta
+        cap, spent = ledger_plan.Cap(epsilon, delta, name), ()
+    curve = [
+        ledger_plan.plan(cap, spent, sampling_rate, rounds, count) for count in _counts(releases)
+    ]
+    chosen = next(point for point in curve if point.releases == releases)
+    fixed = None
+    if epsilon_each is not None:
+        found = calibrate(epsilon_each, cap.delta, sampling_rate, rounds, cap.accountant)
+        noise_multiplier = found.noise_multiplier
+    if noise_multiplier is not None:
+        fixed = ledger_plan.Plan(
+            ledger_plan.most_trainings(cap, spent, sampling_rate, noise_multiplier, rounds),
+            noise_multiplier,
+            cap.price(ledger_plan.together([(sampling_rate, noise_multiplier, rounds)])),
+        )
+    if out is not None:
+        _plot(curve, chosen, cap, out)
+    if as_json:
+        result: dict[str, Any] = {
+            "cap": cap.to_dict(),
+            "taken_epsilon": cap.price(spent),
+            "sampling_rate": sampling_rate,
+            "rounds": rounds,
+            **asdict(chosen),
+            "curve": [asdict(point) for point in curve],
+            "fixed_noise": fixed and asdict(fixed),
+        }
+        typer.echo(json.dumps(result, indent=2))
+        return
+    each = f"of {rounds} rounds at q = {sampling_rate:g}"
+    typer.echo(f"cap {cap.sentence()}" + (f", ε = {cap.price(spent):.4g} taken" if spent else ""))
+    typer.echo(
+        f"{chosen.releases} trainings {each} fit if each has a noise multiplier of at least "
+        f"c = {_up(chosen.noise_multiplier)}, which is ε = {_up(chosen.epsilon_each)} by itself"
+    )
+    if fixed:
+        typer.echo(
+            f"with c = {fixed.noise_multiplier:.4g}, ε = {_up(fixed.epsilon_each)} by itself, "
+            f"{fixed.releases} trainings fit"
+        )
+    table = [[str(p.releases), _up(p.noise_multiplier), _up(p.epsilon_each)] for p in curve]
+    typer.echo("\n" + _aligned([["trainings", "c", "ε alone"], *table]))
+
+
+@app.command("verify")
+def verify(
+    file: File,
+    head: Annotated[
+        str | None, typer.Option(help="A hash noted earlier, whose row must still be there.")
+    ] = None,
+    copy: IsCopy = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check the file and the chain of its rows; the first that does not fit is named."""
+    from epifed.privacy.ledger import Ledger
+
+    book = Ledger(file, copy=copy).verify(head)
+    if as_json:
+        typer.echo(json.dumps({"verified": True, "rows": len(book.hashes), "head": book.head}))
+        return
+    typer.echo(f"{file}: all {len(book.hashes)} rows fit\nhead  {book.head}")
+    if head is not None:
+        since = len(book.hashes) - 1 - book.hashes.index(head.strip().lower())
+        typer.echo(f"rows since the hash that was given: {since}")
+
+
+@app.command("close")
+def close(
+    file: File,
+    run: Annotated[str, typer.Argument(help="The run, as 'show' names it.")],
+    note: Note = "",
+) -> None:
+    """End a run that was interrupted: its rounds not yet spent are given back.
+
+    A training that is still going on under this run is stopped before its next round.
+    """
+    from epifed.privacy.ledger import Ledger
+
+    book = Ledger(file).close(run, "abandoned", note=note)
+    record = book.runs[run]
+    typer.echo(
+        f"run {run}: closed; {record.spent} of {record.rounds} rounds were spent and count\n"
+    )
+    typer.echo(_text(book, _summary(book)))
+
+
+@app.command("adopt")
+def adopt(
+    file: File,
+    note: Annotated[str, typer.Option(help="Why the original is gone; kept in the ledger.")],
+    head: Annotated[
+        str | None, typer.Option(help="The last hash noted, to be sure that no row is missing.")
+    ] = None,
+) -> None:
+    """Make a restored or moved copy the ledger. Its original must never spend again."""
+    from epifed.privacy.ledger import Ledger
+
+    book = Ledger.adopt(file, note, head).book()
+    typer.echo(f"{file}: is the ledger now\n")
+    typer.echo(_text(book, _summary(book)))
+
+
+def _summary(book: "Book") -> dict[str, Any]:
+    from epifed.privacy.ledger_plan import left
+
+    taken = book.cap.price(book.taken())
+    return {
+        "ledger": book.ledger,
+        "created": book.created,
+        "cap": book.cap.to_dict(),
+        "spent_epsilon": book.cap.price(book.released()),
+        "taken_epsilon": taken,
+        "left_epsilon": left(book.cap, taken),
+        "runs": [asdict(run) for run in book.runs.values()],
+        "rows": len(book.hashes),
+        "head": book.head,
+    }
+
+
+def _text(book: "Book", summary: dict[str, Any]) -> str:
+    spent = sum(run.spent for run in book.runs.values())
+    held = sum(run.counted for run in book.runs.values()) - spent
+    lines = [
+        f"cap    {book.cap.sentence()}",
+        f"spent  ε = {_up(summary['spent_epsilon'])} for {spent} rounds in {len(book.runs)} runs",
+    ]
+    if held:
+        taken = _up(summary["taken_epsilon"])
+        lines.append(f"taken  ε = {taken} with {held} rounds that open runs still hold")
+    lines.append(f"left   ε = {summary['left_epsilon']:g}, the plain difference; what fits is "
+                 "told by 'epifed ledger plan --ledger'")  # fmt: skip
+    lines.append(f"head   {book.head}, row {len(book.hashes)}")
+    return "\n".join(lines)
+
+
+def _run_row(cap: "Cap", run: "RunRecord") -> list[str]:
+    from epifed.privacy.ledger_plan import together
+
+    rounds = {"open": f"{run.spent} of {run.rounds} open", "finished": str(run.spent)}
+    return [
+        run.run,
+        run.data_period,
+        f"{run.sampling_rate:.4g}",
+        f"{run.noise_multiplier:.4g}",
+        rounds.get(run.outcome, f"{run.spent} {run.outcome}"),
+        _up(cap.price(together([run.part(run.counted)]))),
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _counts(releases: int) -> list[int]:
+    """From one training to twice as many as asked for, evenly on a log scale."""
+    steps = (round((2 * releases) ** (i / _POINTS)) for i in range(_POINTS + 1))
+    return sorted({*steps, releases})
+
+
+def _up(value: float) -> str:
+    from epifed.privacy.accounting import rounded_up
+
+    return "0" if value == 0 else rounded_up(math.ceil(value * 1e4) / 1e4)
+
+
+def _plot(curve: list["Plan"], chosen: "Plan", cap: "Cap", out: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from epifed.evaluate.store import write_atomic
+
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")
+    figure = Figure(figsize=(4.8, 3.2), layout="constrained")
+    axes = figure.subplots()
+    counts = [point.releases for point in curve]
+    axes.plot(counts, [point.epsilon_each for point in curve], "o-", label="composed")
+    axes.plot(counts, [cap.epsilon / n for n in counts], "--", color="#555555", label="cap / n")
+    axes.plot([chosen.releases], [chosen.epsilon_each], "o", markersize=9, fillstyle="none",
+              color="#D55E00", label=f"n = {chosen.releases}: c = {chosen.noise_multiplier:.3g}",
+              )  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="trainings n", ylabel="ε of one by itself")
+    axes.set_title(f"What fits into ε = {cap.epsilon:g}, δ = {cap.delta:g} "
+                   f"({cap.accountant.upper()})", loc="left", fontsize=10)  # fmt: skip
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    write_atomic(out, lambda path: figure.savefig(path, format=out.suffix[1:], dpi=160))

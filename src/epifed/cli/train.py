@@ -1,0 +1,125 @@
+"""`epifed train`: one private training on real data, paid for by a ledger, as a model file."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli.grid import AsJson, GridProgress, messages, to_json
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    Level,
+    read_source,
+)
+from epifed.errors import EpifedError
+from epifed.settings import Settings, read_settings
+
+
+def train(
+    data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
+    out: Annotated[Path, typer.Option(help="The model file to write.")],
+    ledger: Annotated[
+        Path | None, typer.Option(help="The budget ledger that pays ('epifed ledger init').")
+    ] = None,
+    simulation: Annotated[
+        bool,
+        typer.Option("--simulation", help="Research: seeded noise, no ledger, not for release."),
+    ] = False,
+    epsilon: Annotated[
+        float | None, typer.Option(help="ε of this training.", show_default="of the settings")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
+    ] = None,
+    first: Annotated[
+        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
+    ] = None,
+    last: Annotated[
+        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
+    ] = None,
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train one private forecaster on real data and write it as a model file.
+
+    The ledger is asked for the whole budget before the first round and refuses what does not fit;
+    noise and sampling come from the system's secure generator. --simulation does without both.
+    """
+    if simulation == (ledger is not None):
+        raise EpifedError(
+            f"found {'both' if simulation else 'neither'} of --ledger and --simulation; expected "
+            "a ledger that pays for the training ('epifed ledger init'), or --simulation for "
+            "research that is never released"
+        )
+    chosen = read_settings(settings) if settings else Settings()
+    if epsilon is not None:
+        chosen = chosen.but(epsilon=epsilon)
+
+    from epifed.engines.simulation import train as run
+    from epifed.evaluate import score
+    from epifed.modelfile import Model
+    from epifed.privacy.ledger import Ledger
+    from epifed.windows import make_clients
+
+    paying = Ledger(ledger) if ledger else None
+    panel = read_source(
+        data,
+        format=format,
+        date_column=date_column,
+        column_date=column_date,
+        column_region=column_region,
+        column_cases=column_cases,
+        column_population=column_population,
+        level=level,
+    )
+    begin = first.date() if first else panel.start
+    end = last.date() if last else panel.end
+    if not settings:
+        chosen = chosen.but(clients_per_round=max(1, len(panel.regions) // 4))
+    clients = make_clients(panel, chosen, (begin, end))
+    period = f"{begin} … {end}"
+    with GridProgress() as progress:
+        training = run(
+            clients,
+            chosen,
+            secure=not simulation,
+            ledger=paying,
+            data_period=period,
+            watch=lambda i, _: progress(i, chosen.rounds),
+        )
+    model = Model.of(training, len(clients), period)
+    model.write(out)
+    scores = score(training, clients)
+    if as_json:
+        print(
+            to_json(
+                {
+                    "model": str(out),
+                    "sha256": model.sha256,
+                    "epsilon": model.epsilon,
+                    "delta": model.delta,
+                    "accountant": model.accountant,
+                    "randomness": model.randomness,
+                    "ledger_run": model.ledger_run,
+                    "scores": scores.to_dicts(),
+                }
+            )
+        )
+    else:
+        print(model.sentence())
+        print(training.calibration.sentence())
+        for row in scores.iter_rows(named=True):
+            print(f"  {row['method']}: MAE {row['mae']:.4g}, R² {row['r2']:.4g} on held-out days")
+    messages.print(f"the model is in {out}")

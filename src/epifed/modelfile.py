@@ -1,0 +1,117 @@
+"""A trained model as one file: the weights, how they came about, and what they cost."""
+
+import io
+import json
+import math
+import zipfile
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from epifed.engines.simulation import Training, hash_of
+from epifed.errors import EpifedError
+from epifed.evaluate.store import write_atomic
+from epifed.learners.fedavg import FedAvg
+from epifed.settings import Settings
+
+KIND = "epifed model 1"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What `epifed train` leaves behind."""
+
+    weights: NDArray[np.float32]
+    settings: Settings
+    epsilon: float
+    delta: float
+    accountant: str
+    noise_multiplier: float
+    clients: int
+    period: str
+    randomness: str
+    """`secure`: fit for release. `seeded`: a simulation, its noise can be predicted."""
+    ledger_run: str | None
+    sha256: str
+    created: str
+    epifed: str
+
+    @classmethod
+    def of(cls, training: Training, clients: int, period: str) -> "Model":
+        """The model of a finished training."""
+        return cls(
+            weights=training.state.numpy(),
+            settings=training.settings,
+            epsilon=training.calibration.epsilon_spent,
+            delta=training.calibration.delta,
+            accountant=training.calibration.accountant,
+            noise_multiplier=training.calibration.noise_multiplier,
+            clients=clients,
+            period=period,
+            randomness=training.randomness,
+            ledger_run=training.ledger_run,
+            sha256=training.model_hash,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            epifed=version("epifed"),
+        )
+
+    def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Forecasts [...] for windows [..., H] of case counts."""
+        learner = FedAvg(self.settings)
+        prediction = learner.predict(torch.from_numpy(self.weights), torch.from_numpy(inputs))
+        return prediction.double().numpy()
+
+    def sentence(self) -> str:
+        """The label of the model: what it guarantees, and whether it may be released."""
+        if math.isinf(self.epsilon):
+            return "trained without differential privacy (ε = ∞): not for release"
+        guarantee = (
+            f"(ε = {self.epsilon:.4g}, δ = {self.delta:g})-differential privacy, one of "
+            f"{self.clients} clients added or removed, by the {self.accountant.upper()} accountant"
+        )
+        if self.randomness == "secure":
+            return guarantee
+        return f"{guarantee}, but SIMULATED: its noise is seeded and predictable, not for release"
+
+    def write(self, path: Path) -> None:
+        """Store the model, atomically."""
+        about = {k: v for k, v in asdict(self).items() if k not in ("weights", "settings")}
+        about |= {"kind": KIND, "settings": self.settings.to_toml(), "epsilon": repr(self.epsilon)}
+        weights = io.BytesIO()
+        np.save(weights, self.weights, allow_pickle=False)
+
+        def fill(temporary: Path) -> None:
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
+                file.writestr("model.json", json.dumps(about, indent=2, ensure_ascii=False))
+                file.writestr("weights.npy", weights.getvalue())
+
+        write_atomic(path, fill)
+
+
+def read_model(path: Path) -> Model:
+    """The model that `Model.write` stored; a damaged or changed one is refused."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            about = json.loads(file.read("model.json"))
+            weights = np.load(io.BytesIO(file.read("weights.npy")), allow_pickle=False)
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
+    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise EpifedError(f"{path}: expected a model by 'epifed train'; {error}") from None
+    if about.pop("kind", None) != KIND:
+        raise EpifedError(f"{path}: expected '{KIND}'; it is of another version or kind")
+    settings = Settings.from_toml(about.pop("settings"))
+    about["epsilon"] = float(about["epsilon"])
+    model = Model(weights=weights.astype(np.float32), settings=settings, **about)
+    found = hash_of(torch.from_numpy(model.weights))
+    if found != model.sha256:
+        raise EpifedError(
+            f"{path}: found weights with the hash {found[:12]}…; expected {model.sha256[:12]}…: "
+            "the file was changed"
+        )
+    return model

@@ -1,0 +1,153 @@
+"""The rows of a ledger: how they are chained, and what they say when read from the first on.
+
+A row is canonical JSON. Its hash is the SHA-256 of the hash before it and of that text, so that no
+row can be changed, left out or moved without every later hash changing.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from epifed.errors import EpifedError
+from epifed.privacy.ledger_plan import Cap, Part, Spending, together
+
+Row = dict[str, Any]
+Outcome = Literal["open", "finished", "abandoned"]
+
+GENESIS = "0" * 64
+"""The hash before the first row."""
+
+
+@dataclass
+class RunRecord:
+    """One training: what it reserved, and the rounds it has paid for."""
+
+    run: str
+    opened: str
+    sampling_rate: float
+    noise_multiplier: float
+    rounds: int
+    mechanism: str
+    accountant: str
+    settings_hash: str
+    data_period: str
+    note: str
+    spent: int = 0
+    outcome: Outcome = "open"
+    closed: str | None = None
+    model_hash: str | None = None
+
+    @property
+    def counted(self) -> int:
+        """The rounds that count: all reserved ones while the run is open, then those spent."""
+        return self.rounds if self.outcome == "open" else self.spent
+
+    def part(self, rounds: int) -> Part:
+        """So many rounds of this run's mechanism."""
+        return self.sampling_rate, self.noise_multiplier, rounds
+
+
+@dataclass
+class Book:
+    """What a ledger's rows say."""
+
+    ledger: str
+    created: str
+    cap: Cap
+    identity: str
+    """Of the file that may spend."""
+    runs: dict[str, RunRecord] = field(default_factory=dict)
+    hashes: list[str] = field(default_factory=list)
+
+    @property
+    def head(self) -> str:
+        """The hash of the last row, which vouches for all."""
+        return self.hashes[-1]
+
+    def released(self) -> Spending:
+        """The rounds spent, each of which may have been released."""
+        return together(run.part(run.spent) for run in self.runs.values())
+
+    def taken(self, without: str | None = None) -> Spending:
+        """What a training must leave room for: the reservations of open runs included."""
+        return together(run.part(run.counted) for run in self.runs.values() if run.run != without)
+
+    def run(self, name: str) -> RunRecord:
+        """One run, which must exist and be open."""
+        if name not in self.runs:
+            raise EpifedError(f"run '{name}': not in this ledger")
+        record = self.runs[name]
+        if record.outcome != "open":
+            raise EpifedError(f"run '{name}': {record.outcome} on {record.closed}; expected open")
+        return record
+
+
+def canonical(row: Row) -> str:
+    """The one text of a row."""
+    return json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def chained(before: str, text: str) -> str:
+    """The hash of a row after another's."""
+    return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
+
+
+def read_book(stored: Iterable[tuple[int, object, object]]) -> Book:
+    """The book of rows (number, text, hash); the first that does not fit is named."""
+    book: Book | None = None
+    before = GENESIS
+    expected = 0
+    for expected, (number, text, digest) in enumerate(stored, start=1):
+        if number != expected:
+            raise EpifedError(f"row {expected} is missing")
+        if not isinstance(text, str) or chained(before, text) != digest:
+            raise EpifedError(
+                f"row {number} does not fit the chain: it, or its hash, was changed after it was "
+                "written"
+            )
+        try:
+            row = json.loads(text)
+            book = _opened(row) if book is None else _applied(book, row)
+        except (KeyError, TypeError, ValueError, EpifedError) as error:
+            raise EpifedError(f"row {number} does not follow from those before: {error}") from None
+        book.hashes.append(digest)
+        before = digest
+    if book is None:
+        raise EpifedError("row 1 is missing")
+    return book
+
+
+def _opened(row: Row) -> Book:
+    if row["kind"] != "init":
+        raise ValueError(f"found '{row['kind']}'; expected 'init'")
+    cap = Cap(row["epsilon"], row["delta"], row["accountant"])
+    return Book(row["ledger"], row["time"], cap, row["identity"])
+
+
+def _applied(book: Book, row: Row) -> Book:
+    kind = row["kind"]
+    if kind == "reserve":
+        if row["run"] in book.runs:
+            raise ValueError(f"run '{row['run']}' was reserved before")
+        book.runs[row["run"]] = RunRecord(
+            opened=row["time"], **{key: row[key] for key in row.keys() - {"kind", "time"}}
+        )
+    elif kind == "resume":
+        record = book.run(row["run"])
+        record.rounds = max(record.rounds, row["rounds"])
+    elif kind == "spend":
+        record = book.run(row["run"])
+        record.spent += 1
+        if record.spent > record.rounds:
+            raise ValueError(f"more than the {record.rounds} rounds of run '{record.run}'")
+    elif kind == "close":
+        record = book.run(row["run"])
+        record.outcome, record.closed = row["outcome"], row["time"]
+        record.model_hash = row["model_hash"]
+    elif kind == "adopt":
+        book.identity = row["identity"]
+    else:
+        raise ValueError(f"found '{kind}'; expected reserve, resume, spend, close or adopt")
+    return book

@@ -1,0 +1,381 @@
+import json
+import math
+import shutil
+import sqlite3
+from pathlib import Path
+
+import dp_accounting as dp
+import pytest
+
+from epifed.errors import EpifedError
+from epifed.privacy import ledger as ledger_module
+from epifed.privacy.accounting import calibrate, epsilon_of, training_event
+from epifed.privacy.ledger import Ledger, OverspendError, Run
+from epifed.privacy.ledger_book import Book, canonical, chained
+from epifed.privacy.ledger_plan import Cap, least_noise, most_rounds, most_trainings, plan, together
+from epifed.settings import AccountantName
+
+CAP = Cap(2.0, 1e-5, "rdp")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return Ledger.create(tmp_path / "ledger.db", CAP).path
+
+
+def reserve(ledger: Ledger, rounds: int = 4, noise: float = 20.0, rate: float = 0.25) -> Run:
+    return ledger.reserve(
+        sampling_rate=rate,
+        noise_multiplier=noise,
+        rounds=rounds,
+        settings_hash="5e77",
+        data_period="2022-03-01..2022-04-01",
+    )
+
+
+def filled(path: Path) -> Ledger:
+    """Rows: 1 init, 2 reserve, 3 to 6 spend, 7 close, 8 reserve, 9 spend."""
+    ledger = Ledger(path)
+    with reserve(ledger) as run:
+        for i in range(1, 5):
+            run.spend(i)
+        run.finish("a11ce")
+    reserve(ledger).spend(1)
+    return ledger
+
+
+def sql(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def rounds(book: Book) -> int:
+    return sum(count for *_, count in book.taken())
+
+
+# What counts
+
+
+def test_an_open_run_counts_in_full_and_a_closed_one_what_it_spent(path: Path) -> None:
+    ledger = Ledger(path)
+    run = reserve(ledger, rounds=10)
+    run.spend(1)
+    assert rounds(ledger.book()) == 10
+    assert sum(count for *_, count in ledger.book().released()) == 1
+    ledger.close(run.name, "abandoned")
+    assert rounds(ledger.book()) == 1
+
+
+def test_a_row_of_a_run_says_everything_about_it(path: Path) -> None:
+    book = filled(path).book()
+    first, second = book.runs.values()
+    assert (first.outcome, first.spent, first.model_hash) == ("finished", 4, "a11ce")
+    assert (first.settings_hash, first.data_period) == ("5e77", "2022-03-01..2022-04-01")
+    assert (first.mechanism, first.accountant) == ("poisson-sampled gaussian", "rdp")
+    assert first.opened.endswith("+00:00")
+    assert (second.outcome, second.spent, second.rounds) == ("open", 1, 4)
+
+
+def test_a_one_shot_release_is_a_plain_gaussian(path: Path) -> None:
+    run = reserve(Ledger(path), rounds=1, noise=5.0, rate=1.0)
+    book = Ledger(path).book()
+    assert book.runs[run.name].mechanism == "gaussian"
+    assert CAP.price(book.taken()) == epsilon_of(dp.GaussianDpEvent(5.0), 1e-5)
+
+
+def test_an_exception_gives_unspent_rounds_back_and_nothing_else(path: Path) -> None:
+    ledger = Ledger(path)
+    with pytest.raises(KeyboardInterrupt), reserve(ledger) as run:
+        run.spend(1)
+        raise KeyboardInterrupt
+    assert rounds(ledger.book()) == 1
+    with pytest.raises(EpifedError, match="abandoned on"):
+        run.spend(2)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_runs_compose_like_gaussians_do(tmp_path: Path, accountant: AccountantName) -> None:
+    """Without sampling there is an oracle: 1/c² adds up."""
+    ledger = Ledger.create(tmp_path / "l.db", Cap(3.0, 1e-5, accountant))
+    reserve(ledger, rounds=2, noise=6.0, rate=1.0)
+    reserve(ledger, rounds=3, noise=9.0, rate=1.0)
+    alone = 1 / math.sqrt(2 / 36 + 3 / 81)
+    expected = epsilon_of(dp.GaussianDpEvent(alone), 1e-5, accountant)
+    book = ledger.book()
+    assert book.cap.price(book.taken()) == pytest.approx(expected, rel=1e-3)
+
+
+def test_equal_rounds_cost_the_same_in_one_run_or_in_many() -> None:
+    once = together([(0.25, 20.0, 75)])
+    assert together([(0.25, 20.0, 25)] * 3) == once
+    assert CAP.price(once) == epsilon_of(training_event(0.25, 20.0, 75), 1e-5)
+
+
+# The cap
+
+
+def test_the_whole_cap_can_be_spent_once_and_nothing_after_it(path: Path) -> None:
+    ledger = Ledger(path)
+    noise = calibrate(2.0, 1e-5, 0.25, 75).noise_multiplier
+    reserve(ledger, rounds=75, noise=noise)
+    before = ledger.book().head
+    with pytest.raises(OverspendError, match="what would fit") as refused:
+        reserve(ledger, rounds=1, noise=noise)
+    assert ledger.book().head == before
+    sentence = str(refused.value)
+    for part in ("cap of ε = 2 at δ = 1e-05", "RDP accountant", "taken so far: ε = 2", "left: ε ="):
+        assert part in sentence
+    assert "open, holding rounds not spent: 2" in sentence
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_what_is_said_to_fit_fits_and_no_more_does(accountant: AccountantName) -> None:
+    cap = Cap(2.0, 1e-5, accountant)
+    spent = together([(1.0, 24.0, 75)])
+    noise = least_noise(cap, spent, 1.0, 75)
+    assert noise is not None
+    assert cap.allows(together([*spent, (1.0, noise, 75)]))
+    assert not cap.allows(together([*spent, (1.0, noise * 0.998, 75)]))
+    count = most_rounds(cap, spent, 1.0, 20.0, 75)
+    assert 0 < count < 75
+    assert cap.allows(together([*spent, (1.0, 20.0, count)]))
+    assert not cap.allows(together([*spent, (1.0, 20.0, count + 1)]))
+
+
+def test_a_refusal_tells_what_fits_in_numbers(path: Path) -> None:
+    ledger = Ledger(path)
+    reserve(ledger, rounds=75, noise=6.0)
+    with pytest.raises(OverspendError) as refused:
+        reserve(ledger, rounds=75, noise=5.0)
+    words = str(refused.value).split("what would fit: ")[1].split(" (open")[0]
+    first, second = words.split(", or ")
+    noise = float(first.split("at least ")[1].split()[0])
+    reserve_rounds = int(second.split()[0])
+    with reserve(ledger, rounds=75, noise=noise):
+        pass
+    reserve(ledger, rounds=reserve_rounds, noise=5.0)
+
+
+def test_nothing_fits_into_a_full_ledger(path: Path) -> None:
+    spent = together([(1.0, 0.1, 75)])
+    assert least_noise(CAP, spent, 0.25, 75) is None
+    with pytest.raises(EpifedError, match="no noise makes 3 trainings fit"):
+        plan(CAP, spent, 0.25, 75, 3)
+
+
+def test_a_training_without_noise_is_refused(path: Path) -> None:
+    with pytest.raises(OverspendError, match="would bring ε to inf"):
+        reserve(Ledger(path), noise=0.0)
+
+
+@pytest.mark.parametrize("bad", [{"rounds": 0}, {"rounds": 2.5}, {"rate": 0.0}, {"rate": 1.5}])
+def test_what_cannot_be_priced_is_refused(path: Path, bad: dict[str, float]) -> None:
+    with pytest.raises(EpifedError, match="expected"):
+        reserve(Ledger(path), **bad)  # type: ignore[arg-type]
+
+
+def test_the_planned_retrainings_fit_and_one_more_does_not(path: Path) -> None:
+    ledger = Ledger(path)
+    found = plan(CAP, (), 0.25, 75, 12)
+    assert most_trainings(CAP, (), 0.25, found.noise_multiplier, 75) == 12
+    for _ in range(12):
+        reserve(ledger, rounds=75, noise=found.noise_multiplier)
+    with pytest.raises(OverspendError):
+        reserve(ledger, rounds=75, noise=found.noise_multiplier)
+
+
+def test_a_run_cannot_spend_more_than_it_reserved(path: Path) -> None:
+    ledger = Ledger(path)
+    run = reserve(ledger, rounds=1)
+    run.spend(1)
+    with pytest.raises(OverspendError, match="all its 1 rounds"):
+        run.spend(2)
+    with pytest.raises(EpifedError, match="run 'x': not in this ledger"):
+        ledger.spend("x", 1)
+
+
+def test_a_resumed_run_pays_for_the_round_it_repeats(path: Path) -> None:
+    ledger = Ledger(path)
+    run = reserve(ledger, rounds=3)
+    run.spend(1)
+    run.spend(2)  # and here it crashed, before the second round was released
+    again = Ledger(path).resume(run.name, rounds_left=2)
+    assert ledger.book().runs[run.name].rounds == 4
+    again.spend(2)
+    again.spend(3)
+    again.finish("b0b")
+    assert rounds(ledger.book()) == 4
+
+
+def test_a_round_to_repeat_must_fit_as_well(path: Path) -> None:
+    ledger = Ledger(path)
+    run = reserve(ledger, rounds=75, noise=calibrate(2.0, 1e-5, 0.25, 75).noise_multiplier)
+    run.spend(1)
+    with pytest.raises(OverspendError):
+        ledger.resume(run.name, rounds_left=75)
+    ledger.resume(run.name, rounds_left=74)
+
+
+# The file
+
+
+def test_a_ledger_is_made_once(path: Path) -> None:
+    with pytest.raises(EpifedError, match="exists already"):
+        Ledger.create(path, CAP)
+    assert Ledger(path).book().cap == CAP
+
+
+@pytest.mark.parametrize("epsilon, delta", [(0, 1e-5), (math.inf, 1e-5), (math.nan, 1e-5), (1, 1)])
+def test_what_is_no_cap_is_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(EpifedError, match="expected a"):
+        Cap(epsilon, delta, "rdp")
+
+
+def test_a_commit_is_durable(path: Path) -> None:
+    with ledger_module._transaction(path, "rw", "BEGIN") as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+@pytest.mark.parametrize("row", [1, 2, 4, 7, 9])
+def test_verify_names_the_first_row_that_was_changed(path: Path, row: int) -> None:
+    filled(path)
+    sql(path, f"UPDATE entries SET row = replace(row, '20', '21') WHERE number = {row}")
+    with pytest.raises(EpifedError, match=f"row {row} does not fit the chain"):
+        Ledger(path)
+
+
+def test_a_row_changed_together_with_its_hash_breaks_the_next(path: Path) -> None:
+    book = filled(path).book()
+    forged = canonical({"kind": "adopt", "identity": "me", "note": "", "time": ""})
+    digest = chained(book.hashes[2], forged)
+    sql(path, f"UPDATE entries SET row = '{forged}', hash = '{digest}' WHERE number = 4")
+    with pytest.raises(EpifedError, match="row 5 does not fit the chain"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize(
+    "statement, found",
+    [
+        ("DELETE FROM entries WHERE number = 4", "row 4 is missing"),
+        ("DELETE FROM entries", "row 1 is missing"),
+        ("DELETE FROM entries WHERE number > 6", "ends at row 6, .* says 9"),
+        ("UPDATE head SET number = 4", "ends at row 9, .* says 4"),
+        ("DELETE FROM head", "ends at row 9, .* says None"),
+        ("UPDATE entries SET row = x'ff00' WHERE number = 3", "row 3 does not fit"),
+        ("DROP TABLE entries", "damaged or truncated"),
+    ],
+)
+def test_missing_and_truncated_rows_are_noticed(path: Path, statement: str, found: str) -> None:
+    filled(path)
+    sql(path, statement)
+    with pytest.raises(EpifedError, match=found):
+        Ledger(path)
+
+
+def test_a_chain_that_fits_but_makes_no_sense_is_refused(path: Path) -> None:
+    book = Ledger(path).book()
+    text = canonical({"kind": "spend", "run": "nobody", "round": 1, "time": ""})
+    digest = chained(book.head, text)
+    sql(
+        path,
+        f"INSERT INTO entries VALUES (2, '{text}', '{digest}')",
+        f"UPDATE head SET number = 2, hash = '{digest}'",
+    )
+    with pytest.raises(EpifedError, match=r"row 2 does not follow .* run 'nobody'"):
+        Ledger(path)
+
+
+def test_every_truncation_of_the_file_is_refused(path: Path, tmp_path: Path) -> None:
+    filled(path)
+    whole = path.read_bytes()
+    for length in [*range(0, len(whole), 509), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(EpifedError, match=r"truncated|not a ledger"):
+            Ledger(path)
+    path.write_bytes(whole)
+    Ledger(path)
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    text, other, empty = tmp_path / "a.csv", tmp_path / "b.db", tmp_path / "c.db"
+    text.write_text("region,date,cases\n" * 100)
+    sql(other, "CREATE TABLE entries (number, row, hash)")
+    empty.touch()
+    for file in (text, other, empty):
+        with pytest.raises(EpifedError, match=f"{file.name}: not a ledger"):
+            Ledger(file)
+    for file in (tmp_path / "none.db", tmp_path):
+        with pytest.raises(EpifedError, match="no such file"):
+            Ledger(file)
+    for file in (text, other, tmp_path):
+        with pytest.raises(EpifedError, match="exists already"):
+            Ledger.create(file, CAP)
+    Ledger.create(empty, CAP)
+
+
+def test_a_copy_can_be_read_but_not_spent_from(path: Path, tmp_path: Path) -> None:
+    ledger = filled(path)
+    copy = tmp_path / "copy.db"
+    shutil.copy2(path, copy)
+    with pytest.raises(EpifedError, match=r"a copy, .* 'epifed ledger adopt'"):
+        Ledger(copy)
+    assert Ledger(copy, copy=True).book().head == ledger.book().head
+    copy.replace(path)
+    with pytest.raises(EpifedError, match="a copy"):
+        reserve(ledger)
+
+
+def test_a_copy_can_be_adopted_and_says_so(path: Path, tmp_path: Path) -> None:
+    head = filled(path).book().head
+    copy = tmp_path / "copy.db"
+    shutil.copy2(path, copy)
+    with pytest.raises(EpifedError, match="no row has the hash"):
+        Ledger.adopt(copy, "the disk failed", head="0" * 64)
+    adopted = Ledger.adopt(copy, "the disk failed", head)
+    reserve(adopted)
+    with sqlite3.connect(copy) as connection:
+        (text,) = connection.execute("SELECT row FROM entries WHERE number = 10").fetchone()
+    connection.close()
+    assert json.loads(text)["note"] == "the disk failed"
+    with pytest.raises(EpifedError, match="nothing to adopt"):
+        Ledger.adopt(copy, "again")
+
+
+def test_a_renamed_ledger_and_a_link_to_it_stay_the_ledger(path: Path, tmp_path: Path) -> None:
+    moved, link = tmp_path / "moved.db", tmp_path / "link.db"
+    path.rename(moved)
+    link.symlink_to(moved)
+    reserve(Ledger(moved))
+    reserve(Ledger(link))
+    assert len(Ledger(moved).book().runs) == 2
+
+
+def test_a_second_name_is_refused(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "second.db").hardlink_to(path)
+    with pytest.raises(EpifedError, match="has 2 names"):
+        Ledger(path)
+
+
+def test_a_hash_kept_elsewhere_notices_an_old_backup_put_back(path: Path) -> None:
+    old = path.read_bytes()
+    head = filled(path).book().head
+    assert Ledger(path).verify(head).head == head
+    path.write_bytes(old)
+    with pytest.raises(EpifedError, match="rows were lost since"):
+        Ledger(path).verify(head)
+
+
+def test_a_busy_ledger_is_waited_for_and_then_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = reserve(Ledger(path))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(ledger_module, "PATIENCE", 0.1)
+    with pytest.raises(EpifedError, match="another process has been writing"):
+        run.spend(1)
+    other.close()
+    run.spend(1)
