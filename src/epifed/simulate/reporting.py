@@ -91,6 +91,8 @@ def desk_chances(
     dates = [first + timedelta(days=i) for i in range(days)]
     weekday = np.array([day.weekday() for day in dates])
     office_day = np.where([day in holidays(day.year) for day in dates], 6, weekday)
+    eve = [day.month == 12 and day.day in (24, 31) and day.weekday() < 5 for day in dates]
+    office_day[eve] = 5
     at = [(day - first).days for day, _ in preset.regimes]
     share = np.stack([np.interp(np.arange(days), at, row) for row in np.eye(len(at))])
 
@@ -190,7 +192,7 @@ def _behind(
 def holidays(year: int) -> frozenset[date]:
     """Days on which offices work as on a Sunday."""
     easter = _easter(year)
-    fixed = [(1, 1), (5, 1), (10, 3), (12, 24), (12, 25), (12, 26), (12, 31)]
+    fixed = [(1, 1), (5, 1), (10, 3), (12, 25), (12, 26)]
     return frozenset(
         [date(year, month, day) for month, day in fixed]
         + [easter + timedelta(days=shift) for shift in (-2, 1, 39, 50)]
