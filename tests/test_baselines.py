@@ -1,14 +1,16 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from epifed.baselines import BASELINES, DAMPING, persistence, pooled_linear
+from epifed.baselines import BASELINES, COUNTY_BASELINES, DAMPING, persistence, pooled_linear
+from epifed.errors import EpifedError
 from epifed.evaluate.metrics import scores
 from tests.helpers import small_clients, small_settings
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", COUNTY_BASELINES)
 def test_a_baseline_forecasts_every_test_window_and_never_sees_its_target(name: str) -> None:
     settings = small_settings(model="mlp", rounds=2)
     clients = small_clients(settings)
@@ -53,3 +55,29 @@ def test_local_models_differ_between_clients() -> None:
     clients.test.inputs[:] = clients.test.inputs[0, 0]
     got = BASELINES["local MLP"](clients, settings, np.random.SeedSequence(0))
     assert got[:, 0].std() > 0.1
+
+
+def test_county_share_is_the_county_s_last_day_by_population() -> None:
+    settings = small_settings(smoothing="none")
+    clients = small_clients(settings)
+    population = np.arange(1, 13) * 100
+    nested = replace(clients, parents=("a",) * 5 + ("b",) * 7, population=population)
+    got = BASELINES["county share"](nested, settings, np.random.SeedSequence(0))
+    last = clients.test.inputs[..., -1].astype(float)
+    expected = last[5:].sum(axis=0) * population[7] / population[5:].sum()
+    np.testing.assert_allclose(got[7], expected)
+    np.testing.assert_allclose(got.sum(axis=0), last.sum(axis=0))
+    assert (BASELINES["zero"](nested, settings, np.random.SeedSequence(0)) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("split", "parents", "words"),
+    [("temporal", (), "no counties above"), ("shuffled", ("a",) * 12, "out of step")],
+)
+def test_county_share_needs_communities_in_step(
+    split: str, parents: tuple[str, ...], words: str
+) -> None:
+    settings = small_settings(split=split)
+    nested = replace(small_clients(settings), parents=parents)
+    with pytest.raises(EpifedError, match=words):
+        BASELINES["county share"](nested, settings, np.random.SeedSequence(0))

@@ -36,6 +36,26 @@ def test_scores_are_their_definitions(truth: np.ndarray, prediction: np.ndarray)
         assert math.isnan(got["r2"])
 
 
+@given(truth=values, prediction=values, like_today=values)
+def test_honest_scores_are_their_definitions(
+    truth: np.ndarray, prediction: np.ndarray, like_today: np.ndarray
+) -> None:
+    got = scores(truth, prediction, like_today)
+    scale = np.abs(like_today - truth).mean()
+    if scale:
+        assert got["mase"] == pytest.approx(np.abs(prediction - truth).mean() / scale)
+    else:
+        assert math.isnan(got["mase"])
+    mean = np.maximum(prediction, 0.01)
+    expected = np.mean(
+        [
+            2 * (t * math.log(t / m) - t + m) if t else 2 * m
+            for t, m in zip(truth, mean, strict=True)
+        ]
+    )
+    assert got["deviance"] == pytest.approx(expected, abs=1e-9)
+
+
 def test_a_perfect_forecast() -> None:
     truth = np.array([[1.0, 2.0], [3.0, 0.0]])
     got = scores(truth, truth)

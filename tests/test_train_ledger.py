@@ -82,7 +82,7 @@ def test_without_privacy_there_is_nothing_to_release_securely(ledger: Ledger) ->
     settings = small_settings(epsilon=math.inf)
     for options in ({"secure": True}, {"ledger": ledger}):
         with pytest.raises(EpifedError, match="found inf; expected a finite budget"):
-            train(small_clients(settings), settings, **options)  # type: ignore[arg-type]
+            train(small_clients(settings), settings, **options)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 from datetime import date, timedelta
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,14 +9,14 @@ from hypothesis.extra.numpy import arrays
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
-from epifed.settings import PERIODS, Settings
+from epifed.settings import PERIODS, Settings, Smoothing
 from epifed.windows import make_clients, smooth
 from tests.helpers import START, small_panel
 
 
 def counting_panel(days: int, regions: int = 3, start: date = START) -> CasePanel:
     """Region k has 1000·k + t cases on day t: every value says where it came from."""
-    counts = 1000.0 * np.arange(regions)[:, None] + np.arange(days)
+    counts = 1000 * np.arange(regions, dtype=np.float64)[:, None] + np.arange(days)
     return CasePanel(counts=counts, regions=tuple("abc"[:regions]), start=start)
 
 
@@ -34,8 +35,10 @@ def test_trailing_average_does_not_see_the_future_and_centered_sees_three_days()
     counts = np.ones((1, 40))
     spike = counts.copy()
     spike[0, 20] = 100
-    changed = {how: np.flatnonzero(smooth(spike, how)[0] != smooth(counts, how)[0])
-               for how in ("none", "trailing", "centered")}  # type: ignore[arg-type]  # fmt: skip
+    changed = {
+        how: np.flatnonzero(smooth(spike, how)[0] != smooth(counts, how)[0])
+        for how in get_args(Smoothing)
+    }
     assert changed["none"].tolist() == [20]
     assert changed["trailing"].tolist() == list(range(20, 27))
     assert changed["centered"].tolist() == list(range(17, 24))

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from epifed import stack
+from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
 from epifed.protocol import sampling_rate
 from epifed.settings import Settings
@@ -86,13 +87,40 @@ def local_mlp(clients: Clients, settings: Settings, seeds: np.random.SeedSequenc
     return torch.stack(rows).double().numpy()
 
 
+def predict_zero(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
+    """No cases: right more often than not where regions are small, and worth nothing."""
+    del settings, seeds
+    return np.zeros(clients.test.targets.shape)
+
+
+def county_share(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
+    """The share of the population in what its county had on the last day of the window."""
+    del settings, seeds
+    if not clients.parents or clients.population is None:
+        raise EpifedError("county share: found no counties above the regions; expected communities")
+    if (clients.test.target_days != clients.test.target_days[0]).any():
+        raise EpifedError("county share: found windows out of step; expected the temporal split")
+    _, county = np.unique(clients.parents, return_inverse=True)
+    last = clients.test.inputs[..., -1].astype(np.float64)
+    of_county = np.zeros((county.max() + 1, last.shape[1]))
+    np.add.at(of_county, county, last)
+    share = clients.population / np.bincount(county, weights=clients.population)[county]
+    prediction: Floats = share[:, None] * of_county[county]
+    return prediction
+
+
 BASELINES: dict[str, Baseline] = {
     "persistence": persistence,
     "damped trend": damped_trend,
     "pooled linear": pooled_linear,
     "central MLP": central_mlp,
     "local MLP": local_mlp,
+    "zero": predict_zero,
+    "county share": county_share,
 }
+
+COUNTY_BASELINES = ("persistence", "damped trend", "pooled linear", "central MLP", "local MLP")
+COMMUNITY_BASELINES = (*COUNTY_BASELINES, "zero", "county share")
 
 RANDOM_BASELINES = frozenset({"central MLP", "local MLP"})
 """Those that depend on the seed."""

@@ -92,6 +92,12 @@ class Settings(BaseModel):
         return cls.of(**(preset | changes))
 
     @classmethod
+    def community(cls, **changes: Any) -> Self:
+        """The paper's community experiment: more clients, more rounds, a wider clip."""
+        preset: dict[str, Any] = {"clients_per_round": 500, "rounds": 200, "clip_norm": 1.0}
+        return cls.of(**(preset | changes))
+
+    @classmethod
     def of(cls, **values: Any) -> Self:
         """Settings from keyword values; what does not fit is one sentence."""
         try:

@@ -2,7 +2,7 @@
 
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,9 @@ from epifed.cli.source import (
     read_source,
 )
 from epifed.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from epifed.panel import CasePanel
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
 DEFAULT_DAYS = 31
@@ -77,6 +80,7 @@ def run(
     if seed is not None:
         chosen = chosen.but(seed=seed)
 
+    from epifed.baselines import COMMUNITY_BASELINES, COUNTY_BASELINES
     from epifed.evaluate.experiment import Grid, run_grid
     from epifed.evaluate.results import summary
     from epifed.report import figures, tables
@@ -100,13 +104,15 @@ def run(
     end = last.date() if last else end
     begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
     if not settings:
-        chosen = chosen.but(clients_per_round=max(1, len(panel.regions) // 4))
+        chosen = preset_for(panel, chosen.seed)
     grid = Grid(
         settings=chosen,
         splits=(chosen.split,),
         periods={f"{begin}_{end}": (begin, end)},
         epsilons=epsilons,
         runs=runs,
+        baselines=COMMUNITY_BASELINES if panel.parents else COUNTY_BASELINES,
+        baseline_runs=min(runs, 3),
     )
     with GridProgress() as progress:
         results = run_grid(panel, grid, out, workers=workers, progress=progress)
@@ -121,10 +127,18 @@ def run(
         zeros = int(results.runs["zeros"][0])
         print_table(
             f"{len(panel.regions)} regions, {begin} to {end}, {chosen.horizon} days ahead",
-            tables.METHOD_HEADER,
-            tables.method_rows(results.runs, chosen.split, period),
+            tables.HONEST_HEADER if panel.parents else tables.METHOD_HEADER,
+            tables.method_rows(results.runs, chosen.split, period, honest=bool(panel.parents)),
             f"mean ± std over {runs} runs; ε with δ = {chosen.delta:g}, add or remove one client, "
             f"{chosen.accountant.upper()} accountant; {zeros} zero targets left out of MAPE",
         )
         print(tables.verdict(results.runs, chosen.split, period))
     messages.print(f"results and figures are in {out}")
+
+
+def preset_for(panel: "CasePanel", seed: int) -> Settings:
+    """The paper's settings for the level of the panel, with a share of its clients a round."""
+    clients = len(panel.regions)
+    if panel.parents:
+        return Settings.community(seed=seed, clients_per_round=min(500, max(1, clients // 4)))
+    return Settings.of(seed=seed, clients_per_round=max(1, clients // 4))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from epifed.cli.grid import AsJson, GridProgress, messages, to_json
+from epifed.cli.run import preset_for
 from epifed.cli.source import (
     ColumnCases,
     ColumnDate,
@@ -87,7 +88,7 @@ def train(
     begin = first.date() if first else panel.start
     end = last.date() if last else panel.end
     if not settings:
-        chosen = chosen.but(clients_per_round=max(1, len(panel.regions) // 4))
+        chosen = preset_for(panel, chosen.seed).but(epsilon=chosen.epsilon)
     clients = make_clients(panel, chosen, (begin, end))
     period = f"{begin} … {end}"
     with GridProgress() as progress:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from epifed.baselines import BASELINES, RANDOM_BASELINES
+from epifed.baselines import BASELINES, COUNTY_BASELINES, RANDOM_BASELINES
 from epifed.engines.simulation import train
 from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import FEDERATED, KEYS, Results, gather
@@ -45,6 +45,7 @@ class Grid(BaseModel):
     periods: dict[str, tuple[date, date]] = Field(default_factory=lambda: dict(PERIODS))
     epsilons: tuple[float, ...] = EPSILONS
     runs: int = Field(15, ge=1)
+    baselines: tuple[str, ...] = COUNTY_BASELINES
     baseline_runs: int = Field(3, ge=1, description="runs of the baselines that have a seed")
 
 
@@ -83,7 +84,7 @@ def tasks(grid: Grid) -> Iterator[Task]:
     """All tasks of a grid: for each split and period the baselines, then run by run."""
     for split in grid.splits:
         for period in grid.periods:
-            for method in BASELINES:
+            for method in grid.baselines:
                 for run in range(grid.baseline_runs if method in RANDOM_BASELINES else 1):
                     yield Task(split, period, method, None, run)
             for run in range(grid.runs):

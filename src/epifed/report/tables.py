@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from epifed.evaluate.metrics import METRICS
+from epifed.evaluate.metrics import HONEST_METRICS, METRICS
 from epifed.evaluate.results import FEDERATED, summary
 
 TableName = Literal["main", "s1"]
@@ -103,13 +103,19 @@ def budget(epsilon: float | None) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
 
 
-def method_rows(runs: pl.DataFrame, split: str, period: str) -> list[list[str]]:
-    """Method, ε and the metrics as text: baselines first, then the federation by budget."""
+def method_rows(
+    runs: pl.DataFrame, split: str, period: str, *, honest: bool = False
+) -> list[list[str]]:
+    """Method, ε and the metrics as text: baselines first, then the federation by budget.
+
+    `honest` adds the scores that survive zeros.
+    """
+    metrics = (*METRICS, *HONEST_METRICS) if honest else METRICS
     means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
     ordered = means.sort(pl.col("method") == FEDERATED, "epsilon", maintain_order=True)
     return [
         [row["method"], budget(row["epsilon"])]
-        + [with_spread(row[f"{m}_mean"], row[f"{m}_std"]) for m in METRICS]
+        + [with_spread(row[f"{m}_mean"], row[f"{m}_std"]) for m in metrics]
         for row in ordered.iter_rows(named=True)
     ]
 
@@ -133,6 +139,7 @@ def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
 
 
 METHOD_HEADER = ["method", "ε", "MSE", "MAE", "MAPE %", "MdAPE %", "R²"]
+HONEST_HEADER = [*METHOD_HEADER, "MASE", "Poisson deviance"]
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
