@@ -96,8 +96,9 @@ def test_by_hand_and_autograd_gradients_agree() -> None:
     inputs, targets = torch.from_numpy(windows.inputs), torch.from_numpy(windows.targets)
     share = torch.from_numpy(windows.mask / windows.mask.sum(axis=1, keepdims=True)).float()
     parameters = [p.detach().expand(3, *p.shape).clone() for p in model.parameters()]
-    by_hand = stack._chain_gradients(parameters, inputs, targets, share)
-    taped = stack._autograd_gradients(model)(parameters, inputs, targets, share)
+    by_hand, taped = ([torch.empty_like(p) for p in parameters] for _ in range(2))
+    stack._chain_gradients(parameters, by_hand, inputs, targets, share)
+    stack._autograd_gradients(model)(parameters, taped, inputs, targets, share)
     for one, two in zip(by_hand, taped, strict=True):
         torch.testing.assert_close(one, two, atol=1e-2, rtol=1e-4)
 

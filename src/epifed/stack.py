@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-Gradients = Callable[[list[Tensor], Tensor, Tensor, Tensor], list[Tensor]]
-"""From (stacked parameters, inputs, targets, share of each window) to contiguous gradients: the
-fused Adam step reads memory in order, whatever the strides say."""
+Gradients = Callable[[list[Tensor], list[Tensor], Tensor, Tensor, Tensor], None]
+"""Of (stacked parameters, buffers, inputs, targets, share of each window): fills the buffers with
+the gradients. They are contiguous, because the fused Adam step reads memory in order, and the same
+in all epochs, because fresh memory is slower."""
 
 CLIENTS_AT_ONCE = 128
 """Larger cohorts are trained in pieces of this many clients, which bounds the memory."""
@@ -79,13 +80,13 @@ def _train(
     share = mask.to(inputs.dtype)
     share = share / share.sum(dim=1, keepdim=True).clamp(min=1.0)
     stack = [p.expand(len(inputs), *p.shape).clone() for p in unflatten(model, weights).values()]
-    gradients = _gradients_of(model)
+    buffers = [torch.empty_like(p) for p in stack]
+    for parameter, buffer in zip(stack, buffers, strict=True):
+        parameter.grad = buffer
+    differentiate = _gradients_of(model)
     adam = torch.optim.Adam(stack, lr=learning_rate, fused=True)
     for _ in range(epochs):
-        for parameter, gradient in zip(
-            stack, gradients(stack, inputs, targets, share), strict=True
-        ):
-            parameter.grad = gradient
+        differentiate(stack, buffers, inputs, targets, share)
         adam.step()
     return torch.cat([p.reshape(len(inputs), -1) for p in stack], dim=1) - weights
 
@@ -107,21 +108,23 @@ def _gradients_of(model: nn.Module) -> Gradients:
 
 
 def _chain_gradients(
-    stack: list[Tensor], inputs: Tensor, targets: Tensor, share: Tensor
-) -> list[Tensor]:
+    stack: list[Tensor], buffers: list[Tensor], inputs: Tensor, targets: Tensor, share: Tensor
+) -> None:
     activations = [inputs]
     layers = list(_pairs(stack))
     for i, (weight, bias) in enumerate(layers):
         output = torch.baddbmm(bias.unsqueeze(1), activations[-1], weight.transpose(1, 2))
         activations.append(output if i == len(layers) - 1 else output.relu_())
     delta = (activations.pop() - targets.unsqueeze(-1)).mul_(2 * share.unsqueeze(-1))
-    gradients: list[Tensor] = []
-    for weight, _ in reversed(layers):
+    for (weight, _), (weight_gradient, bias_gradient) in zip(
+        reversed(layers), reversed(list(_pairs(buffers))), strict=True
+    ):
         activation = activations.pop()
-        gradients += [delta.sum(dim=1), torch.bmm(delta.transpose(1, 2), activation)]
+        torch.sum(delta, dim=1, out=bias_gradient)
+        torch.bmm(delta.transpose(1, 2), activation, out=weight_gradient)
         if activations:
-            delta = torch.bmm(delta, weight).mul_(activation.sign_())
-    return gradients[::-1]
+            back = delta * weight if delta.shape[2] == 1 else torch.bmm(delta, weight)
+            delta = back.mul_(activation.sign_())
 
 
 def _pairs(stack: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -138,11 +141,12 @@ def _autograd_gradients(model: nn.Module) -> Gradients:
     stacked = vmap(forward)
 
     def differentiate(
-        stack: list[Tensor], inputs: Tensor, targets: Tensor, share: Tensor
-    ) -> list[Tensor]:
+        stack: list[Tensor], buffers: list[Tensor], inputs: Tensor, targets: Tensor, share: Tensor
+    ) -> None:
         leaves = [p.detach().requires_grad_() for p in stack]
         error = stacked(dict(zip(names, leaves, strict=True)), inputs) - targets
         gradients = torch.autograd.grad((share * error.square()).sum(), leaves)
-        return [g.contiguous() for g in gradients]
+        for buffer, gradient in zip(buffers, gradients, strict=True):
+            buffer.copy_(gradient)
 
     return differentiate
