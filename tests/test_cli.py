@@ -127,6 +127,7 @@ def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> Non
     persistence = next(float(r["persistence"]) for r in rows if r["metric"] == "r2")
     assert persistence == pytest.approx(0.952, abs=5e-4)
     assert len(json.loads(done.stdout)) == len(rows)
+    assert "the paper's table s1" in (out / "comparison.md").read_text()
     assert (
         len(pl.read_parquet(out / "predictions.parquet").filter(run=0, method="persistence")) == 800
     )

@@ -55,6 +55,14 @@ def test_comparison_has_a_row_for_each_split_table_budget_and_metric() -> None:
     assert len(tables.comparison(fake_runs(), ["main"])) == 2 * 2 * 5
 
 
+def test_comparison_in_markdown_has_the_paper_beside_both_splits() -> None:
+    text = tables.comparison_markdown(tables.comparison(fake_runs()))
+    assert text.count("the paper's table") == 2
+    (line,) = [x for x in text.splitlines() if x.startswith("| 2 | R² | 0.923 ± 0.0354 |")]
+    assert line.endswith("| 3.5 ± 0.7071 | 3.5 ± 0.7071 | 1 | 1 |")
+    assert "MdAPE" not in text
+
+
 def test_verdict_names_winners_and_losers() -> None:
     got = tables.verdict(fake_runs(), "temporal", "2020-11")
     assert got == (

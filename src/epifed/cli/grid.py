@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from epifed.errors import EpifedError
+from epifed.settings import Settings
 
 Epsilons = Annotated[
     list[str] | None,
@@ -93,13 +94,33 @@ class GridProgress:
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]], caption: str) -> None:
-    """A table on stdout."""
+    """A table on stdout; in a narrow terminal numbers wrap at their ±, and nothing is lost."""
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for i, column in enumerate(header):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        words = i < 2
+        table.add_column(column, justify="left" if words else "right", no_wrap=words)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    console.print(table)
+
+
+LOOKS_AHEAD = {
+    "centered": "centered average, which looks three days ahead: no forecast",
+    "trailing": "trailing average: nothing looks ahead",
+    "none": "not smoothed here",
+}
+
+
+def caption(settings: Settings, runs: int, zeros: float) -> str:
+    """What must stand under every table: spread, privacy in full, zeros, leaks."""
+    return (
+        f"mean ± std over {runs} runs; ε with δ = {settings.delta:g}, unit one client, add or "
+        f"remove one client, {settings.accountant.upper()} accountant; {zeros:.0f} zero targets "
+        f"left out of MAPE; {LOOKS_AHEAD[settings.smoothing]}"
+    )
 
 
 def refuse_file(out: Path) -> None:

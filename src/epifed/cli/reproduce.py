@@ -12,6 +12,7 @@ from epifed.cli.grid import (
     GridProgress,
     Seed,
     Workers,
+    caption,
     messages,
     parse_epsilons,
     print_table,
@@ -29,12 +30,6 @@ from epifed.cli.source import (
 )
 from epifed.errors import EpifedError
 from epifed.settings import PERIODS, Settings, SplitName
-
-LOOKS_AHEAD = {
-    "centered": "paper's preset: the centered average looks three days ahead: no forecast",
-    "trailing": "trailing average: nothing looks ahead",
-    "none": "no smoothing here: see the data for what was done to it",
-}
 
 
 def reproduce(
@@ -95,16 +90,9 @@ def reproduce(
     )
 
     from epifed.evaluate.experiment import Grid, run_grid
-    from epifed.evaluate.store import write_atomic
+    from epifed.evaluate.store import write_atomic, write_text
     from epifed.report import figures
 
-    grid = Grid(
-        settings=settings,
-        splits=splits,
-        periods={p: PERIODS[p] for p in periods},
-        epsilons=tuple(epsilons),
-        runs=runs,
-    )
     panel = read_source(
         data,
         format=format,
@@ -114,10 +102,19 @@ def reproduce(
         column_cases=column_cases,
         column_population=column_population,
     )
+    settings = settings.but(clients_per_round=min(100, max(1, round(len(panel.regions) / 4))))
+    grid = Grid(
+        settings=settings,
+        splits=splits,
+        periods={p: PERIODS[p] for p in periods},
+        epsilons=tuple(epsilons),
+        runs=runs,
+    )
     with GridProgress() as progress:
         results = run_grid(panel, grid, out, workers=workers, progress=progress)
     compared = tables.comparison(results.runs, names)
     write_atomic(out / "comparison.csv", compared.write_csv)
+    write_text(out / "comparison.md", tables.comparison_markdown(compared))
     figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
     shown = [e for e in (0.5, 1.0, 2.0, math.inf) if e in epsilons] or epsilons
     figures.save(figures.convergence(results.convergence, shown), out / "convergence.png")
@@ -127,7 +124,14 @@ def reproduce(
         for s in splits:
             for p in periods:
                 rows = tables.method_rows(results.runs, s, p)
-                print_table(f"{p}, {s} split", tables.METHOD_HEADER, rows, LOOKS_AHEAD[smoothing])
+                zeros = results.runs.filter(split=s, period=p)["zeros"][0]
+                print_table(
+                    f"{p}, {s} split",
+                    tables.METHOD_HEADER,
+                    rows,
+                    caption(settings, runs, zeros),
+                )
+                print(tables.verdict(results.runs, s, p))
     messages.print(f"results, comparison.csv and figures are in {out}")
 
 

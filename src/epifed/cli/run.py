@@ -12,6 +12,7 @@ from epifed.cli.grid import (
     GridProgress,
     Seed,
     Workers,
+    caption,
     messages,
     parse_epsilons,
     print_table,
@@ -124,13 +125,11 @@ def run(
     if as_json:
         print(to_json(summary(results.runs).to_dicts()))
     else:
-        zeros = int(results.runs["zeros"][0])
         print_table(
             f"{len(panel.regions)} regions, {begin} to {end}, {chosen.horizon} days ahead",
             tables.HONEST_HEADER if panel.parents else tables.METHOD_HEADER,
             tables.method_rows(results.runs, chosen.split, period, honest=bool(panel.parents)),
-            f"mean ± std over {runs} runs; ε with δ = {chosen.delta:g}, add or remove one client, "
-            f"{chosen.accountant.upper()} accountant; {zeros} zero targets left out of MAPE",
+            caption(chosen, runs, results.runs["zeros"][0]),
         )
         print(tables.verdict(results.runs, chosen.split, period))
     messages.print(f"results and figures are in {out}")

@@ -13,6 +13,8 @@ from epifed.evaluate.results import FEDERATED, summary
 TableName = Literal["main", "s1"]
 TABLES: tuple[TableName, ...] = ("main", "s1")
 
+NAMES = {"mse": "MSE", "mae": "MAE", "mape": "MAPE %", "mdape": "MdAPE %", "r2": "R²"}
+
 COMPARISON_COLUMNS = (
     "split", "table", "period", "epsilon", "metric",
     "published_mean", "published_std", "mean", "std", "persistence",
@@ -68,6 +70,29 @@ def comparison(runs: pl.DataFrame, tables: Sequence[TableName] = TABLES) -> pl.D
             pl.col("metric").replace_strict(order),
         )
     )
+
+
+def comparison_markdown(compared: pl.DataFrame) -> str:
+    """The comparison for readers: a table for each of the paper's, beside both splits."""
+    text = []
+    for table, period in compared.select("table", "period").unique(maintain_order=True).rows():
+        splits = compared["split"].unique(maintain_order=True).to_list()
+        header = ["ε", "metric", "paper", *splits, *(f"persistence, {s}" for s in splits)]
+        here = compared.filter((pl.col("table") == table) & (pl.col("period") == period))
+        rows = []
+        for epsilon, metric in here.select("epsilon", "metric").unique(maintain_order=True).rows():
+            cells = here.filter((pl.col("epsilon") == epsilon) & (pl.col("metric") == metric))
+            by_split = {row["split"]: row for row in cells.iter_rows(named=True)}
+            paper = cells.row(0, named=True)
+            if paper["published_mean"] is not None:
+                rows.append(
+                    [budget(epsilon), NAMES[metric]]
+                    + [with_spread(paper["published_mean"], paper["published_std"])]
+                    + [with_spread(by_split[s]["mean"], by_split[s]["std"]) for s in splits]
+                    + [number(by_split[s]["persistence"]) for s in splits]
+                )
+        text.append(f"**{period}, the paper's table {table}**\n\n{markdown(header, rows)}")
+    return "\n".join(text)
 
 
 def _long(means: pl.DataFrame) -> pl.DataFrame:
@@ -138,7 +163,7 @@ def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
     return " ".join(sentences)
 
 
-METHOD_HEADER = ["method", "ε", "MSE", "MAE", "MAPE %", "MdAPE %", "R²"]
+METHOD_HEADER = ["method", "ε", *NAMES.values()]
 HONEST_HEADER = [*METHOD_HEADER, "MASE", "Poisson deviance"]
 
 
