@@ -14,9 +14,26 @@ import pytest
 from epifed.settings import Settings
 from tests.helpers import small_panel
 
-COMMANDS = ["", "run", "reproduce", "train", "simulate", "calibrate", "data", "data check",
-            "data fetch", "data fetch rki", "data communities", "ledger", "ledger init",
-            "ledger show", "ledger plan", "ledger verify"]  # fmt: skip
+COMMANDS = [
+    "",
+    "run",
+    "audit",
+    "explain",
+    "reproduce",
+    "train",
+    "simulate",
+    "calibrate",
+    "data",
+    "data check",
+    "data fetch",
+    "data fetch rki",
+    "data communities",
+    "ledger",
+    "ledger init",
+    "ledger show",
+    "ledger plan",
+    "ledger verify",
+]
 
 
 def epifed(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:

@@ -35,6 +35,15 @@ def test_no_clip_norm_leaves_updates_alone() -> None:
     assert torch.equal(protocol.clip(updates, math.inf), updates)
 
 
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 3e38])
+def test_an_update_that_is_not_finite_counts_as_zero(poison: float) -> None:
+    updates = torch.ones(3, 4)
+    updates[1] = poison
+    clipped = protocol.clip(updates, 0.5)
+    assert torch.equal(clipped[1], torch.zeros(4))
+    torch.testing.assert_close(clipped[[0, 2]], torch.full((2, 4), 0.25))
+
+
 def test_the_sum_is_divided_by_the_fixed_m_not_by_how_many_came() -> None:
     updates = torch.ones(3, 2)
     assert protocol.aggregate(updates, 100).tolist() == pytest.approx([0.03, 0.03])

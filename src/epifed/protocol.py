@@ -33,9 +33,15 @@ def sampling_rate(clients: int, clients_per_round: int) -> float:
 
 
 def clip(updates: Tensor, clip_norm: float) -> Tensor:
-    """Δŵ = Δw / max(1, ‖Δw‖₂ / S), for each row; S = inf leaves the rows as they are."""
+    """Δŵ = Δw / max(1, ‖Δw‖₂ / S), for each row; S = inf leaves the rows as they are.
+
+    A row that is not finite counts as zero: it would spoil the release and tell who came.
+    """
+    if math.isinf(clip_norm):
+        return updates
     norms = torch.linalg.vector_norm(updates, dim=-1, keepdim=True)
-    return updates / torch.clamp(norms / clip_norm, min=1.0)
+    clipped = updates / torch.clamp(norms / clip_norm, min=1.0)
+    return torch.where(norms.isfinite(), clipped, 0.0)
 
 
 def aggregate(updates: Tensor, clients_per_round: int) -> Tensor:

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from epifed.cli import calibrate, data, ledger, reproduce, run, simulate, train
+from epifed.cli import audit, calibrate, data, explain, ledger, reproduce, run, simulate, train
 from epifed.errors import EpifedError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app.command("run")(run.run)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("simulate")(simulate.simulate)
+app.command("explain")(explain.explain)
+app.command("audit")(audit.audit)
 app.add_typer(data.app, name="data")
 app.add_typer(ledger.app, name="ledger")
 app.command("calibrate")(calibrate.calibrate)

@@ -332,6 +332,7 @@ def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, floa
         return _search(budget, method)
 
 
+@lru_cache(maxsize=1)
 def _method() -> str:
     """What a remembered calibration depends on besides its arguments: the library and this file."""
     source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]

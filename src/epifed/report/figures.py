@@ -52,7 +52,7 @@ def privacy_utility(runs: pl.DataFrame) -> Figure:
     means = summary(runs)
     splits = means["split"].unique(maintain_order=True).to_list()
     paper = published().filter(pl.col("table") == "s1")
-    with _style():
+    with style():
         figure, grid = plt.subplots(
             len(splits), 3, figsize=(9.5, 0.4 + 2.6 * len(splits)), squeeze=False
         )
@@ -79,7 +79,7 @@ def convergence(curves: pl.DataFrame, epsilons: Sequence[float]) -> Figure:
     """Test MAPE over the rounds, mean and standard deviation over the runs (the paper's Fig. 9)."""
     federated = curves.filter(pl.col("epsilon").is_in(list(epsilons)))
     cells = federated.select("split", "period").unique(maintain_order=True).rows()
-    with _style():
+    with style():
         figure, row = plt.subplots(
             1, len(cells), figsize=(1 + 3.4 * len(cells), 3.2), squeeze=False
         )
@@ -117,7 +117,7 @@ def predicted_against_true(predictions: pl.DataFrame, split: str, period: str) -
     for epsilon in budgets:
         chosen = here.filter((pl.col("method") == FEDERATED) & (pl.col("epsilon") == epsilon))
         panels.append((f"ε = {budget(epsilon)}", chosen, colour(epsilon)))
-    with _style():
+    with style():
         columns = min(len(panels), 5)
         rows = math.ceil(len(panels) / columns)
         figure, grid = plt.subplots(
@@ -135,7 +135,7 @@ def predicted_against_true(predictions: pl.DataFrame, split: str, period: str) -
 
 def zero_entries(periods: dict[str, pl.DataFrame]) -> Figure:
     """Samples by their number of zeros, and the population behind them (the paper's Fig. 3)."""
-    with _style():
+    with style():
         figure, grid = plt.subplots(len(periods), 2, figsize=(8, 2.6 * len(periods)), squeeze=False)
         for (period, table), (left, right) in zip(periods.items(), grid, strict=True):
             zeros = table["zeros"].to_list()
@@ -159,7 +159,7 @@ def plot(training: "Training", clients: "Clients") -> Figure:
     """Predicted against true on the test windows, persistence beside the training."""
     truth = clients.test.targets
     epsilon = training.settings.epsilon
-    with _style():
+    with style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.2), sharey=True)
         like_today = clients.test.inputs[..., -1]
         _scatter(left, truth, like_today, "persistence", PERSISTENCE_COLOUR)
@@ -186,7 +186,8 @@ def _scatter(
     axes.set(title=title, xlabel="true cases")
 
 
-def _style() -> AbstractContextManager[None]:
+def style() -> AbstractContextManager[None]:
+    """The one style of all figures."""
     with as_file(files("epifed.report").joinpath("epifed.mplstyle")) as path:
         return plt.style.context(path)
 

@@ -1,0 +1,182 @@
+"""`epifed audit`: is a training as private as it claims? Measured from outside."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from epifed.cli.grid import AsJson, GridProgress, messages, print_table, to_json
+from epifed.errors import EpifedError
+from epifed.settings import Settings
+
+if TYPE_CHECKING:
+    from epifed.privacy.audit import Audit
+    from epifed.privacy.membership import Attack
+
+_DEFAULTS = Settings()
+
+
+def audit(
+    epsilon: Annotated[float, typer.Option(help="ε, the claim.")] = _DEFAULTS.epsilon,
+    delta: Annotated[float, typer.Option(help="δ of the claim.")] = _DEFAULTS.delta,
+    clients: Annotated[int, typer.Option(min=1, help="N, all clients.")] = 400,
+    clients_per_round: Annotated[
+        int, typer.Option(help="m, expected clients of a round.")
+    ] = _DEFAULTS.clients_per_round,
+    rounds: Annotated[int, typer.Option(help="T_cl, federated rounds.")] = _DEFAULTS.rounds,
+    clip_norm: Annotated[
+        float, typer.Option(help="S, bound on a client's update.")
+    ] = _DEFAULTS.clip_norm,
+    accountant: Annotated[str, typer.Option(help="rdp or pld.")] = _DEFAULTS.accountant,
+    runs: Annotated[int, typer.Option(help="Trainings, half of them with the canary.")] = 3000,
+    method: Annotated[
+        str, typer.Option(help="many-runs, one-run (Steinke et al. 2023) or both.")
+    ] = "many-runs",
+    confidence: Annotated[float, typer.Option(help="Of all bounds together.")] = 0.99,
+    seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Audit the path for real data; not repeatable.")
+    ] = False,
+    membership: Annotated[
+        bool,
+        typer.Option(
+            "--membership",
+            help="Attack a small simulated federation instead, at ε = ∞, 5, 2, 1 and 0.5.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Picture of the result, as PNG, PDF or SVG.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a lower bound on ε from outside, and check every rule of the mechanism.
+
+    A worst-case client takes part in half of many trainings by the real engine; how well can one
+    tell which? PASS only if no bound is above the claim and every check holds. Exit code 0: PASS,
+    1: FAIL, 2: a mistake in the options.
+    """
+    if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
+        raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")
+    settings = _DEFAULTS.but(
+        epsilon=epsilon,
+        delta=delta,
+        clients_per_round=clients_per_round,
+        rounds=rounds,
+        clip_norm=clip_norm,
+        accountant=accountant,
+    )
+
+    import torch
+
+    torch.set_num_threads(1)
+    if membership:
+        _membership(runs, seed, out, as_json)
+        return
+
+    from epifed.privacy.audit import LENGTH, METHODS
+    from epifed.privacy.audit import audit as measure
+    from epifed.privacy.mechanisms import EngineMechanism
+    from epifed.report import audit_figures, figures
+
+    chosen = next((name for name in METHODS if name == method), None)
+    if chosen is None:
+        raise EpifedError(f"--method: found '{method}'; expected one of {', '.join(METHODS)}")
+    if out is not None and chosen == "one-run":
+        raise EpifedError("--out: the picture shows many runs; expected --method many-runs or both")
+    with GridProgress() as progress:
+        found = measure(
+            settings,
+            clients,
+            mechanism=EngineMechanism(secure=secure),
+            method=chosen,
+            runs=runs,
+            confidence=confidence,
+            seed=seed,
+            length=2 if secure else LENGTH,
+            progress=progress,
+        )
+    if out is not None:
+        figures.save(audit_figures.two_distributions(found), out)
+    print(to_json(found.to_dict()) if as_json else _as_text(found))
+    if out is not None:
+        messages.print(f"the two distributions are in {out}")
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _as_text(found: "Audit") -> str:
+    s = found.settings
+    lines = [
+        f"claimed      ε = {found.claimed_epsilon:g} at δ = {found.delta:g}, one client added or "
+        f"removed, by the {s.accountant.upper()} accountant",
+        f"mechanism    {found.mechanism}: N = {found.clients}, m = {s.clients_per_round}, "
+        f"T = {s.rounds}, S = {s.clip_norm:g}, c = {found.noise_multiplier:.4g}",
+        f"measured     ε ≥ {found.lower_bound:.3f} with {found.confidence:.4g} confidence",
+    ]
+    if m := found.many_runs:
+        lines += [
+            f"  many runs  ε ≥ {m.lower_bound:.3f} by the trade-off of the sampled Gaussian, "
+            f"ε ≥ {m.direct:.3f} for any mechanism",
+            f"             {m.runs} trainings: at most {m.errors.false_positive:.1%} false alarms, "
+            f"{m.errors.false_negative:.1%} misses; μ ≥ {m.mu:.3f} (ε ≈ {m.gaussian:.3f} if it "
+            "were Gaussian-DP)",
+        ]
+    if o := found.one_run:
+        lines.append(
+            f"  one run    ε ≥ {o.lower_bound:.3f}: {o.right} of {o.guesses} guesses right about "
+            f"{o.canaries} canaries"
+        )
+    lines += [
+        f"{'ok' if check.passed else 'BROKEN':<13}{check.name}: {check.expected}; {check.found}"
+        for check in found.checks
+    ]
+    lines.append("PASS" if found.passed else "FAIL")
+    return "\n".join(lines)
+
+
+def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
+    from epifed.privacy.membership import (
+        CONFIDENCE,
+        EPSILONS,
+        SMALL,
+        membership_attack,
+        small_federation,
+    )
+    from epifed.report import audit_figures, figures
+    from epifed.report.tables import budget
+    from epifed.simulate import default_panel
+
+    few, target = small_federation(default_panel(seed), SMALL)
+    per_budget = max(4, runs // len(EPSILONS))
+    with GridProgress() as progress:
+        attacks = membership_attack(
+            few, SMALL, target, trainings=per_budget, seed=seed, progress=progress
+        )
+    if out is not None:
+        figures.save(audit_figures.membership(attacks), out)
+    if as_json:
+        print(to_json([asdict(attack) | {"advantage": attack.advantage} for attack in attacks]))
+        return
+    print_table(
+        f"Did {few.names[target]} take part? {len(few)} regions, {SMALL.rounds} rounds",
+        MEMBERSHIP_HEADER,
+        [membership_row(budget(attack.epsilon), attack) for attack in attacks],
+        f"{per_budget} trainings per ε, {CONFIDENCE:.0%} intervals; a coin toss is right 50 %; "
+        f"δ = {SMALL.delta:g}, one client added or removed, {SMALL.accountant.upper()} accountant",
+    )
+
+
+MEMBERSHIP_HEADER = ["ε", "right guesses", "AUC", "advantage", "noise allows", "(ε, δ) allows"]
+
+
+def membership_row(epsilon: str, attack: "Attack") -> list[str]:
+    """One budget as text."""
+    return [
+        epsilon,
+        f"{attack.right:.0%} ({attack.right_low:.0%} to {attack.right_high:.0%})",
+        f"{attack.auc:.2f} ({attack.auc_low:.2f} to {attack.auc_high:.2f})",
+        f"{attack.advantage:.2f}",
+        f"{attack.allowed_by_noise:.0%}",
+        f"{attack.allowed:.0%}",
+    ]

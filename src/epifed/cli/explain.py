@@ -1,0 +1,26 @@
+"""`epifed explain`: the guarantee of one concrete result, in plain sentences."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli.grid import AsJson, to_json
+
+
+def explain(
+    result: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT",
+            help="A directory by 'epifed run' or 'reproduce', or a model by 'epifed train'.",
+            show_default=False,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Say in plain sentences what a result guarantees, to whom, and what it does not."""
+    from epifed.explain import explain as read
+
+    found = read(result)
+    print(to_json(found.to_dict()) if as_json else "\n\n".join(found.sentences()))

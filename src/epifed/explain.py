@@ -1,0 +1,289 @@
+"""The guarantee of one concrete result, in plain sentences."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+import polars as pl
+
+from epifed.errors import EpifedError
+from epifed.evaluate.results import ALL, FEDERATED
+from epifed.modelfile import read_model
+from epifed.privacy.accounting import (
+    NEIGHBOURING,
+    UNIT,
+    epsilon_of,
+    rounded_up,
+    training_event,
+)
+from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
+from epifed.protocol import sampling_rate
+from epifed.settings import Settings, read_settings
+
+EXPECTED = (
+    "expected a directory by 'epifed run' or 'epifed reproduce', or a model by 'epifed train'"
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The trainings of one ε: what each guarantees, and what they are worth."""
+
+    epsilon: float
+    trainings: int
+    noise_multiplier: float
+    epsilon_spent: float
+    right_at_most: float
+    """The share of right guesses that (ε, δ) leaves to an attacker at most."""
+    right_at_most_with_this_noise: float
+    error_over_persistence: float | None
+    """Mean absolute error over that of "next week is like today", if it was measured."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a result guarantees, to whom, and under which conditions."""
+
+    result: str
+    clients: int
+    sampling_rate: float
+    rounds: int
+    clip_norm: float
+    delta: float
+    accountant: str
+    unit: str
+    neighbouring: str
+    secure: bool
+    ledger_run: str | None
+    smoothing: str
+    budgets: tuple[Budget, ...]
+    composed_epsilon: float
+
+    @property
+    def private_trainings(self) -> int:
+        """Those with noise."""
+        return sum(b.trainings for b in self.budgets if math.isfinite(b.epsilon))
+
+    @property
+    def trainings(self) -> int:
+        """All of them."""
+        return sum(b.trainings for b in self.budgets)
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        found = asdict(self)
+        found["budgets"] = [asdict(budget) for budget in self.budgets]
+        return found | {
+            "trainings": self.trainings,
+            "private_trainings": self.private_trainings,
+            "looks_ahead": self.smoothing == "centered",
+            "tuned_on_private_data": "not recorded",
+            "sentences": self.sentences(),
+        }
+
+    def sentences(self) -> list[str]:
+        """The guarantee as one would tell it."""
+        return [
+            f"{self.result} holds {_count(self.trainings, 'training')} with {self.clients} "
+            f"clients, {self.private_trainings} of them with differential privacy.",
+            *(line for budget in self.budgets for line in self._of_budget(budget)),
+            f"The unit is {self.unit} with all its days, the neighbouring relation is "
+            f"'{self.neighbouring}', the accountant is {self.accountant.upper()}. The server is "
+            "trusted: it sees the clipped updates.",
+            self._composition(),
+            self._noise_source(),
+            self._smoothing(),
+            "Not counted in any ε here: scores and comparisons, which are computed on the clients' "
+            "data without noise, and a choice of settings on the same data. Whether these settings "
+            "were tuned so is not recorded.",
+        ]
+
+    def _of_budget(self, budget: Budget) -> list[str]:
+        worth = _worth(budget.error_over_persistence)
+        if math.isinf(budget.epsilon):
+            return [
+                f"ε = ∞ ({_count(budget.trainings, 'training')}): no privacy. Whoever sees the "
+                f"model may be able to tell with certainty who took part.{worth}"
+            ]
+        by_epsilon = _percent(budget.right_at_most)
+        by_noise = _percent(budget.right_at_most_with_this_noise)
+        return [
+            f"ε = {rounded_up(budget.epsilon_spent)} at δ = {self.delta:g} "
+            f"({_count(budget.trainings, 'training')}, each by itself): in each of {self.rounds} "
+            f"rounds a client is asked with probability {self.sampling_rate:.3g}, and the sum gets "
+            f"noise of {budget.noise_multiplier:.4g} times the largest update. Whoever guesses "
+            f"whether your county took part is right at most {by_epsilon} of the time by this ε, "
+            f"and at most {by_noise} given this very noise; a coin toss is right 50 %.{worth}"
+        ]
+
+    def _composition(self) -> str:
+        if self.private_trainings < 2:
+            return "Every further training on the same clients costs again; the ledger adds it up."
+        return (
+            f"Publishing several of them composes: all {self.private_trainings} private trainings "
+            f"together cost ε = {rounded_up(self.composed_epsilon)} at δ = {self.delta:g}."
+        )
+
+    def _noise_source(self) -> str:
+        if not self.secure:
+            return (
+                "The noise came from a seeded generator, so it can be predicted and taken off: "
+                "a simulation, NOT for release, whatever ε says."
+            )
+        paid = f"; run {self.ledger_run} in the ledger paid for it" if self.ledger_run else ""
+        return f"Noise and sampling came from the secure generator: fit for release{paid}."
+
+    def _smoothing(self) -> str:
+        if self.smoothing == "centered":
+            return (
+                "The centered average looks three days ahead, so the scores are those of the "
+                "paper's experiment, not of a forecast one could have made."
+            )
+        return f"Smoothing is '{self.smoothing}': no forecast looks past its day."
+
+
+def explain(result: Path) -> Explanation:
+    """Explain a directory of results, or a model file."""
+    if result.is_dir():
+        return _of_directory(result)
+    if result.is_file():
+        return _of_model(result)
+    raise EpifedError(f"{result}: no such file or directory; {EXPECTED}")
+
+
+def _of_directory(directory: Path) -> Explanation:
+    manifest = _manifest(directory / "manifest.json")
+    settings = read_settings(directory / "settings.toml")
+    path = directory / "runs.parquet"
+    try:
+        runs = pl.read_parquet(path).filter(pl.col("stratum") == ALL)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise EpifedError(f"{path}: cannot be read ({error}); {EXPECTED}") from None
+    try:
+        clients = int(manifest["data"]["regions"])
+        secure = not str(manifest["noise"]).startswith("seeded")
+    except (KeyError, TypeError, ValueError) as error:
+        raise EpifedError(
+            f"{directory / 'manifest.json'}: lacks or misstates {error}; {EXPECTED}"
+        ) from None
+    keys = ["split", "period"]
+    like_today = runs.filter(pl.col("method") == "persistence").select(
+        *keys, pl.col("mae").alias("like_today")
+    )
+    federated = (
+        runs.filter(pl.col("method") == FEDERATED)
+        .join(like_today, on=keys, how="left")
+        .group_by("epsilon")
+        .agg(
+            pl.len().alias("trainings"),
+            pl.col("noise_multiplier").min(),
+            pl.col("epsilon_spent").max(),
+            (pl.col("mae") / pl.col("like_today")).mean().alias("ratio"),
+        )
+        .sort("epsilon")
+    )
+    rate = sampling_rate(clients, settings.clients_per_round)
+    budgets = tuple(_budget(settings, rate, row) for row in federated.iter_rows(named=True))
+    return _explanation(directory, settings, clients, budgets, secure=secure)
+
+
+def _of_model(path: Path) -> Explanation:
+    model = read_model(path)
+    rate = sampling_rate(model.clients, model.settings.clients_per_round)
+    row = {
+        "epsilon": model.settings.epsilon,
+        "trainings": 1,
+        "noise_multiplier": model.noise_multiplier,
+        "epsilon_spent": model.epsilon,
+        "ratio": None,
+    }
+    return _explanation(
+        path,
+        model.settings,
+        model.clients,
+        (_budget(model.settings, rate, row),),
+        secure=model.randomness == "secure",
+        ledger_run=model.ledger_run,
+    )
+
+
+def _budget(settings: Settings, rate: float, row: dict[str, Any]) -> Budget:
+    noise, epsilon = float(row["noise_multiplier"]), float(row["epsilon"])
+    return Budget(
+        epsilon=epsilon,
+        trainings=int(row["trainings"]),
+        noise_multiplier=noise,
+        epsilon_spent=float(row["epsilon_spent"]),
+        right_at_most=right_at_most(most_advantage(epsilon, settings.delta)),
+        right_at_most_with_this_noise=right_at_most(
+            advantage_of_noise(noise, rate, settings.rounds)
+        ),
+        error_over_persistence=row["ratio"],
+    )
+
+
+def _explanation(
+    result: Path,
+    settings: Settings,
+    clients: int,
+    budgets: tuple[Budget, ...],
+    *,
+    secure: bool,
+    ledger_run: str | None = None,
+) -> Explanation:
+    rate = sampling_rate(clients, settings.clients_per_round)
+    private = [b for b in budgets if math.isfinite(b.epsilon)]
+    together = dp.ComposedDpEvent(
+        [training_event(rate, b.noise_multiplier, settings.rounds * b.trainings) for b in private]
+    )
+    composed = epsilon_of(together, settings.delta, settings.accountant) if private else 0.0
+    return Explanation(
+        result=result.name or str(result),
+        clients=clients,
+        sampling_rate=rate,
+        rounds=settings.rounds,
+        clip_norm=settings.clip_norm,
+        delta=settings.delta,
+        accountant=settings.accountant,
+        unit=UNIT,
+        neighbouring=NEIGHBOURING,
+        secure=secure,
+        ledger_run=ledger_run,
+        smoothing=settings.smoothing,
+        budgets=budgets,
+        composed_epsilon=composed,
+    )
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be read: {error.strerror}; {EXPECTED}") from None
+    except ValueError as error:
+        raise EpifedError(f"{path}: expected JSON; {error}") from None
+    if not isinstance(found, dict):
+        raise EpifedError(f"{path}: expected a JSON object; {EXPECTED}")
+    return found
+
+
+def _worth(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    better = "better" if ratio < 1 else "worse"
+    return (
+        f' Its mean absolute error is {ratio:.3g} times that of persistence ("next week is like '
+        f'today"): {better}.'
+    )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s'[: number != 1]}"
+
+
+def _percent(share: float) -> str:
+    """Rounded up, for it is a bound."""
+    return f"{min(math.ceil(1000 * share - 1e-9) / 10, 100):g} %"

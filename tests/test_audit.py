@@ -1,0 +1,318 @@
+"""The audit passes the engine as it is, and catches every bug planted in it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import binom, norm
+from torch import Tensor
+
+from epifed import protocol
+from epifed.engines import simulation
+from epifed.errors import EpifedError
+from epifed.privacy import audit_one_run, randomness, tradeoff
+from epifed.privacy.accounting import calibrate
+from epifed.privacy.audit import Audit, audit, many_runs
+from epifed.privacy.mechanism_checks import check_mechanism
+from epifed.privacy.mechanisms import (
+    EngineMechanism,
+    Trial,
+    likelihood_ratio,
+)
+from epifed.privacy.noise import SeededNoise
+from epifed.protocol import release, sample_clients
+from epifed.seeds import seed_sequence
+from epifed.settings import SamplerName
+from epifed.windows import Windows
+from tests.helpers import small_settings
+
+CLIENTS = 8
+SETTINGS = small_settings(
+    clients_per_round=4, rounds=8, epsilon=8.0, delta=1e-2, clip_norm=0.7, accountant="pld"
+)
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def quick(**changes: Any) -> Audit:
+    return audit(SETTINGS, CLIENTS, **({"runs": 400, "checks": False} | changes))
+
+
+def failed_checks() -> set[str]:
+    return {c.name for c in check_mechanism(EngineMechanism(), SETTINGS) if not c.passed}
+
+
+# The bugs, each planted in the real engine.
+
+
+def halved_noise(patch: pytest.MonkeyPatch) -> None:
+    honest = protocol.noise_std
+    patch.setattr(protocol, "noise_std", lambda s, c, m: honest(s, c, m) / 2)
+
+
+def noise_over_those_who_came(patch: pytest.MonkeyPatch) -> None:
+    def wrong(updates: Tensor, noise: Tensor, *, clients_per_round: int, **rest: float) -> Tensor:
+        came = max(len(updates), 1)
+        return release(
+            updates, noise * (clients_per_round / came), clients_per_round=clients_per_round, **rest
+        )
+
+    patch.setattr(randomness, "release", wrong)
+
+
+def weighted_by_examples(patch: pytest.MonkeyPatch) -> None:
+    """Clipped first, then averaged by the number of training windows."""
+    shares: list[NDArray[np.float64]] = []
+    of = Windows.of
+
+    def looking(self: Windows, clients: NDArray[np.int64]) -> Windows:
+        shares.append(self.mask[clients].sum(axis=1).astype(np.float64))
+        return of(self, clients)
+
+    def weighted(updates: Tensor, clients_per_round: int) -> Tensor:
+        del clients_per_round
+        share = torch.from_numpy(shares[-1]).float()
+        return (updates * (share / share.sum())[:, None]).sum(dim=0)
+
+    patch.setattr(Windows, "of", looking)
+    patch.setattr(protocol, "aggregate", weighted)
+
+
+def unclipped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(protocol, "clip", lambda updates, clip_norm: updates)
+
+
+def fixed_size(patch: pytest.MonkeyPatch) -> None:
+    def wrong(rng: np.random.Generator, n: int, m: int, sampler: SamplerName) -> NDArray[np.int64]:
+        del sampler
+        return sample_clients(rng, n, m, "fixed")
+
+    patch.setattr(randomness, "sample_clients", wrong)
+
+
+def same_seed_twice(patch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Stuck:
+        seeds: np.random.SeedSequence
+        name: str = "seeded"
+        drawn: list[Tensor] = field(default_factory=list)
+
+        def draw(self, length: int) -> Tensor:
+            fresh = SeededNoise(self.seeds.spawn(1)[0]).draw(length)
+            self.drawn.append(self.drawn[0] if len(self.drawn) == 1 else fresh)
+            return self.drawn[-1]
+
+    patch.setattr(randomness, "SeededNoise", Stuck)
+
+
+def silent_empty_round(patch: pytest.MonkeyPatch) -> None:
+    def wrong(updates: Tensor, noise: Tensor, *, clients_per_round: int, **rest: float) -> Tensor:
+        scale = float(len(updates) > 0)
+        return release(updates, scale * noise, clients_per_round=clients_per_round, **rest)
+
+    patch.setattr(randomness, "release", wrong)
+
+
+def clipped_by_layer(patch: pytest.MonkeyPatch) -> None:
+    honest = protocol.clip
+
+    def wrong(updates: Tensor, clip_norm: float) -> Tensor:
+        layers = torch.chunk(updates, 4, dim=-1)
+        return torch.cat([honest(layer, clip_norm) for layer in layers], dim=-1)
+
+    patch.setattr(protocol, "clip", wrong)
+
+
+CAUGHT_BY_CHECK: dict[Plant, str] = {
+    halved_noise: "noise",
+    noise_over_those_who_came: "noise",
+    weighted_by_examples: "equal weights",
+    unclipped: "clipping",
+    fixed_size: "sampling",
+    same_seed_twice: "fresh noise",
+    silent_empty_round: "empty round",
+    clipped_by_layer: "clipping",
+}
+CAUGHT_BY_STATISTICS = [halved_noise, weighted_by_examples, unclipped, clipped_by_layer]
+
+
+def test_the_engine_passes_the_audit_and_every_check() -> None:
+    found = quick(method="both", checks=True)
+    assert found.passed
+    assert {c.name for c in found.checks} == set(CAUGHT_BY_CHECK.values())
+    assert all(c.passed for c in found.checks)
+    assert 1 < found.lower_bound < SETTINGS.epsilon
+    assert found.runs == 401
+
+
+@pytest.mark.parametrize("plant", CAUGHT_BY_CHECK, ids=lambda plant: plant.__name__)
+def test_a_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert CAUGHT_BY_CHECK[plant] in failed_checks()
+
+
+@pytest.mark.parametrize("plant", CAUGHT_BY_STATISTICS, ids=lambda plant: plant.__name__)
+def test_the_measured_epsilon_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    found = quick()
+    assert not found.passed
+    assert found.lower_bound > SETTINGS.epsilon
+
+
+def test_one_run_catches_an_unclipped_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = SETTINGS.but(epsilon=2.0, delta=1e-5)
+    assert audit(strict, CLIENTS, method="one-run", checks=False).passed
+    unclipped(monkeypatch)
+    found = audit(strict, CLIENTS, method="one-run", checks=False)
+    assert found.many_runs is None
+    assert not found.passed
+
+
+def test_a_failed_check_fails_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    same_seed_twice(monkeypatch)
+    found = quick(method="one-run", checks=True)
+    assert found.lower_bound <= SETTINGS.epsilon
+    assert not found.passed
+
+
+def test_the_secure_release_passes() -> None:
+    checks = check_mechanism(EngineMechanism(secure=True), SETTINGS, length=128)
+    assert [c.name for c in checks if not c.passed] == []
+    assert quick(
+        mechanism=EngineMechanism(secure=True), runs=100, length=2, confidence=1 - 1e-6
+    ).passed
+
+
+def test_the_false_alarm_rate_is_within_the_confidence() -> None:
+    """On the tight accountant, with simulated scores of the mechanism exactly as claimed."""
+
+    claim = calibrate(4.0, 1e-3, 0.5, 3, "pld")
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(100):
+        present = rng.random((3, 400)) < 0.5
+        noise = claim.noise_multiplier * rng.standard_normal((2, 3, 400))
+        without = likelihood_ratio(noise[0], claim)
+        with_it = likelihood_ratio(present + noise[1], claim)
+        errors = tradeoff.Errors(
+            tradeoff.upper_rate(int((without >= 0).sum()), 400, 0.05),
+            tradeoff.upper_rate(int((with_it < 0).sum()), 400, 0.05),
+        )
+        alarms += tradeoff.impossible(errors, claim.noise_multiplier, 0.5, 3)
+    assert alarms <= binom.ppf(0.999, 100, 0.1)
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    first, second = (
+        many_runs(EngineMechanism(), SETTINGS, CLIENTS, runs=40, level=0.01, seed=5)
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first.scores_with, second.scores_with)
+    assert first.lower_bound == second.lower_bound
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"runs": 10}, "runs: found 10"),
+        ({"confidence": 1.0}, "confidence: found 1.0"),
+        ({"method": "guess"}, "method: found 'guess'"),
+    ],
+)
+def test_refuses(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(EpifedError, match=words):
+        quick(**changes)
+    with pytest.raises(EpifedError, match="expected a finite claim"):
+        audit(SETTINGS.but(epsilon=math.inf), CLIENTS)
+    with pytest.raises(EpifedError, match="4 of 3 clients"):
+        audit(SETTINGS, 3)
+
+
+# The formulas.
+
+
+@given(st.integers(1, 200), st.floats(0.001, 0.2), st.data())
+def test_clopper_pearson_inverts_the_binomial(of: int, level: float, data: st.DataObject) -> None:
+    found = data.draw(st.integers(0, of - 1))
+    upper = tradeoff.upper_rate(found, of, level)
+    assert binom.cdf(found, of, upper) == pytest.approx(level, rel=1e-6)
+    assert tradeoff.upper_rate(of, of, level) == 1.0
+
+
+@given(st.floats(0.05, 4), st.floats(1e-6, 0.4))
+def test_gaussian_formulas_invert_each_other(mu: float, false_positive: float) -> None:
+    miss = float(norm.cdf(norm.isf(false_positive) - mu))
+    assert tradeoff.gaussian_mu(tradeoff.Errors(false_positive, miss)) == pytest.approx(
+        mu, abs=1e-6
+    )
+
+
+def test_without_sampling_the_exact_bound_is_the_gaussian_one() -> None:
+    miss = float(norm.cdf(norm.isf(0.2) - 1.5))
+    errors = tradeoff.Errors(0.2, miss)
+    exact = tradeoff.sampled_gaussian_epsilon(errors, 1e-5, 1.0, 4)
+    assert exact == pytest.approx(tradeoff.gaussian_epsilon(1.5, 1e-5), rel=0.01)
+    assert exact > tradeoff.direct_epsilon(errors, 1e-5) > 0
+    assert tradeoff.sampled_gaussian_epsilon(tradeoff.Errors(0.5, 0.5), 1e-5, 0.5, 4) == 0
+
+
+def test_the_advantage_of_noise_is_below_that_of_its_epsilon() -> None:
+    found = calibrate(2.0, 1e-5, 0.25, 20)
+    tight = tradeoff.advantage_of_noise(found.noise_multiplier, 0.25, 20)
+    assert 0.1 < tight < tradeoff.most_advantage(2.0, 1e-5)
+    assert tradeoff.advantage_of_noise(0.0, 0.25, 20) == 1.0
+    assert tradeoff.most_advantage(math.inf, 1e-5) == 1.0
+    assert tradeoff.right_at_most(tradeoff.most_advantage(2.0, 0.0)) == pytest.approx(
+        0.8808, abs=1e-4
+    )
+
+
+def test_one_run_p_values() -> None:
+    """Published: 75 of 100 guesses right among 1000 canaries refute ε = 0.673 at δ = 1e-4."""
+    assert audit_one_run.lower_bound(1000, 100, 75, 1e-4, 0.05) == pytest.approx(0.673, abs=5e-4)
+    assert audit_one_run.p_value(1000, 100, 75, 0.5, 0.0) == pytest.approx(
+        float(binom.sf(74, 100, 1 / (1 + math.exp(-0.5))))
+    )
+    assert audit_one_run.lower_bound(1000, 100, 50, 1e-5, 0.05) == 0.0
+    assert audit_one_run.lower_bound(1000, 0, 0, 1e-5, 0.05) == 0.0
+    assert audit_one_run.lower_bound(50, 50, 50, 0.0, 0.05) == pytest.approx(
+        -math.log(0.05 ** (-1 / 50) - 1), abs=1e-6
+    )
+
+
+def test_the_engine_is_audited_itself() -> None:
+    """The transcript is what `train` did: its cohorts, its releases."""
+    sent = torch.eye(CLIENTS) * SETTINGS.clip_norm
+    trial = Trial(SETTINGS, sent, np.arange(1, CLIENTS + 1))
+    transcript = EngineMechanism().run(trial, seed_sequence(3))
+    training = simulation.train(
+        trial.numbered, SETTINGS, seeds=seed_sequence(3), learner=_Silent(CLIENTS)
+    )
+    assert tuple(len(c) for c in transcript.cohorts) == training.cohort_sizes
+    signal = torch.stack(
+        [sent[c].sum(dim=0) / SETTINGS.clients_per_round for c in transcript.cohorts]
+    )
+    torch.testing.assert_close(transcript.releases.sum(dim=0), training.state + signal.sum(dim=0))
+
+
+class _Silent:
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def start(self, seeds: np.random.SeedSequence) -> Tensor:
+        return torch.zeros(self.length)
+
+    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
+        return torch.zeros((len(windows), self.length))
+
+    def step(self, state: Tensor, release: Tensor) -> Tensor:
+        return state + release
+
+    def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
+        return torch.zeros(inputs.shape[:-1])

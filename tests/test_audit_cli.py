@@ -1,0 +1,140 @@
+"""`epifed audit` as a user runs it, and the membership attack."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from epifed import protocol
+from epifed.cli import audit as command
+from epifed.errors import EpifedError
+from epifed.privacy.membership import (
+    EPSILONS,
+    SMALL,
+    Attack,
+    area_under_curve,
+    membership_attack,
+    small_federation,
+)
+from epifed.report import audit_figures, figures
+from tests.helpers import small_clients, small_panel, small_settings
+
+QUICK = ("--epsilon", "8", "--delta", "1e-2", "--clients", "8", "--clients-per-round", "4",
+         "--rounds", "8", "--clip-norm", "0.7", "--accountant", "pld", "--runs", "200")  # fmt: skip
+
+Audit = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Audit:
+    app = typer.Typer()
+    app.command()(command.audit)
+
+    def audit(*arguments: str) -> Result:
+        return CliRunner().invoke(app, arguments)
+
+    return audit
+
+
+def test_json_and_a_picture(run: Audit, tmp_path: Path) -> None:
+    picture = tmp_path / "audit.png"
+    done = run(*QUICK, "--method", "both", "--out", str(picture), "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["passed"] is True
+    assert found["claimed_epsilon"] == 8
+    assert 0 < found["lower_bound"] < 8
+    assert (found["confidence"], found["delta"], found["runs"]) == (0.99, 0.01, 201)
+    assert found["many_runs"]["gaussian_approximation"] > 0
+    assert found["one_run"]["canaries"] == 1000
+    assert [check["passed"] for check in found["checks"]] == [True] * 6
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_failed_audit_says_so_and_exits_with_1(
+    run: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = protocol.noise_std
+    monkeypatch.setattr(protocol, "noise_std", lambda s, c, m: honest(s, c, m) / 2)
+    done = run(*QUICK)
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[-1] == "FAIL"
+    assert "BROKEN       noise" in done.stdout
+    assert "ok           sampling" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--method", "guess"), "--method: found 'guess'"),
+        (("--out", "audit.txt"), "expected a name in .png"),
+        (("--method", "one-run", "--out", "a.png"), "the picture shows many runs"),
+        (("--epsilon", "inf"), "expected a finite claim"),
+        (("--clients", "2"), "4 of 2 clients"),
+    ],
+)
+def test_refuses(run: Audit, arguments: tuple[str, ...], words: str) -> None:
+    done = run(*QUICK, *arguments)
+    assert isinstance(done.exception, EpifedError)
+    assert words in str(done.exception)
+
+
+def test_membership() -> None:
+    """Certain without noise, and never significantly above what the noise allows."""
+    settings = small_settings(model="mlp", rounds=4, epochs=3, clip_norm=0.2)
+    clients = small_clients(settings)
+    seen: list[tuple[int, int]] = []
+    plain, private = membership_attack(
+        clients,
+        settings,
+        3,
+        epsilons=(math.inf, 0.5),
+        trainings=30,
+        progress=lambda i, of: seen.append((i, of)),
+    )
+    assert plain.right > 0.85
+    assert plain.auc > 0.8
+    assert private.right_low <= private.allowed_by_noise < private.allowed < 0.63
+    assert private.right < plain.right
+    assert seen[0] == (0, 60)
+    assert seen[-1] == (60, 60)
+
+
+def test_membership_refuses() -> None:
+    settings = small_settings()
+    clients = small_clients(settings)
+    with pytest.raises(EpifedError, match="target: found 12"):
+        membership_attack(clients, settings, 12)
+    with pytest.raises(EpifedError, match="trainings: found 2"):
+        membership_attack(clients, settings, 0, trainings=2)
+
+
+def test_area_under_curve_counts_pairs() -> None:
+    rng = np.random.default_rng(0)
+    absent, present = rng.integers(0, 9, 30).astype(float), rng.integers(2, 11, 20).astype(float)
+    pairs = present[:, None] - absent[None, :]
+    auc, deviation = area_under_curve(absent, present)
+    assert auc == pytest.approx(((pairs > 0) + (pairs == 0) / 2).mean())
+    assert 0 < deviation < 0.2
+
+
+def test_the_target_is_the_largest_of_a_small_federation() -> None:
+    panel = small_panel(regions=60)
+    few, target = small_federation(panel, SMALL)
+    assert len(few) == 20
+    people = dict(zip(panel.regions, panel.population.tolist(), strict=True))  # type: ignore[union-attr]
+    assert people[few.regions[target]] == max(people[region] for region in few.regions)
+
+
+def test_the_picture_of_an_attack(tmp_path: Path) -> None:
+    attacks = [Attack(e, 1e-5, 100, 0.7, 0.6, 0.8, 0.75, 0.7, 0.8, 0.9, 0.8) for e in EPSILONS]
+    path = tmp_path / "membership.svg"
+    figures.save(audit_figures.membership(attacks), path)
+    text = path.read_text()
+    assert "<svg" in text
+    assert command.membership_row("2", attacks[0])[1] == "70% (60% to 80%)"
