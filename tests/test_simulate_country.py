@@ -90,3 +90,10 @@ def test_any_small_country_is_whole(counties: int, more: int, seed: int) -> None
     assert not shapely.is_empty(shapes.communities).any()
     area = shapely.union_all(shapes.communities).area
     assert shapely.area(shapes.communities).sum() == pytest.approx(area, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_two_communities_share_a_place_or_lack_a_shape(seed: int) -> None:
+    country = make_country(400, 10_786, np.random.SeedSequence(seed))
+    assert len(np.unique(country.positions, axis=0)) == 10_786
+    assert not shapely.is_empty(country.shapes.communities).any()

@@ -107,6 +107,10 @@ def print_table(title: str, header: list[str], rows: list[list[str]], caption: s
     console.print(table)
 
 
+SIMULATED = (
+    "these trainings are simulations: seeded noise, no budget kept; nothing here may be released "
+    "('epifed train' makes a model that may)"
+)
 LOOKS_AHEAD = {
     "centered": "centered average, which looks three days ahead: no forecast",
     "trailing": "trailing average: nothing looks ahead",

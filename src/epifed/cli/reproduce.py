@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar, get_args
 import typer
 
 from epifed.cli.grid import (
+    SIMULATED,
     AsJson,
     Epsilons,
     GridProgress,
@@ -132,6 +133,7 @@ def reproduce(
                     caption(settings, runs, zeros),
                 )
                 print(tables.verdict(results.runs, s, p))
+    messages.print(SIMULATED)
     messages.print(f"results, comparison.csv and figures are in {out}")
 
 

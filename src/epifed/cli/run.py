@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epifed.cli.grid import (
+    SIMULATED,
     AsJson,
     Epsilons,
     GridProgress,
@@ -132,6 +133,7 @@ def run(
             caption(chosen, runs, results.runs["zeros"][0]),
         )
         print(tables.verdict(results.runs, chosen.split, period))
+    messages.print(SIMULATED)
     messages.print(f"results and figures are in {out}")
 
 

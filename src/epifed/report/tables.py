@@ -159,7 +159,8 @@ def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
     if wins:
         sentences.append(f"The mean absolute error beats persistence at {', '.join(wins)}.")
     if losses:
-        sentences.append(f"It loses to persistence at {', '.join(losses)}.")
+        subject = "It" if wins else "The mean absolute error"
+        sentences.append(f"{subject} loses to persistence at {', '.join(losses)}.")
     return " ".join(sentences)
 
 

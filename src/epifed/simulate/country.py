@@ -165,9 +165,15 @@ def _spaced(pool: Array, count: int, rng: np.random.Generator) -> Array:
 
 
 def _ashore(positions: Array, coast: Array, pool: Array) -> Array:
-    """The mean of a bay's two shores lies in the water: such a place takes the nearest land."""
-    afloat = ~inside(coast, positions)
-    positions[afloat] = pool[cKDTree(pool).query(positions[afloat])[1]]
+    """The mean of a bay's two shores lies in the water: such a place takes the next free land."""
+    tree = cKDTree(pool)
+    distance, place = tree.query(positions)
+    taken = set(place[distance == 0].tolist())
+    for i in np.flatnonzero(~inside(coast, positions)):
+        near = tree.query(positions[i], k=min(len(taken) + 1, len(pool)))[1]
+        free = next(p for p in np.atleast_1d(near).tolist() if p not in taken)
+        positions[i] = pool[free]
+        taken.add(free)
     return positions
 
 
