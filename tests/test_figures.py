@@ -58,6 +58,30 @@ def test_predicted_against_true_has_a_panel_for_each_budget(results: Results) ->
     plt.close(figure)
 
 
+def test_levels_are_drawn_relative_to_persistence() -> None:
+    runs = fake_runs().filter(split="temporal")
+    figure = figures.by_level({"county": runs, "community": runs})
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert values(lines["county"].get_ydata()) == [3.5, 0.5]
+    assert set(values(lines["persistence"].get_ydata())) == {1.0}
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["2", "∞"]
+    plt.close(figure)
+
+
+def test_zero_entries_has_two_panels_a_period() -> None:
+    table = pl.DataFrame(
+        {"zeros": [0, 1], "samples": [3, 5], "share": [0.375, 0.625],
+         "population_q1": [10.0, None], "population_median": [20.0, None],
+         "population_q3": [40.0, None]}
+    )  # fmt: skip
+    figure = figures.zero_entries({"2020-11": table, "2022-03": table})
+    assert len(figure.axes) == 4
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [3, 5]  # type: ignore[attr-defined]
+    assert figure.axes[3].get_yscale() == "log"
+    plt.close(figure)
+
+
 def test_a_budget_has_one_colour_and_another_budget_another() -> None:
     assert figures.colour(2.0) == figures.colour(2.0)
     assert len({figures.colour(e) for e in (0.2, 0.5, 1.0, 2.0, 5.0, math.inf)}) == 6

@@ -133,6 +133,35 @@ def predicted_against_true(predictions: pl.DataFrame, split: str, period: str) -
     return figure
 
 
+def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
+    """MASE against ε for several results of one epidemic: counties, communities, drawn ones.
+
+    The error is relative to persistence at the same level, so that levels can be compared.
+    """
+    with style():
+        figure, axes = plt.subplots(figsize=(6.4, 3.6))
+        for (label, runs), line_colour in zip(levels.items(), PERIOD_COLOURS, strict=False):
+            federated = summary(runs).filter(pl.col("method") == FEDERATED).sort("epsilon")
+            line = federated.select(
+                pl.col("mase_mean").alias("mean"), pl.col("mase_std").alias("std")
+            )
+            _band(axes, _places(federated["epsilon"].to_list()), line, label, line_colour)
+        axes.axhline(
+            1.0, linestyle="--", linewidth=1, color=PERSISTENCE_COLOUR, label="persistence"
+        )
+        axes.set(
+            yscale="log",
+            xlabel="privacy budget ε",
+            ylabel="mean absolute error / persistence's",
+        )
+        budgets = sorted({e for runs in levels.values() for e in runs["epsilon"].drop_nulls()})
+        axes.set_xscale("log")
+        axes.set_xticks(_places(budgets), [budget(e) for e in budgets])
+        axes.minorticks_off()
+        axes.legend()
+    return figure
+
+
 def zero_entries(periods: dict[str, pl.DataFrame]) -> Figure:
     """Samples by their number of zeros, and the population behind them (the paper's Fig. 3)."""
     with style():
