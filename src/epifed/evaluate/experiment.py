@@ -124,7 +124,11 @@ def run_grid(
         )
         for task in missing
     )
-    for _ in joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered")(jobs):
+    # Clients are sent whole: a memory map would be read-only, which PyTorch does not take.
+    parallel = joblib.Parallel(
+        n_jobs=workers or -1, return_as="generator_unordered", max_nbytes=None
+    )
+    for _ in parallel(jobs):
         done += 1
         if progress:
             progress(done, len(todo))
