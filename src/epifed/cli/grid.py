@@ -121,9 +121,9 @@ LOOKS_AHEAD = {
 def caption(settings: Settings, runs: int, zeros: float) -> str:
     """What must stand under every table: spread, privacy in full, zeros, leaks."""
     return (
-        f"mean ± std over {runs} run{'s'[: runs > 1]}; ε with δ = {settings.delta:g}, unit one client, add or "
-        f"remove one client, {settings.accountant.upper()} accountant; {zeros:.0f} zero targets "
-        f"left out of MAPE; {LOOKS_AHEAD[settings.smoothing]}"
+        f"mean ± std over {runs} run{'s'[: runs > 1]}; ε with δ = {settings.delta:g}, unit one "
+        f"client, add or remove one client, {settings.accountant.upper()} accountant; "
+        f"{zeros:.0f} zero targets left out of MAPE; {LOOKS_AHEAD[settings.smoothing]}"
     )
 
 
