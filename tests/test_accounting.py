@@ -377,6 +377,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, cache: Path) -> int:
         return price(*arguments)  # type: ignore[arg-type]
 
     accounting._remembered.cache_clear()
+    accounting._method.cache_clear()
     with monkeypatch.context() as patch:
         patch.setenv("EPIFED_CACHE", str(cache))
         patch.setattr(accounting, "_price", counted)
@@ -389,8 +390,10 @@ def test_remembered_until_the_library_changes(
 ) -> None:
     assert searches(monkeypatch, tmp_path) > 0
     assert searches(monkeypatch, tmp_path) == 0
-    monkeypatch.setattr(accounting, "version", lambda _: "99.0")
-    assert searches(monkeypatch, tmp_path) > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(accounting, "version", lambda _: "99.0")
+        assert searches(monkeypatch, tmp_path) > 0
+    accounting._method.cache_clear()
 
 
 def test_a_broken_memory_is_mended_silently(
