@@ -1,12 +1,11 @@
 """`epifed calibrate`: the noise a budget asks for, or the budget a noise has used up."""
 
-import json
-import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from epifed.cli.grid import to_json
 from epifed.errors import EpifedError
 from epifed.settings import Settings
 
@@ -55,7 +54,10 @@ def calibrate(
     else:
         assert noise_multiplier is not None
         found = accounting.priced(noise_multiplier, rate, rounds, delta, name)
-    typer.echo(_as_json(found) if as_json else _as_text(found))
+    if as_json:
+        typer.echo(to_json({k: v for k, v in asdict(found).items() if k != "order"}))
+    else:
+        typer.echo(_as_text(found))
 
 
 def _sampling_rate(
@@ -74,13 +76,6 @@ def _sampling_rate(
             "least 1 and at most all"
         )
     return clients_per_round / clients
-
-
-def _as_json(found: "Calibration") -> str:
-    """JSON has no infinity: it is the string "inf", as `--epsilon` takes it."""
-    fields = {key: value for key, value in asdict(found).items() if key != "order"}
-    strict = {key: "inf" if value == math.inf else value for key, value in fields.items()}
-    return json.dumps(strict, indent=2)
 
 
 def _as_text(found: "Calibration") -> str:

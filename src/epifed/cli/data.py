@@ -1,12 +1,12 @@
 """`epifed data`: look at case data before using it, and fetch the official file."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from epifed.cli.communities import communities
+from epifed.cli.grid import to_json
 from epifed.cli.source import (
     ColumnCases,
     ColumnDate,
@@ -76,7 +76,7 @@ def check(
         )
     )
     if as_json:
-        _print_json(report.to_dict())
+        print(to_json(report.to_dict()))
     else:
         _print_report(report)
 
@@ -141,16 +141,12 @@ def fetch_rki(
     record = record_of(path)
     values = vars(record) if record is not None else {}
     if as_json:
-        _print_json({"path": str(path), **values})
+        print(to_json({"path": str(path), **values}))
         return
     print(path)
     for key, value in values.items():
         print(f"  {key}: {value}")
     print(f"Look at it with: epifed data check {path}")
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _print_report(report: "CheckReport") -> None:

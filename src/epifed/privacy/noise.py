@@ -1,20 +1,8 @@
-"""Where the noise comes from: a source of standard normal vectors."""
-
-from typing import Protocol
+"""Standard normal vectors for simulations; real releases take `secure_noise`."""
 
 import numpy as np
 import torch
 from torch import Tensor
-
-
-class NoiseSource(Protocol):
-    """Draws the ξ of a round, before it is scaled to σ."""
-
-    name: str
-
-    def draw(self, length: int) -> Tensor:
-        """A vector of independent standard normal values."""
-        ...
 
 
 class SeededNoise:
