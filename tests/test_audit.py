@@ -311,7 +311,7 @@ class _Silent:
     def contribute(self, state: Tensor, windows: Windows) -> Tensor:
         return torch.zeros((len(windows), self.length))
 
-    def step(self, state: Tensor, release: Tensor) -> Tensor:
+    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
         return state + release
 
     def predict(self, state: Tensor, inputs: Tensor) -> Tensor:

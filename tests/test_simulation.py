@@ -72,7 +72,7 @@ class Silent:
     def contribute(self, state: Tensor, windows: Windows) -> Tensor:
         return torch.zeros(len(windows), len(state))
 
-    def step(self, state: Tensor, release: Tensor) -> Tensor:
+    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
         return state + release
 
     def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
@@ -111,3 +111,12 @@ def test_more_clients_a_round_than_clients_are_refused() -> None:
     settings = small_settings(clients_per_round=13)
     with pytest.raises(EpifedError, match="found 13 of 12 clients"):
         train(small_clients(settings), settings)
+
+
+def test_a_training_continues_from_the_state_of_an_earlier_one() -> None:
+    settings = small_settings(epsilon=math.inf, clients_per_round=12, rounds=2)
+    clients = small_clients(settings)
+    half = train(clients, settings)
+    whole = train(clients, settings.but(rounds=4))
+    continued = train(clients, settings, start=half.state)
+    torch.testing.assert_close(continued.state, whole.state)

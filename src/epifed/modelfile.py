@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from epifed.engines.simulation import Training, hash_of
 from epifed.errors import EpifedError
 from epifed.evaluate.store import write_atomic
-from epifed.learners.fedavg import FedAvg
+from epifed.learners import make_learner
 from epifed.settings import Settings
 
 KIND = "epifed model 1"
@@ -62,7 +62,7 @@ class Model:
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Forecasts [...] for windows [..., H] of case counts."""
-        learner = FedAvg(self.settings)
+        learner = make_learner(self.settings)
         prediction = learner.predict(torch.from_numpy(self.weights), torch.from_numpy(inputs))
         return prediction.double().numpy()
 

@@ -48,6 +48,7 @@ class Settings(BaseModel):
     split: SplitName = Field("temporal", description="which windows are for testing")
     train_share: float = Field(0.9, gt=0, lt=1, description="share of a client's windows to train")
 
+    learner: str = Field("fedavg", description="name of what clients send and the server makes")
     model: str = Field("mlp", description="name of the forecaster")
     epochs: int = Field(30, ge=1, description="E, local epochs a round, one full batch each")
     learning_rate: float = Field(0.001, gt=0, description="η, of Adam, fresh at each round")

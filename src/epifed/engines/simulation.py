@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from epifed.errors import EpifedError
-from epifed.learners import Learner
-from epifed.learners.fedavg import FedAvg
+from epifed.learners import Learner, make_learner
 from epifed.privacy.accounting import Calibration, calibrate
 from epifed.privacy.ledger import Ledger, Run
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
-from epifed.protocol import sampling_rate
+from epifed.protocol import noise_std, sampling_rate
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.windows import Clients
@@ -55,12 +54,15 @@ def train(
     *,
     seeds: np.random.SeedSequence | None = None,
     learner: Learner | None = None,
+    start: Tensor | None = None,
     watch: Watch | None = None,
     secure: bool = False,
     ledger: Ledger | None = None,
     data_period: str = "",
 ) -> Training:
     """Train on these clients. `watch(i, w)` sees the state before round 1 and after each round.
+
+    `start` continues from the public state of an earlier training instead of the learner's own.
 
     `secure` takes sampling and noise from the system's secure generator instead of the seeds.
     A `ledger` pays for the whole training before round 1, or refuses it, and writes each round
@@ -75,7 +77,7 @@ def train(
     if secure and not settings.private:
         raise EpifedError("epsilon: found inf; expected a finite budget for a secure release")
     initial, sampling, noise = (seeds or seed_sequence(settings.seed)).spawn(3)
-    learner = learner or FedAvg(settings)
+    learner = learner or make_learner(settings)
     randomness: Randomness = SecureRandomness() if secure else SeededRandomness(sampling, noise)
     rate = sampling_rate(len(clients), settings.clients_per_round)
     calibration = calibrate(
@@ -93,10 +95,12 @@ def train(
                     data_period=data_period,
                 )
             )
-        state = learner.start(initial)
+        state = learner.start(initial) if start is None else start
         if watch:
             watch(0, state)
         cohort_sizes = []
+        clip_norm = settings.clip_norm if settings.private else math.inf
+        error = noise_std(clip_norm, calibration.noise_multiplier, settings.clients_per_round)
         for i in range(1, settings.rounds + 1):
             cohort = randomness.sample(len(clients), settings.clients_per_round, settings.sampler)
             updates = learner.contribute(state, clients.train.of(cohort))
@@ -104,11 +108,11 @@ def train(
                 run.spend(i)
             released = randomness.release(
                 updates,
-                clip_norm=settings.clip_norm if settings.private else math.inf,
+                clip_norm=clip_norm,
                 noise_multiplier=calibration.noise_multiplier,
                 clients_per_round=settings.clients_per_round,
             )
-            state = learner.step(state, released)
+            state = learner.step(state, released, error)
             cohort_sizes.append(len(cohort))
             if watch:
                 watch(i, state)

@@ -24,7 +24,7 @@ from epifed.engines.simulation import train
 from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import FEDERATED, KEYS, Results, gather
 from epifed.evaluate.store import Part, load_part, save_part, write_text
-from epifed.learners.fedavg import FedAvg
+from epifed.learners import make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import calibrate_each
 from epifed.protocol import sampling_rate
@@ -196,7 +196,7 @@ def _compute(task: Task, settings: Settings, clients: Clients, path: Path) -> No
 
 
 def _train(settings: Settings, clients: Clients, seeds: np.random.SeedSequence) -> Part:
-    learner = FedAvg(settings)
+    learner = make_learner(settings)
     curve: list[tuple[float, float, float, float]] = []
 
     def scored(windows: Windows, state: torch.Tensor) -> dict[str, float]:

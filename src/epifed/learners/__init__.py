@@ -1,10 +1,14 @@
 """What a client contributes and how the server steps. A learner knows nothing of privacy."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
+from epifed.errors import EpifedError
+from epifed.learners.fedavg import FedAvg
+from epifed.settings import Settings
 from epifed.windows import Windows
 
 
@@ -19,10 +23,25 @@ class Learner(Protocol):
         """One vector for each client of these windows, not yet clipped: [clients, length]."""
         ...
 
-    def step(self, state: Tensor, release: Tensor) -> Tensor:
-        """The state after the server has released a noisy mean of contributions."""
+    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
+        """The state after the server has released a noisy mean of contributions.
+
+        `noise_std` is the deviation of the noise on each of its values, which is public.
+        """
         ...
 
     def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
         """Forecasts [...] for windows [..., H] of case counts."""
         ...
+
+
+LEARNERS: dict[str, Callable[[Settings], Learner]] = {"fedavg": FedAvg}
+
+
+def make_learner(settings: Settings) -> Learner:
+    """The learner that the settings name."""
+    if settings.learner not in LEARNERS:
+        raise EpifedError(
+            f"learner: found '{settings.learner}'; expected one of {', '.join(LEARNERS)}"
+        )
+    return LEARNERS[settings.learner](settings)

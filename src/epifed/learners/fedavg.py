@@ -35,8 +35,9 @@ class FedAvg:
             learning_rate=self.settings.learning_rate,
         )
 
-    def step(self, state: Tensor, release: Tensor) -> Tensor:
+    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
         """w + Δw̄ + ξ."""
+        del noise_std
         return state + release
 
     def predict(self, state: Tensor, inputs: Tensor) -> Tensor:

@@ -138,10 +138,10 @@ class Attacker(FedAvg):
         del seeds
         return super().start(seed_sequence(self.seed, "membership, initial weights"))
 
-    def step(self, state: Tensor, release: Tensor) -> Tensor:
+    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
         """As FedAvg, after a look."""
         self.score += self._evidence(state, release)
-        return super().step(state, release)
+        return super().step(state, release, noise_std)
 
     def _evidence(self, state: Tensor, release: Tensor) -> float:
         """log p(release | took part) / p(release | did not), cohorts taken as Gaussian.
