@@ -1,14 +1,15 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+HTML := src/epifed/report/html
 
-.PHONY: run test lint bench bench-peers clean
+.PHONY: run test lint chromium vendor bench bench-peers clean
 
 run: $(VENV)/.installed
 	$(BIN)/epifed run --out out
 
-test: lint
-	$(BIN)/python -m pytest
+test: lint chromium
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -20,6 +21,20 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,federation]'
 	touch $@
+
+# The browser that the report is tested in: installed where that is possible, else not missed.
+chromium:
+	@command -v chromium >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1; } || \
+	  echo "chromium is not here and could not be installed: the report is not tested in a browser"
+
+# The charting library of the report, from its package, checked against the hash that is kept.
+vendor:
+	cd $(HTML)/vendor && archive=$$(npm pack --silent echarts@6.1.0) && \
+	  tar -xzf "$$archive" --strip-components=2 package/dist/echarts.min.js && \
+	  for name in LICENSE NOTICE; do tar -xzOf "$$archive" package/$$name >echarts.$$name; done && \
+	  rm "$$archive" && sha256sum --check SHA256SUMS
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/round.py

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from epifed import stack
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
+from epifed.models import SCALE_FREE
 from epifed.protocol import sampling_rate
 from epifed.settings import Settings
 from epifed.windows import Clients, Windows
@@ -51,7 +52,7 @@ def pooled_linear(clients: Clients, settings: Settings, seeds: np.random.SeedSeq
 
 def central_mlp(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
     """The same model on centralised data: mini-batch Adam over all clients' training windows."""
-    learner = FedAvg(settings)
+    learner = FedAvg(settings.but(average_last=0))
     start, shuffling = seeds.spawn(2)
     rng = np.random.default_rng(shuffling)
     model = learner.model
@@ -77,6 +78,7 @@ def local_mlp(clients: Clients, settings: Settings, seeds: np.random.SeedSequenc
 
     Each trains for as many epochs as a client of the federation does on average: q · T · E.
     """
+    settings = settings.but(average_last=0)
     learner = FedAvg(settings)
     weights = learner.start(seeds)
     share = sampling_rate(len(clients), settings.clients_per_round)
@@ -124,6 +126,17 @@ COMMUNITY_BASELINES = (*COUNTY_BASELINES, "zero", "county share")
 
 RANDOM_BASELINES = frozenset({"central MLP", "local MLP"})
 """Those that depend on the seed."""
+
+
+def beside(settings: Settings, *, communities: bool) -> tuple[str, ...]:
+    """The baselines that mean something beside a training with these settings.
+
+    The networks are trained as the paper's federation trains its own, so they stand beside it only.
+    """
+    names = COMMUNITY_BASELINES if communities else COUNTY_BASELINES
+    if settings.learner == "fedavg" and not settings.model.startswith(SCALE_FREE):
+        return names
+    return tuple(name for name in names if name not in RANDOM_BASELINES)
 
 
 def _pooled(windows: Windows) -> tuple[Floats, Floats]:

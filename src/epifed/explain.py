@@ -10,7 +10,7 @@ import dp_accounting as dp
 import polars as pl
 
 from epifed.errors import EpifedError
-from epifed.evaluate.results import ALL, FEDERATED
+from epifed.evaluate.results import ALL, TRAINED
 from epifed.modelfile import read_model
 from epifed.privacy.accounting import (
     NEIGHBOURING,
@@ -174,7 +174,7 @@ def _of_directory(directory: Path) -> Explanation:
         *keys, pl.col("mae").alias("like_today")
     )
     federated = (
-        runs.filter(pl.col("method") == FEDERATED)
+        runs.filter(TRAINED)
         .join(like_today, on=keys, how="left")
         .group_by("epsilon")
         .agg(

@@ -5,19 +5,21 @@ import json
 import math
 import zipfile
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from epifed.engines.simulation import Training, hash_of
 from epifed.errors import EpifedError
 from epifed.evaluate.store import write_atomic
-from epifed.learners import make_learner
+from epifed.learners import make_learner, trend
 from epifed.settings import Settings
+from epifed.windows import last_learned
 
 KIND = "epifed model 1"
 
@@ -60,11 +62,37 @@ class Model:
             epifed=version("epifed"),
         )
 
+    def as_of(self, settings: Settings, day: date) -> Tensor:
+        """The state from which a training with these settings, up to this day, may go on."""
+        found, expected = (
+            f"{s.learner}, {s.model}, H = {s.window}" for s in (self.settings, settings)
+        )
+        if found != expected:
+            raise EpifedError(f"--continue: found a model of {found}; expected one of {expected}")
+        state = torch.from_numpy(self.weights)
+        return trend.advance(state, self.age_on(day)) if settings.learner == "trend" else state
+
+    def age_on(self, day: date) -> int:
+        """Days from the last day learned from to another, which may not lie before it."""
+        age = (day - self.last_day).days
+        if age < 0:
+            raise EpifedError(
+                f"found cases up to {day} and a model that learned up to {self.last_day}; expected "
+                "cases up to that day at least"
+            )
+        return age
+
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Forecasts [...] for windows [..., H] of case counts."""
         learner = make_learner(self.settings)
         prediction = learner.predict(torch.from_numpy(self.weights), torch.from_numpy(inputs))
         return prediction.double().numpy()
+
+    @property
+    def last_day(self) -> date:
+        """The last day that the model learned from."""
+        first, last = (date.fromisoformat(day) for day in self.period.split(" … "))
+        return last_learned(self.settings, first, last)
 
     def sentence(self) -> str:
         """The label of the model: what it guarantees, and whether it may be released."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epifed.settings import SamplerName
+from epifed.settings import NoiseName, SamplerName
 
 
 def sample_clients(
@@ -52,6 +52,18 @@ def aggregate(updates: Tensor, clients_per_round: int) -> Tensor:
 def noise_std(clip_norm: float, noise_multiplier: float, clients_per_round: int) -> float:
     """σ = S · c / m, the noise on the mean; without noise (c = 0) also for S = inf."""
     return clip_norm * noise_multiplier / clients_per_round if noise_multiplier else 0.0
+
+
+def noise_factor(noise: NoiseName, clients: int, came: int) -> float:
+    """How many times the calibrated S · c a sum carries, by who adds the noise.
+
+    `clients`: each of the N clients, sampled or not, adds a share of variance (S c)² / (N − 1), so
+    that what N − 1 of them add, all but one who is removed or who knows its own, is enough.
+    `local`: each of the clients that came adds all of it.
+    """
+    if noise == "clients":
+        return math.sqrt(clients / (clients - 1))
+    return math.sqrt(came) if noise == "local" else 1.0
 
 
 def release(

@@ -16,6 +16,7 @@ Smoothing = Literal["centered", "trailing", "none"]
 SplitName = Literal["temporal", "shuffled"]
 SamplerName = Literal["poisson", "fixed"]
 AccountantName = Literal["rdp", "pld"]
+NoiseName = Literal["server", "clients", "local"]
 
 PERIODS: dict[str, tuple[date, date]] = {
     "2020-11": (date(2020, 11, 1), date(2020, 12, 1)),
@@ -25,6 +26,18 @@ PERIODS: dict[str, tuple[date, date]] = {
 
 EPSILONS = (0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, math.inf)
 """The budgets of the paper's S1 table."""
+
+ONE_RELEASE: dict[str, dict[str, Any]] = {
+    "one-shot": {"clip_norm": 0.1, "half_life": 1.0},
+    "trend": {"clip_norm": 1.2, "holidays": "DE"},
+}
+"""Learners that need all clients once, and what else suits them."""
+
+SUITS_MODEL: dict[str, dict[str, Any]] = {
+    "scale-free linear": {"epochs": 30, "learning_rate": 0.01, "clip_norm": 0.1},
+    "scale-free": {"epochs": 10, "learning_rate": 0.03, "clip_norm": 0.2},
+}
+"""What suits models with no scale to learn, which need few rounds: one of them, and the others."""
 
 
 class Settings(BaseModel):
@@ -44,14 +57,23 @@ class Settings(BaseModel):
     history: int | None = Field(
         None, ge=1, description="days of the period needed before the first target; none: window"
     )
+    holidays: str = Field("", description="country whose public holidays count, such as DE")
     min_windows: int = Field(2, ge=2, description="clients with fewer windows are left out")
     split: SplitName = Field("temporal", description="which windows are for testing")
-    train_share: float = Field(0.9, gt=0, lt=1, description="share of a client's windows to train")
+    train_share: float = Field(
+        0.9, gt=0, le=1, description="share of a client's windows to train; 1: none is for testing"
+    )
 
     learner: str = Field("fedavg", description="name of what clients send and the server makes")
     model: str = Field("mlp", description="name of the forecaster")
     epochs: int = Field(30, ge=1, description="E, local epochs a round, one full batch each")
     learning_rate: float = Field(0.001, gt=0, description="η, of Adam, fresh at each round")
+    half_life: float | None = Field(
+        None, gt=0, description="days in which a window loses half its weight; none: all alike"
+    )
+    average_last: int = Field(
+        0, ge=0, description="fedavg: predict with the mean of so many last iterates; 0: the last"
+    )
     clients_per_round: int = Field(100, ge=1, description="m, expected clients of a round")
     rounds: int = Field(75, ge=1, description="T_cl, federated rounds")
     sampler: SamplerName = Field(
@@ -62,6 +84,9 @@ class Settings(BaseModel):
     delta: float = Field(1e-5, gt=0, lt=1, description="δ, the failure probability")
     clip_norm: float = Field(0.5, gt=0, description="S, bound on the norm of one client's update")
     accountant: AccountantName = Field("rdp", description="how ε is counted")
+    noise: NoiseName = Field(
+        "server", description="who adds it: server (the paper), clients (shares), local (each all)"
+    )
 
     evaluate_every: int = Field(5, ge=1, description="rounds between points of the convergence")
     seed: int = Field(0, ge=0, description="root of all randomness of a simulation")
@@ -78,6 +103,11 @@ class Settings(BaseModel):
         if self.history is not None and self.history < self.window:
             raise ValueError(
                 f"history: found {self.history} days; expected at least the window of {self.window}"
+            )
+        if self.average_last > self.rounds:
+            raise ValueError(
+                f"average_last: found {self.average_last} of {self.rounds} rounds; expected at "
+                "most all of them"
             )
         return self
 
@@ -97,6 +127,20 @@ class Settings(BaseModel):
         """The paper's community experiment: more clients, more rounds, a wider clip."""
         preset: dict[str, Any] = {"clients_per_round": 500, "rounds": 200, "clip_norm": 1.0}
         return cls.of(**(preset | changes))
+
+    @classmethod
+    def for_learner(cls, learner: str, clients: int, **changes: Any) -> Self:
+        """What suits a learner, its model and that many clients, if nobody says otherwise."""
+        model = changes.get("model", "mlp")
+        everybody: dict[str, Any] = {"clients_per_round": clients, "accountant": "pld"}
+        if learner in ONE_RELEASE:
+            preset = everybody | {"rounds": 1} | ONE_RELEASE[learner]
+        elif model.startswith("scale-free"):
+            suits = SUITS_MODEL.get(model, SUITS_MODEL["scale-free"])
+            preset = everybody | {"rounds": 5, "half_life": 1.0} | suits
+        else:
+            preset = {"clients_per_round": max(1, clients // 4)}
+        return cls.of(**({"learner": learner} | preset | changes))
 
     @classmethod
     def of(cls, **values: Any) -> Self:

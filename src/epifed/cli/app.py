@@ -4,7 +4,21 @@ import sys
 
 import typer
 
-from epifed.cli import audit, calibrate, data, explain, ledger, reproduce, run, simulate, train
+from epifed.cli import (
+    audit,
+    backtest,
+    calibrate,
+    data,
+    explain,
+    figures,
+    forecast,
+    ledger,
+    report,
+    reproduce,
+    run,
+    simulate,
+    train,
+)
 from epifed.errors import EpifedError
 
 app = typer.Typer(
@@ -17,7 +31,11 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("reproduce")(reproduce.reproduce)
+app.command("figures")(figures.figures)
+app.command("report")(report.report)
+app.command("backtest")(backtest.backtest)
 app.command("train")(train.train)
+app.command("forecast")(forecast.forecast)
 app.command("simulate")(simulate.simulate)
 app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)

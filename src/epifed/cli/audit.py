@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, GridProgress, messages, print_table, to_json
+from epifed.cli.grid import AsJson, GridProgress, messages, print_table
 from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
 from epifed.settings import Settings
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.grid import to_json
 from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def calibrate(
         assert noise_multiplier is not None
         found = accounting.priced(noise_multiplier, rate, rounds, delta, name)
     if as_json:
-        typer.echo(to_json({k: v for k, v in asdict(found).items() if k != "order"}))
+        hidden = ("order", "trust")
+        typer.echo(to_json({k: v for k, v in asdict(found).items() if k not in hidden}))
     else:
         typer.echo(_as_text(found))
 

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, messages, print_table, refuse_file, to_json
+from epifed.cli.grid import AsJson, messages, print_table, refuse_file
 from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
 from epifed.settings import PERIODS, Settings, Smoothing
 
 COPIED = ("county_cases.parquet", "counties.csv", "communities.csv", "counties.geojson",

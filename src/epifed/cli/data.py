@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epifed.cli.communities import communities
-from epifed.cli.grid import to_json
 from epifed.cli.source import (
     ColumnCases,
     ColumnDate,
@@ -17,6 +16,7 @@ from epifed.cli.source import (
     Level,
     read_source,
 )
+from epifed.evaluate.store import to_json
 
 if TYPE_CHECKING:
     from epifed.check import CheckReport

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, to_json
+from epifed.cli.grid import AsJson
+from epifed.evaluate.store import to_json
 
 
 def explain(

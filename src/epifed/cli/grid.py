@@ -1,9 +1,8 @@
 """What the commands that compute a grid share: options, progress with an ETA, the printed table."""
 
-import json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,6 +26,22 @@ Epsilons = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes at once.", show_default="all cores")
 ]
+LearnerName = Annotated[
+    str | None,
+    typer.Option(
+        "--learner",
+        help="What clients send: fedavg (the paper), one-shot or trend; its own settings with it.",
+        show_default="fedavg",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="fedavg's model: mlp, linear, gru, or 'scale-free' and one of them.",
+        show_default="mlp",
+    ),
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 
@@ -46,19 +61,6 @@ def parse_epsilons(texts: list[str]) -> tuple[float, ...]:
             raise EpifedError(f"--epsilon: found '{text}'; expected a number above 0, or inf")
         values.add(value)
     return tuple(sorted(values))
-
-
-def to_json(value: object) -> str:
-    """JSON as every reader takes it: infinity is the text "inf", as `--epsilon` takes it."""
-
-    def finite(value: object) -> object:
-        if isinstance(value, float) and not math.isfinite(value):
-            return None if math.isnan(value) else str(value)
-        if isinstance(value, dict):
-            return {key: finite(v) for key, v in value.items()}
-        return [finite(v) for v in value] if isinstance(value, list) else value
-
-    return json.dumps(finite(value), indent=2, ensure_ascii=False)
 
 
 class GridProgress:
@@ -120,11 +122,19 @@ LOOKS_AHEAD = {
 
 def caption(settings: Settings, runs: int, zeros: float) -> str:
     """What must stand under every table: spread, privacy in full, zeros, leaks."""
+    model = f" of the model {settings.model}" if settings.learner == "fedavg" else ""
     return (
         f"mean ± std over {runs} run{'s'[: runs > 1]}; ε with δ = {settings.delta:g}, unit one "
         f"client, add or remove one client, {settings.accountant.upper()} accountant; "
-        f"{zeros:.0f} zero targets left out of MAPE; {LOOKS_AHEAD[settings.smoothing]}"
+        f"{zeros:.0f} zero targets left out of MAPE; {LOOKS_AHEAD[settings.smoothing]}; "
+        f"learner {settings.learner}{model}"
     )
+
+
+def suited(learner: str | None, model: str | None, clients: int, **changes: Any) -> Settings:
+    """What suits the learner and the model that were asked for, with changes of the caller."""
+    asked = {"model": model} if model else {}
+    return Settings.for_learner(learner or "fedavg", clients, **asked, **changes)
 
 
 def refuse_file(out: Path) -> None:

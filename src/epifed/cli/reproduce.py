@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
@@ -11,6 +11,8 @@ from epifed.cli.grid import (
     AsJson,
     Epsilons,
     GridProgress,
+    LearnerName,
+    ModelName,
     Seed,
     Workers,
     caption,
@@ -18,7 +20,7 @@ from epifed.cli.grid import (
     parse_epsilons,
     print_table,
     refuse_file,
-    to_json,
+    suited,
 )
 from epifed.cli.source import (
     ColumnCases,
@@ -30,14 +32,31 @@ from epifed.cli.source import (
     read_source,
 )
 from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
 from epifed.settings import PERIODS, Settings, SplitName
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from epifed.evaluate.experiment import Grid
+
+BELOW_THE_PAPER = (0.05, 0.1)
+"""Budgets that the paper does not try."""
 
 
 def reproduce(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     out: Annotated[Path, typer.Option(help="Directory for the results; resumes what is there.")],
     runs: Annotated[int, typer.Option(min=1, help="Runs per budget.")] = 15,
-    rounds: Annotated[int, typer.Option(min=1, help="Federated rounds T_cl.")] = 75,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Federated rounds T_cl.", show_default="75, or the learner's"),
+    ] = None,
+    learner: LearnerName = None,
+    model: ModelName = None,
+    resplit: Annotated[
+        bool, typer.Option("--resplit", help="Each run shuffles its windows anew.")
+    ] = False,
     smoothing: Annotated[
         str,
         typer.Option(
@@ -69,6 +88,8 @@ def reproduce(
     Both periods, both splits, the 11 budgets and 15 runs of 75 rounds, unless narrowed. Writes
     runs, predictions and convergence as parquet, the settings as TOML, a manifest, figures, and
     comparison.csv. Killed at any point and started again, it computes only what is missing.
+    With another learner or model, which then has settings of its own, budgets go down to 0.05
+    and small_epsilon.png shows it beside the paper.
     """
     refuse_file(out)
     periods = _chosen("--period", period, tuple(PERIODS))
@@ -78,22 +99,29 @@ def reproduce(
 
     names = _chosen("--table", [t.lower() for t in table] if table else None, tables.TABLES)
     asked = sorted({e for name in names for e in tables.table_epsilons(name)})
-    epsilons = asked
+    other = bool(model) or learner not in (None, "fedavg")
+    epsilons = sorted({*asked, *BELOW_THE_PAPER}) if other else asked
     if epsilon:
         epsilons = list(parse_epsilons(epsilon))
-        if not set(epsilons) <= set(asked):
+        if not other and not set(epsilons) <= set(asked):
             raise EpifedError(
                 f"--epsilon: found {', '.join(epsilon)}; expected budgets of the paper's table "
                 f"{' or '.join(names)}: {', '.join(f'{e:g}' for e in asked)}"
             )
-    settings = Settings.paper(
-        smoothing=smoothing, rounds=rounds, sampler="fixed", epsilon=math.inf, seed=seed or 0
-    )
+    given: dict[str, Any] = {"smoothing": smoothing, "seed": seed or 0, "sampler": "fixed"}
+    given |= {"epsilon": math.inf} | ({"rounds": rounds} if rounds else {})
+    settings = Settings.paper(**given)
 
+    from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
     from epifed.evaluate.store import write_atomic, write_text
-    from epifed.report import figures
+    from epifed.learners import make_learner
+    from epifed.report import figures, small_epsilon
 
+    if other:
+        given |= {"history": settings.history, "min_windows": settings.min_windows}
+        for name in splits:
+            make_learner(suited(learner, model, 1, split=name, **given))
     panel = read_source(
         data,
         format=format,
@@ -103,13 +131,18 @@ def reproduce(
         column_cases=column_cases,
         column_population=column_population,
     )
-    settings = settings.but(clients_per_round=min(100, max(1, round(len(panel.regions) / 4))))
+    if other:
+        settings = suited(learner, model, len(panel.regions), **given)
+    else:
+        settings = settings.but(clients_per_round=min(100, max(1, round(len(panel.regions) / 4))))
     grid = Grid(
         settings=settings,
         splits=splits,
         periods={p: PERIODS[p] for p in periods},
         epsilons=tuple(epsilons),
         runs=runs,
+        baselines=beside(settings, communities=False),
+        resplit=resplit,
     )
     with GridProgress() as progress:
         results = run_grid(panel, grid, out, workers=workers, progress=progress)
@@ -117,24 +150,32 @@ def reproduce(
     write_atomic(out / "comparison.csv", compared.write_csv)
     write_text(out / "comparison.md", tables.comparison_markdown(compared))
     figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
-    shown = [e for e in (0.5, 1.0, 2.0, math.inf) if e in epsilons] or epsilons
-    figures.save(figures.convergence(results.convergence, shown), out / "convergence.png")
+    figures.save(figures.convergence(results.convergence), out / "convergence.png")
+    if other:
+        figure = small_epsilon.figure(results.runs, panel.attribution)
+        figures.save(figure, out / "small_epsilon.png")
     if as_json:
         print(to_json(compared.to_dicts()))
     else:
-        for s in splits:
-            for p in periods:
-                rows = tables.method_rows(results.runs, s, p)
-                zeros = results.runs.filter(split=s, period=p)["zeros"][0]
-                print_table(
-                    f"{p}, {s} split",
-                    tables.METHOD_HEADER,
-                    rows,
-                    caption(settings, runs, zeros),
-                )
-                print(tables.verdict(results.runs, s, p))
+        _print_tables(results.runs, grid)
     messages.print(SIMULATED)
     messages.print(f"results, comparison.csv and figures are in {out}")
+
+
+def _print_tables(runs: "pl.DataFrame", grid: "Grid") -> None:
+    from epifed.report import tables
+
+    for split in grid.splits:
+        anew = "; each run shuffles anew" if grid.resplit and split == "shuffled" else ""
+        for period in grid.periods:
+            zeros = runs.filter(split=split, period=period)["zeros"][0]
+            print_table(
+                f"{period}, {split} split",
+                tables.METHOD_HEADER,
+                tables.method_rows(runs, split, period),
+                caption(grid.settings, grid.runs, zeros) + anew,
+            )
+            print(tables.verdict(runs, split, period))
 
 
 Name = TypeVar("Name", bound=str)

@@ -11,6 +11,8 @@ from epifed.cli.grid import (
     AsJson,
     Epsilons,
     GridProgress,
+    LearnerName,
+    ModelName,
     Seed,
     Workers,
     caption,
@@ -18,7 +20,7 @@ from epifed.cli.grid import (
     parse_epsilons,
     print_table,
     refuse_file,
-    to_json,
+    suited,
 )
 from epifed.cli.source import (
     ColumnCases,
@@ -30,6 +32,8 @@ from epifed.cli.source import (
     Level,
     read_source,
 )
+from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
 from epifed.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
 DEFAULT_DAYS = 31
 """The length of the paper's periods: the last so many days of the data, unless told otherwise."""
+WEEKS_BACK = 8
+LEAST_DAYS = 56
+"""Days before the first forecast of the report."""
 
 
 def run(
@@ -54,6 +61,8 @@ def run(
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
     ] = None,
+    learner: LearnerName = None,
+    model: ModelName = None,
     first: Annotated[
         datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
     ] = None,
@@ -74,20 +83,30 @@ def run(
     """Train the private federated forecaster at several budgets, beside the baselines.
 
     The windows are split in time: the model is tested on days after those it was trained on, and
-    nothing looks ahead (trailing average). Results, settings, a manifest and figures go to OUT.
+    nothing looks ahead (trailing average). Results, settings, a manifest, figures, the forecasts of
+    the last weeks by the shared trend and an HTML report of all go to OUT.
     """  # fmt: skip
     refuse_file(out)
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
+    if settings and (learner or model):
+        raise EpifedError(
+            "found --settings and --learner or --model; expected the settings to say the learner "
+            "and the model"
+        )
     chosen = read_settings(settings) if settings else Settings()
     if seed is not None:
         chosen = chosen.but(seed=seed)
 
-    from epifed.baselines import COMMUNITY_BASELINES, COUNTY_BASELINES
+    from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
     from epifed.evaluate.results import summary
+    from epifed.learners import make_learner
     from epifed.report import figures, tables
+    from epifed.report.html import write_report
     from epifed.simulate import default_panel
 
+    if learner or model:
+        make_learner(suited(learner, model, 1))
     if data is None:
         messages.print("no --data: simulating an epidemic")
         panel, end = default_panel(chosen.seed), date(2020, 12, 1)
@@ -105,7 +124,9 @@ def run(
         end = panel.end
     end = last.date() if last else end
     begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
-    if not settings:
+    if learner or model:
+        chosen = suited(learner, model, len(panel.regions), seed=chosen.seed)
+    elif not settings:
         chosen = preset_for(panel, chosen.seed)
     grid = Grid(
         settings=chosen,
@@ -113,7 +134,7 @@ def run(
         periods={f"{begin}_{end}": (begin, end)},
         epsilons=epsilons,
         runs=runs,
-        baselines=COMMUNITY_BASELINES if panel.parents else COUNTY_BASELINES,
+        baselines=beside(chosen, communities=bool(panel.parents)),
         baseline_runs=min(runs, 3),
     )
     with GridProgress() as progress:
@@ -133,8 +154,30 @@ def run(
             caption(chosen, runs, results.runs["zeros"][0]),
         )
         print(tables.verdict(results.runs, chosen.split, period))
+    today = panel.between(panel.start, end)
+    _look_back(today, chosen.seed, out / "backtest", workers)
+    write_report(out, out / "report.html", today, remark=messages.print)
     messages.print(SIMULATED)
-    messages.print(f"results and figures are in {out}")
+    messages.print(f"results and figures are in {out}; open {out / 'report.html'} in a browser")
+
+
+def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) -> None:
+    """Forecasts of the last weeks and of the next, for the report."""
+    from epifed.evaluate.backtest import origins_between, run_backtest
+
+    weeks = min(WEEKS_BACK, (panel.counts.shape[1] - LEAST_DAYS) // 7)
+    if weeks < 1:
+        messages.print(
+            f"found {panel.counts.shape[1]} days up to {panel.end}; the report has no forecast, "
+            f"which needs {LEAST_DAYS + 7}"
+        )
+        return
+    settings = Settings.for_learner("trend", len(panel.regions), epsilon=1.0, seed=seed)
+    first = panel.end - timedelta(days=7 * weeks)
+    origins = origins_between(first, panel.end, 7, panel, settings.horizon)
+    with GridProgress() as progress:
+        result = run_backtest(panel, settings, origins, out, workers=workers, progress=progress)
+    result.write(out)
 
 
 def preset_for(panel: "CasePanel", seed: int) -> Settings:

@@ -4,9 +4,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 import typer
 
-from epifed.cli.grid import AsJson, GridProgress, messages, to_json
+from epifed.cli.grid import AsJson, GridProgress, LearnerName, ModelName, messages, suited
 from epifed.cli.run import preset_for
 from epifed.cli.source import (
     ColumnCases,
@@ -19,7 +20,8 @@ from epifed.cli.source import (
     read_source,
 )
 from epifed.errors import EpifedError
-from epifed.settings import Settings, read_settings
+from epifed.evaluate.store import to_json
+from epifed.settings import read_settings
 
 
 def train(
@@ -32,6 +34,14 @@ def train(
         bool,
         typer.Option("--simulation", help="Research: seeded noise, no ledger, not for release."),
     ] = False,
+    learner: LearnerName = None,
+    model_name: ModelName = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            "--continue", metavar="MODEL", help="Start from the public state of this model."
+        ),
+    ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="ε of this training.", show_default="of the settings")
     ] = None,
@@ -64,15 +74,17 @@ def train(
             "a ledger that pays for the training ('epifed ledger init'), or --simulation for "
             "research that is never released"
         )
-    chosen = read_settings(settings) if settings else Settings()
-    if epsilon is not None:
-        chosen = chosen.but(epsilon=epsilon)
+    if settings and (learner or model_name):
+        raise EpifedError(
+            "found --settings and --learner or --model; expected the settings to say the learner "
+            "and the model"
+        )
 
     from epifed.engines.simulation import train as run
     from epifed.evaluate import score
-    from epifed.modelfile import Model
+    from epifed.modelfile import Model, read_model
     from epifed.privacy.ledger import Ledger
-    from epifed.windows import make_clients
+    from epifed.windows import last_learned, make_clients
 
     paying = Ledger(ledger) if ledger else None
     panel = read_source(
@@ -87,14 +99,24 @@ def train(
     )
     begin = first.date() if first else panel.start
     end = last.date() if last else panel.end
-    if not settings:
-        chosen = preset_for(panel, chosen.seed).but(epsilon=chosen.epsilon)
+    if settings:
+        chosen = read_settings(settings)
+    elif learner or model_name:
+        chosen = suited(learner, model_name, len(panel.regions))
+    else:
+        chosen = preset_for(panel, 0)
+    if epsilon is not None:
+        chosen = chosen.but(epsilon=epsilon)
+    if chosen.learner == "trend":
+        chosen = chosen.but(train_share=1.0)
+    start = read_model(earlier).as_of(chosen, last_learned(chosen, begin, end)) if earlier else None
     clients = make_clients(panel, chosen, (begin, end))
     period = f"{begin} … {end}"
     with GridProgress() as progress:
         training = run(
             clients,
             chosen,
+            start=start,
             secure=not simulation,
             ledger=paying,
             data_period=period,
@@ -102,7 +124,7 @@ def train(
         )
     model = Model.of(training, len(clients), period)
     model.write(out)
-    scores = score(training, clients)
+    scores = score(training, clients).filter(pl.col("mae").is_not_nan())
     if as_json:
         print(
             to_json(

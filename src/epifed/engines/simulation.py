@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,12 +16,25 @@ from epifed.learners import Learner, make_learner
 from epifed.privacy.accounting import Calibration, calibrate
 from epifed.privacy.ledger import Ledger, Run
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
-from epifed.protocol import noise_std, sampling_rate
+from epifed.protocol import noise_factor, noise_std, sampling_rate
 from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import NoiseName, Settings
 from epifed.windows import Clients
 
 Watch = Callable[[int, Tensor], None]
+
+TRUST: dict[NoiseName, str] = {
+    "server": "clients trust the server, which sees their updates and adds the noise",
+    "clients": (
+        "clients trust each other, not the server: each adds a share of the noise, sampled or "
+        "not, and the server sees only the sum (secure aggregation)"
+    ),
+    "local": (
+        "clients trust nobody: each adds all the noise to its own update, which then says as "
+        "little as one of zero; the server sees who comes, so sampling amplifies nothing"
+    ),
+}
+"""What a client must believe for its ε to hold, by who adds the noise."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +89,23 @@ def train(
         )
     if secure and not settings.private:
         raise EpifedError("epsilon: found inf; expected a finite budget for a secure release")
+    if secure and settings.noise != "server":
+        raise EpifedError(
+            f"noise: found '{settings.noise}'; expected 'server' for a secure release: the other "
+            "kinds are simulations for comparison"
+        )
+    if settings.noise == "clients" and len(clients) < 2:
+        raise EpifedError("noise: found 'clients' with 1 client; expected at least 2 to share it")
     initial, sampling, noise = (seeds or seed_sequence(settings.seed)).spawn(3)
     learner = learner or make_learner(settings)
     randomness: Randomness = SecureRandomness() if secure else SeededRandomness(sampling, noise)
-    rate = sampling_rate(len(clients), settings.clients_per_round)
-    calibration = calibrate(
-        settings.epsilon, settings.delta, rate, settings.rounds, settings.accountant
-    )
+    calibration = calibration_of(settings, len(clients))
     with ExitStack() as closing:
         run: Run | None = None
         if ledger:
             run = closing.enter_context(
                 ledger.reserve(
-                    sampling_rate=rate,
+                    sampling_rate=calibration.sampling_rate,
                     noise_multiplier=calibration.noise_multiplier,
                     rounds=settings.rounds,
                     settings_hash=settings.digest(),
@@ -100,18 +117,20 @@ def train(
             watch(0, state)
         cohort_sizes = []
         clip_norm = settings.clip_norm if settings.private else math.inf
-        error = noise_std(clip_norm, calibration.noise_multiplier, settings.clients_per_round)
         for i in range(1, settings.rounds + 1):
             cohort = randomness.sample(len(clients), settings.clients_per_round, settings.sampler)
             updates = learner.contribute(state, clients.train.of(cohort))
             if run:
                 run.spend(i)
+            factor = noise_factor(settings.noise, len(clients), len(cohort))
+            noise_multiplier = factor * calibration.noise_multiplier
             released = randomness.release(
                 updates,
                 clip_norm=clip_norm,
-                noise_multiplier=calibration.noise_multiplier,
+                noise_multiplier=noise_multiplier,
                 clients_per_round=settings.clients_per_round,
             )
+            error = noise_std(clip_norm, noise_multiplier, settings.clients_per_round)
             state = learner.step(state, released, error)
             cohort_sizes.append(len(cohort))
             if watch:
@@ -127,6 +146,22 @@ def train(
         randomness.name,
         run.name if run else None,
     )
+
+
+def calibration_of(settings: Settings, clients: int) -> Calibration:
+    """The noise that the settings ask for with that many clients, and whom they must trust.
+
+    With local noise the server sees who comes, so each round counts as if everybody did (q = 1).
+    """
+    local = settings.noise == "local"
+    calibration = calibrate(
+        settings.epsilon,
+        settings.delta,
+        1.0 if local else sampling_rate(clients, settings.clients_per_round),
+        settings.rounds,
+        settings.accountant,
+    )
+    return replace(calibration, trust=TRUST[settings.noise])
 
 
 def hash_of(state: Tensor) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from epifed.evaluate.metrics import scores
+from epifed.evaluate.results import method_of
 
 if TYPE_CHECKING:
     from epifed.engines.simulation import Training
@@ -16,7 +17,7 @@ def score(training: "Training", clients: "Clients") -> pl.DataFrame:
     """The metrics of a training and of persistence on the clients' test windows."""
     truth = clients.test.targets.astype(np.float64)
     rows = {
-        "federated": training.predict(clients.test.inputs),
+        method_of(training.settings): training.predict(clients.test.inputs),
         "persistence": clients.test.inputs[..., -1].astype(np.float64),
     }
     return pl.DataFrame([{"method": m} | scores(truth, p) for m, p in rows.items()])

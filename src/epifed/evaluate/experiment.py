@@ -5,13 +5,10 @@ tables are the same whatever the order, the number of workers, or how often the 
 """
 
 import hashlib
-import json
-import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from importlib.metadata import version
+from datetime import date
 from pathlib import Path
 
 import joblib
@@ -20,14 +17,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from epifed.baselines import BASELINES, COUNTY_BASELINES, RANDOM_BASELINES
-from epifed.engines.simulation import train
+from epifed.engines.simulation import calibration_of, train
+from epifed.evaluate.manifest import manifest
 from epifed.evaluate.metrics import scores
-from epifed.evaluate.results import FEDERATED, KEYS, Results, gather
-from epifed.evaluate.store import Part, load_part, save_part, write_text
+from epifed.evaluate.results import KEYS, Results, gather, method_of
+from epifed.evaluate.store import Part, load_part, save_part, to_json, write_text
 from epifed.learners import make_learner
 from epifed.panel import CasePanel
-from epifed.privacy.accounting import calibrate_each
-from epifed.protocol import sampling_rate
 from epifed.seeds import seed_sequence
 from epifed.settings import EPSILONS, PERIODS, Settings, SplitName
 from epifed.windows import Clients, Windows, make_clients
@@ -47,6 +43,7 @@ class Grid(BaseModel):
     runs: int = Field(15, ge=1)
     baselines: tuple[str, ...] = COUNTY_BASELINES
     baseline_runs: int = Field(3, ge=1, description="runs of the baselines that have a seed")
+    resplit: bool = Field(False, description="each run shuffles its windows anew")
 
 
 @dataclass(frozen=True)
@@ -85,11 +82,12 @@ def tasks(grid: Grid) -> Iterator[Task]:
     for split in grid.splits:
         for period in grid.periods:
             for method in grid.baselines:
-                for run in range(grid.baseline_runs if method in RANDOM_BASELINES else 1):
+                anew = grid.runs if _anew(grid, split) else 1
+                for run in range(grid.baseline_runs if method in RANDOM_BASELINES else anew):
                     yield Task(split, period, method, None, run)
             for run in range(grid.runs):
                 for epsilon in grid.epsilons:
-                    yield Task(split, period, FEDERATED, epsilon, run)
+                    yield Task(split, period, method_of(grid.settings), epsilon, run)
 
 
 def run_grid(
@@ -107,10 +105,16 @@ def run_grid(
     """
     began = time.monotonic()
     clients = {
-        (split, period): _clients(panel, grid, split, period)
+        (split, period, run): _clients(panel, grid, split, period, run)
         for split in grid.splits
         for period in grid.periods
+        for run in range(max(grid.runs, grid.baseline_runs) if _anew(grid, split) else 1)
     }
+
+    def of(task: Task) -> Clients:
+        run = task.run if _anew(grid, task.split) else 0
+        return clients[task.split, task.period, run]
+
     folders = {p: out / "parts" / _fingerprint(panel, grid, p) for p in grid.periods}
     todo = {task: folders[task.period] / task.file_name for task in tasks(grid)}
     missing = [task for task, path in todo.items() if not path.exists()]
@@ -119,9 +123,7 @@ def run_grid(
         progress(done, len(todo))
     _fill_calibration_cache(grid, {len(c) for c in clients.values()})
     jobs = (
-        joblib.delayed(_compute)(
-            task, task.settings(grid.settings), clients[task.split, task.period], todo[task]
-        )
+        joblib.delayed(_compute)(task, task.settings(grid.settings), of(task), todo[task])
         for task in missing
     )
     # Clients are sent whole: a memory map would be read-only, which PyTorch does not take.
@@ -133,54 +135,49 @@ def run_grid(
         if progress:
             progress(done, len(todo))
     loaded = [(task, load_part(path)) for task, path in todo.items()]
-    results = gather([(t.keys(), part, clients[t.split, t.period]) for t, part in loaded])
+    results = gather([(t.keys(), part, of(t)) for t, part in loaded])
     results.write(out)
     write_text(out / "settings.toml", grid.settings.to_toml())
-    manifest = {
-        "epifed": version("epifed"),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    about = manifest(panel, grid.settings) | {
         "seconds_of_this_call": round(time.monotonic() - began, 1),
         "seconds_of_all_tasks": round(sum(float(part["seconds"]) for _, part in loaded), 1),
         "tasks": len(todo),
         "tasks_of_this_call": len(missing),
         "grid": grid.model_dump(mode="json", exclude={"settings"}),
-        "settings_sha256": grid.settings.digest(),
-        "seed": grid.settings.seed,
         "seed_of_a_task": "numpy.random.SeedSequence(seed, spawn_key=hash of its keys)",
-        "noise": "seeded generator: a simulation, not a release",
-        "data": {
-            "source": Path(panel.source).name,
-            "sha256": panel.digest(),
-            "regions": len(panel.regions),
-            "days": [panel.start.isoformat(), panel.end.isoformat()],
-            "attribution": panel.attribution,
-        },
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("torch", "numpy", "polars", "dp-accounting", "joblib")},
     }
-    write_text(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_text(out / "manifest.json", to_json(about) + "\n")
     return results
 
 
-def _clients(panel: CasePanel, grid: Grid, split: SplitName, period: str) -> Clients:
-    """All budgets and runs of a split see the same windows, so one persistence stands for all."""
-    shuffle = np.random.default_rng(seed_sequence(grid.settings.seed, "split", period))
+def _anew(grid: Grid, split: SplitName) -> bool:
+    """Whether each run has windows of its own."""
+    return grid.resplit and split == "shuffled"
+
+
+def _clients(panel: CasePanel, grid: Grid, split: SplitName, period: str, run: int) -> Clients:
+    """All budgets of a split see the same windows, and all runs, unless each shuffles anew."""
+    name = ("split", period, run) if _anew(grid, split) else ("split", period)
+    shuffle = np.random.default_rng(seed_sequence(grid.settings.seed, *name))
     return make_clients(panel, grid.settings.but(split=split), grid.periods[period], shuffle)
 
 
 def _fingerprint(panel: CasePanel, grid: Grid, period: str) -> str:
     """Parts are shared by grids that differ only in which tasks they ask for."""
     base = grid.settings.but(epsilon=1.0, split="temporal", sampler="poisson")
-    text = f"{base.to_toml()}{grid.settings.sampler}{grid.periods[period]}{panel.digest()}"
+    shuffled = "anew" if grid.resplit else ""
+    text = (
+        f"{base.to_toml()}{shuffled}{grid.settings.sampler}{grid.periods[period]}{panel.digest()}"
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _fill_calibration_cache(grid: Grid, sizes: set[int]) -> None:
     """Once here, before the workers all ask for the same numbers."""
-    s = grid.settings
+    base = grid.settings.but(sampler="poisson")
     for clients in sizes:
-        rate = sampling_rate(clients, s.clients_per_round)
-        calibrate_each(grid.epsilons, s.delta, rate, s.rounds, s.accountant)
+        for epsilon in grid.epsilons:
+            calibration_of(base.but(epsilon=epsilon), clients)
 
 
 def _compute(task: Task, settings: Settings, clients: Clients, path: Path) -> None:

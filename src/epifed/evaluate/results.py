@@ -9,10 +9,14 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.evaluate.metrics import HONEST_METRICS, METRICS, scores, strata
 from epifed.evaluate.store import Part, write_parquet
+from epifed.settings import Settings
 from epifed.windows import Clients
 
 ALL_METRICS = (*METRICS, *HONEST_METRICS)
 FEDERATED = "federated"
+"""The method of the paper's learner; another learner's is its name."""
+TRAINED = pl.col("epsilon").is_not_null()
+"""Rows of a training, whatever its learner: a baseline has no budget."""
 ALL = "all"
 KEYS = ("split", "period", "method", "epsilon", "run")
 CURVE_COLUMNS = ("round", "train_mse", "test_mse", "test_mape")
@@ -55,6 +59,11 @@ class Results:
                     "expected a directory that 'epifed run' or 'epifed reproduce' wrote"
                 ) from None
         return cls(**frames)
+
+
+def method_of(settings: Settings) -> str:
+    """What a training is called beside the baselines."""
+    return FEDERATED if settings.learner == "fedavg" else settings.learner
 
 
 def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:

@@ -1,9 +1,12 @@
 """Files that are never half-written, and the parts from which a grid resumes."""
 
+import json
+import math
 import os
 import tempfile
 import zipfile
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +68,18 @@ def load_part(path: Path) -> Part:
         raise EpifedError(
             f"{path}: found a damaged part ({error}); delete it to have it computed anew"
         ) from None
+
+
+def to_json(value: object) -> str:
+    """JSON as every reader takes it: infinity is the text "inf", as `--epsilon` takes it."""
+
+    def finite(value: object) -> object:
+        if isinstance(value, float) and not math.isfinite(value):
+            return None if math.isnan(value) else str(value)
+        if isinstance(value, dict):
+            return {key: finite(v) for key, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [finite(v) for v in value]
+        return value.isoformat() if isinstance(value, date) else value
+
+    return json.dumps(finite(value), indent=2, ensure_ascii=False)

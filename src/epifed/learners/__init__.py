@@ -8,6 +8,8 @@ from torch import Tensor
 
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
+from epifed.learners.oneshot import OneShot
+from epifed.learners.trend import Trend
 from epifed.settings import Settings
 from epifed.windows import Windows
 
@@ -35,7 +37,11 @@ class Learner(Protocol):
         ...
 
 
-LEARNERS: dict[str, Callable[[Settings], Learner]] = {"fedavg": FedAvg}
+LEARNERS: dict[str, Callable[[Settings], Learner]] = {
+    "fedavg": FedAvg,
+    "one-shot": OneShot,
+    "trend": Trend,
+}
 
 
 def make_learner(settings: Settings) -> Learner:

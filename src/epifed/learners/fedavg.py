@@ -5,32 +5,51 @@ import torch
 from torch import Tensor
 
 from epifed import stack
-from epifed.models import make_model
+from epifed.learners.recency import recency
+from epifed.models import ScaleFree, make_model
 from epifed.settings import Settings
 from epifed.windows import Windows
 
 
 class FedAvg:
-    """Clients train the model on their windows with Adam for E epochs and send the difference."""
+    """Clients train the model on their windows with Adam for E epochs and send the difference.
+
+    With `average_last` the state is [w, mean of the last iterates, rounds done]: clients train
+    from w, and predictions are the mean's, in which the noise of those rounds averages out.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.model = make_model(settings.model, settings.window)
+        self.length = sum(p.numel() for p in self.model.parameters())
 
     def start(self, seeds: np.random.SeedSequence) -> Tensor:
         """PyTorch's default initialisation of the model, under the given seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
-            return stack.flatten(make_model(self.settings.model, self.settings.window))
+            weights = stack.flatten(make_model(self.settings.model, self.settings.window))
+        if not self.settings.average_last:
+            return weights
+        return torch.cat([weights, weights, torch.zeros(1)])
 
     def contribute(self, state: Tensor, windows: Windows) -> Tensor:
-        """Δw of each client, trained as one stack."""
+        """Δw of each client, trained as one stack.
+
+        A scale-free model is trained on scale-free errors: a county of a million and one of fifty
+        thousand have the same say.
+        """
+        model, inputs = self.model, torch.from_numpy(windows.inputs)
+        targets = torch.from_numpy(windows.targets)
+        if isinstance(model, ScaleFree):
+            targets = model.residual(inputs, targets)
+            inputs, _, _ = model.scaled(inputs)
+            model = model.net
         return stack.train_stack(
-            self.model,
-            state,
-            torch.from_numpy(windows.inputs),
-            torch.from_numpy(windows.targets),
-            torch.from_numpy(windows.mask),
+            model,
+            state[: self.length],
+            inputs,
+            targets,
+            torch.from_numpy(recency(windows, self.settings)),
             epochs=self.settings.epochs,
             learning_rate=self.settings.learning_rate,
         )
@@ -38,8 +57,19 @@ class FedAvg:
     def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
         """w + Δw̄ + ξ."""
         del noise_std
-        return state + release
+        if not self.settings.average_last:
+            return state + release
+        weights = state[: self.length] + release
+        mean, done = state[self.length : -1], state[-1:] + 1
+        averaged = int(done) - (self.settings.rounds - self.settings.average_last)
+        if averaged > 0:
+            mean = mean + (weights - mean) / min(averaged, self.settings.average_last)
+        else:
+            mean = weights
+        return torch.cat([weights, mean, done])
 
     def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
         """The model on windows of counts."""
-        return stack.predict(self.model, state, inputs)
+        averaged = self.settings.average_last > 0
+        weights = state[self.length : -1] if averaged else state
+        return stack.predict(self.model, weights, inputs)

@@ -1,8 +1,12 @@
-"""Forecasters by name: `nn.Module`s from [windows, H] case counts to [windows] predictions."""
+"""Forecasters by name: `nn.Module`s from [windows, H] case counts to [windows] predictions.
+
+Any of them can be made scale-free by its name: `scale-free linear`, `scale-free gru`.
+"""
 
 from collections.abc import Callable
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from epifed.errors import EpifedError
@@ -50,11 +54,57 @@ class GRU(nn.Module):
         return prediction
 
 
+class ScaleFree(nn.Module):
+    """Any model, between a window and its next value in units of the window's own level.
+
+    The model sees each day's distance from the last and says how far the target lies from it,
+    both divided by mean + 1. Its last layer starts at zero, and so the whole at persistence.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        outputs = [m for m in net.modules() if isinstance(m, nn.Linear)][-1:]
+        for parameter in (p for layer in outputs for p in layer.parameters()):
+            nn.init.zeros_(parameter)
+
+    def scaled(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The window as the model sees it, its last value and its level."""
+        last, level = inputs[..., -1:], inputs.mean(dim=-1, keepdim=True) + 1
+        distances = ((inputs - last) / level).clamp(-LARGEST_CHANGE, LARGEST_CHANGE)
+        return distances, last, level
+
+    def residual(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The targets [...] as the model says them."""
+        _, last, level = self.scaled(inputs)
+        change = (targets - last.squeeze(-1)) / level.squeeze(-1)
+        return change.clamp(-LARGEST_CHANGE, LARGEST_CHANGE)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The prediction in cases, never below zero."""
+        distances, last, level = self.scaled(inputs)
+        change: Tensor = self.net(distances)
+        return torch.clamp(last + level * change.clamp(-LARGEST_CHANGE, LARGEST_CHANGE), min=0.0)
+
+
+LARGEST_CHANGE = 1.5
+"""No distance that a scale-free model sees, learns or says is larger, in levels of the window."""
+SCALE_FREE = "scale-free "
+SMALL_HIDDEN = (8,)
 MODELS: dict[str, Callable[[int], nn.Module]] = {"mlp": MLP, "linear": Linear, "gru": GRU}
 
 
 def make_model(name: str, window: int) -> nn.Module:
-    """The forecaster of that name for windows of that many days."""
-    if name not in MODELS:
-        raise EpifedError(f"model: found '{name}'; expected one of {', '.join(MODELS)}")
-    return MODELS[name](window)
+    """The forecaster of that name for windows of that many days.
+
+    A scale-free MLP is a small one: it need not learn the scale.
+    """
+    inner = name.removeprefix(SCALE_FREE)
+    if inner not in MODELS:
+        raise EpifedError(
+            f"model: found '{name}'; expected one of {', '.join(MODELS)}, or 'scale-free' before it"
+        )
+    if inner == name:
+        return MODELS[name](window)
+    net = MLP(window, SMALL_HIDDEN) if inner == "mlp" else MODELS[inner](window)
+    return ScaleFree(net)

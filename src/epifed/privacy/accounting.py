@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
@@ -67,6 +67,8 @@ class Calibration:
     unit: str = UNIT
     order: float | None = None
     """The Rényi order α at which Theorem 4's minimum is attained; none with PLD or no noise."""
+    trust: str = ""
+    """Whom a client must trust for it, once that is known."""
 
     def sentence(self) -> str:
         """The guarantee as it must always be quoted: with δ, neighbours and accountant."""
@@ -77,6 +79,7 @@ class Calibration:
             f"(ε = {rounded_up(self.epsilon)}, δ = {self.delta:g})-differential privacy, "
             f"{UNIT} added or removed, by the {_TITLES[self.accountant]}: "
             f"noise multiplier c = {self.noise_multiplier:.4g} at {where}"
+            f"{'; ' if self.trust else ''}{self.trust}"
         )
 
 
@@ -172,20 +175,6 @@ def calibrate(
         accountant=accountant,
         order=order,
     )
-
-
-def calibrate_each(
-    epsilons: Iterable[float],
-    delta: float,
-    sampling_rate: float,
-    rounds: int,
-    accountant: AccountantName = "rdp",
-) -> dict[float, Calibration]:
-    """One calibration for each budget of a sweep."""
-    return {
-        epsilon: calibrate(epsilon, delta, sampling_rate, rounds, accountant)
-        for epsilon in epsilons
-    }
 
 
 def accountant_name(text: str) -> AccountantName:

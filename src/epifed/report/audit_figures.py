@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from epifed.errors import EpifedError
 from epifed.privacy.audit import Audit
 from epifed.privacy.membership import Attack
-from epifed.report import figures
+from epifed.report import drawing
 from epifed.report.tables import budget
 
-WITHOUT, WITH = figures.PERIOD_COLOURS[:2]
+WITHOUT, WITH = drawing.PERIOD_COLOURS[:2]
 
 
 def two_distributions(audit: Audit) -> Figure:
@@ -24,7 +24,7 @@ def two_distributions(audit: Audit) -> Figure:
     both = np.concatenate([found.scores_without, found.scores_with])
     low, high = np.quantile(both, [0.002, 0.998])
     bins = np.linspace(low, high, 41).tolist()
-    with figures.style():
+    with drawing.style():
         figure, axes = plt.subplots(figsize=(6.4, 3.4))
         for scores, label, colour in (
             (found.scores_without, "canary did not take part", WITHOUT),
@@ -51,9 +51,9 @@ def membership(attacks: Sequence[Attack]) -> Figure:
     places = range(len(ordered))
     right = np.array([a.right for a in ordered])
     reach = np.array([[a.right - a.right_low, a.right_high - a.right] for a in ordered]).T
-    with figures.style():
+    with drawing.style():
         figure, axes = plt.subplots(figsize=(6.4, 3.6))
-        axes.bar(places, 100 * right, width=0.5, color=[figures.colour(a.epsilon) for a in ordered])
+        axes.bar(places, 100 * right, width=0.5, color=[drawing.colour(a.epsilon) for a in ordered])
         axes.errorbar(places, 100 * right, yerr=100 * reach, fmt="none", color="black", capsize=3)
         for name, style, values in (
             ("the most that (ε, δ) allows", "solid", [a.allowed for a in ordered]),

@@ -1,46 +1,51 @@
-"""Figures from the stored tables. The same colour for the same ε everywhere."""
+"""Figures of trainings: privacy against utility, convergence, and the ones commands draw."""
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from importlib.resources import as_file, files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import matplotlib
-
-matplotlib.use("Agg")
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from epifed.evaluate.results import FEDERATED, summary
-from epifed.evaluate.store import write_atomic
+from epifed.evaluate.results import TRAINED, summary
+from epifed.report.data_figures import zero_entries
+from epifed.report.drawing import (
+    LABELS,
+    PERIOD_COLOURS,
+    PERSISTENCE_COLOUR,
+    WIDTH,
+    band,
+    colour,
+    log_ticks,
+    panel_title,
+    period_title,
+    places,
+    save,
+    scatter,
+    style,
+)
+from epifed.report.result_figures import predicted_against_true
 from epifed.report.tables import budget, published
-from epifed.settings import EPSILONS
 
 if TYPE_CHECKING:
     from epifed.engines.simulation import Training
     from epifed.windows import Clients
 
-Colour = str | tuple[float, float, float, float]
-FloatArray = NDArray[np.floating[Any]]
+__all__ = [
+    "by_level",
+    "convergence",
+    "losses",
+    "plot",
+    "predicted_against_true",
+    "privacy_utility",
+    "save",
+    "zero_entries",
+]
 
-PERIOD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-PERSISTENCE_COLOUR = "#555555"
-LABELS = {"mse": "MSE", "mae": "MAE (cases per day)", "mape": "MAPE (%)"}
-
-
-def colour(epsilon: float) -> tuple[float, float, float, float]:
-    """The colour of a budget: cividis from the strictest to none, safe for the colour-blind."""
-    low, high = math.log(min(EPSILONS)), math.log(10.0)
-    place = (math.log(min(max(epsilon, min(EPSILONS)), 10.0)) - low) / (high - low)
-    red, green, blue, alpha = plt.get_cmap("cividis")(0.9 * place)
-    return red, green, blue, alpha
+CONVERGENCE_EPSILONS = (0.5, 1.0, 2.0, math.inf)
+"""Those of the paper's Fig. 9."""
 
 
 def privacy_utility(runs: pl.DataFrame) -> Figure:
@@ -52,9 +57,10 @@ def privacy_utility(runs: pl.DataFrame) -> Figure:
     means = summary(runs)
     splits = means["split"].unique(maintain_order=True).to_list()
     paper = published().filter(pl.col("table") == "s1")
+    letters = iter("ABCDEFGHI")
     with style():
         figure, grid = plt.subplots(
-            len(splits), 3, figsize=(9.5, 0.4 + 2.6 * len(splits)), squeeze=False
+            len(splits), 3, figsize=(WIDTH, 0.7 + 2.2 * len(splits)), squeeze=False, sharex="col"
         )
         for split, row in zip(splits, grid, strict=True):
             here = means.filter(pl.col("split") == split)
@@ -64,73 +70,109 @@ def privacy_utility(runs: pl.DataFrame) -> Figure:
                     dots = paper.filter((pl.col("period") == period) & (pl.col("metric") == metric))
                     if len(dots):
                         axes.plot(
-                            _places(dots["epsilon"].to_list()), dots["published_mean"].to_list(),
-                            "o", markerfacecolor="none", color=period_colour,
-                            label=f"{period}, paper's S1",
+                            places(dots["epsilon"].to_list()), dots["published_mean"].to_list(),
+                            "o", markersize=5, markerfacecolor="none", color=period_colour,
+                            label=f"{period_title(period)}, paper's S1",
                         )  # fmt: skip
-                axes.set(yscale="log", xlabel="privacy budget ε", ylabel=label, title=split)
+                axes.set(yscale="log", ylabel=label)
+                panel_title(axes, next(letters), f"{metric.upper()}, {split} split")
                 _budget_axis(axes, here)
+                log_ticks(axes)
+        for axes in grid[-1]:
+            axes.set_xlabel("privacy budget ε")
         handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(_periods(means)))
     return figure
 
 
-def convergence(curves: pl.DataFrame, epsilons: Sequence[float]) -> Figure:
-    """Test MAPE over the rounds, mean and standard deviation over the runs (the paper's Fig. 9)."""
-    federated = curves.filter(pl.col("epsilon").is_in(list(epsilons)))
-    cells = federated.select("split", "period").unique(maintain_order=True).rows()
+def convergence(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -> Figure:
+    """Test MAPE over the rounds, mean and standard deviation over the runs (the paper's Fig. 9).
+
+    A row for each split, a column for each period; without `epsilons`, the paper's.
+    """
+    shown = _convergence_budgets(curves) if epsilons is None else sorted(epsilons)
     with style():
-        figure, row = plt.subplots(
-            1, len(cells), figsize=(1 + 3.4 * len(cells), 3.2), squeeze=False
-        )
-        for axes, (split, period) in zip(row[0], cells, strict=True):
-            for epsilon in sorted(epsilons):
-                line = (
-                    federated.filter(
-                        (pl.col("split") == split)
-                        & (pl.col("period") == period)
-                        & (pl.col("epsilon") == epsilon)
-                    )
-                    .group_by("round")
-                    .agg(
-                        pl.col("test_mape").mean().alias("mean"),
-                        pl.col("test_mape").std().alias("std"),
-                    )
-                    .sort("round")
-                )
-                _band(
-                    axes, line["round"].to_list(), line, f"ε = {budget(epsilon)}", colour(epsilon)
-                )
-            axes.set(yscale="log", xlabel="federated round", title=f"{period}, {split}")
-        row[0, 0].set_ylabel("test MAPE (%)")
-        row[0, -1].legend()
+        figure, cells = _rounds_grid(curves)
+        for axes, here in cells:
+            for epsilon in shown:
+                line = _over_rounds(here, epsilon, "test_mape")
+                label = f"ε = {budget(epsilon)}"
+                band(axes, line["round"].to_list(), line, label, colour(epsilon))
+            axes.set(yscale="log", ylabel="test MAPE (%)")
+        _finish_rounds(figure, len(shown))
     return figure
 
 
-def predicted_against_true(predictions: pl.DataFrame, split: str, period: str) -> Figure:
-    """One panel per budget with the diagonal, persistence first (the paper's Figs. 5 and 6)."""
-    here = predictions.filter((pl.col("split") == split) & (pl.col("period") == period))
-    panels: list[tuple[str, pl.DataFrame, Colour]] = [
-        ("persistence", here.filter(pl.col("method") == "persistence"), PERSISTENCE_COLOUR)
-    ]
-    budgets = here.filter(pl.col("method") == FEDERATED)["epsilon"].unique().sort().to_list()
-    for epsilon in budgets:
-        chosen = here.filter((pl.col("method") == FEDERATED) & (pl.col("epsilon") == epsilon))
-        panels.append((f"ε = {budget(epsilon)}", chosen, colour(epsilon)))
+def losses(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -> Figure:
+    """Train (solid) against test (dotted) loss over the rounds, mean and spread over the runs."""
+    shown = _convergence_budgets(curves) if epsilons is None else sorted(epsilons)
     with style():
-        columns = min(len(panels), 5)
-        rows = math.ceil(len(panels) / columns)
-        figure, grid = plt.subplots(
-            rows, columns, figsize=(2.1 * columns, 2.2 * rows), squeeze=False, sharey=True
-        )
-        for axes, (title, chosen, panel_colour) in zip(grid.flat, panels, strict=False):
-            truth, predicted = chosen["truth"].to_numpy(), chosen["prediction"].to_numpy()
-            _scatter(axes, truth, predicted, title, panel_colour)
-        for axes in list(grid.flat)[len(panels) :]:
-            axes.set_axis_off()
-        grid[0, 0].set_ylabel("predicted cases")
-        figure.suptitle(f"{period}, {split} split", ha="left", x=0.01)
+        figure, cells = _rounds_grid(curves)
+        for axes, here in cells:
+            for epsilon in shown:
+                name = f"ε = {budget(epsilon)}"
+                train = _over_rounds(here, epsilon, "train_mse")
+                rounds = train["round"].to_list()
+                band(axes, rounds, train, f"{name}, train", colour(epsilon))
+                test = _over_rounds(here, epsilon, "test_mse")
+                axes.plot(
+                    rounds, test["mean"].to_numpy(), color=colour(epsilon), linestyle=":",
+                    marker="o", markerfacecolor="white", label=f"{name}, test",
+                )  # fmt: skip
+            axes.set(yscale="log", ylabel=LABELS["mse"])
+        _finish_rounds(figure, len(shown))
     return figure
+
+
+def _convergence_budgets(curves: pl.DataFrame) -> list[float]:
+    """The paper's budgets for curves over rounds, or all if these results have none of them."""
+    found = sorted(curves["epsilon"].drop_nulls().unique())
+    return [e for e in CONVERGENCE_EPSILONS if e in found] or found
+
+
+def _rounds_grid(curves: pl.DataFrame) -> tuple[Figure, list[tuple[Axes, pl.DataFrame]]]:
+    """Axes over the rounds for each split and period, with their part of the curves."""
+    splits = curves["split"].unique(maintain_order=True).to_list()
+    periods = curves["period"].unique(maintain_order=True).to_list()
+    wide = WIDTH if len(periods) > 1 else 0.65 * WIDTH
+    figure, grid = plt.subplots(
+        len(splits), len(periods), figsize=(wide, 0.5 + 2.3 * len(splits)), squeeze=False,
+        sharex=True,
+    )  # fmt: skip
+    cells = []
+    pairs = [(split, period) for split in splits for period in periods]
+    for axes, letter, (split, period) in zip(grid.flat, "ABCDEFGHIJKL", pairs, strict=False):
+        title = f"{period_title(period)}, {split} split"
+        if len(pairs) > 1:
+            panel_title(axes, letter, title)
+        else:
+            axes.set_title(title)
+        cells.append((axes, curves.filter(split=split, period=period)))
+    return figure, cells
+
+
+def _finish_rounds(figure: Figure, columns: int) -> None:
+    """What all figures over rounds have: the axis below, one y label a row, one legend."""
+    for axes in figure.axes:
+        place = axes.get_subplotspec()
+        assert place is not None
+        if place.is_last_row():
+            axes.set_xlabel("federated round")
+        if not place.is_first_col():
+            axes.set_ylabel("")
+        log_ticks(axes)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, 5))
+
+
+def _over_rounds(curves: pl.DataFrame, epsilon: float, column: str) -> pl.DataFrame:
+    """Mean and standard deviation over the runs of one budget, round by round."""
+    return (
+        curves.filter(pl.col("epsilon") == epsilon)
+        .group_by("round")
+        .agg(pl.col(column).mean().alias("mean"), pl.col(column).std().alias("std"))
+        .sort("round")
+    )
 
 
 def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
@@ -141,11 +183,11 @@ def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
     with style():
         figure, axes = plt.subplots(figsize=(6.4, 3.6))
         for (label, runs), line_colour in zip(levels.items(), PERIOD_COLOURS, strict=False):
-            federated = summary(runs).filter(pl.col("method") == FEDERATED).sort("epsilon")
+            federated = summary(runs).filter(TRAINED).sort("epsilon")
             line = federated.select(
                 pl.col("mase_mean").alias("mean"), pl.col("mase_std").alias("std")
             )
-            _band(axes, _places(federated["epsilon"].to_list()), line, label, line_colour)
+            band(axes, places(federated["epsilon"].to_list()), line, label, line_colour)
         axes.axhline(
             1.0, linestyle="--", linewidth=1, color=PERSISTENCE_COLOUR, label="persistence"
         )
@@ -156,31 +198,9 @@ def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
         )
         budgets = sorted({e for runs in levels.values() for e in runs["epsilon"].drop_nulls()})
         axes.set_xscale("log")
-        axes.set_xticks(_places(budgets), [budget(e) for e in budgets])
+        axes.set_xticks(places(budgets), [budget(e) for e in budgets])
         axes.minorticks_off()
         axes.legend()
-    return figure
-
-
-def zero_entries(periods: dict[str, pl.DataFrame]) -> Figure:
-    """Samples by their number of zeros, and the population behind them (the paper's Fig. 3)."""
-    with style():
-        figure, grid = plt.subplots(len(periods), 2, figsize=(8, 2.6 * len(periods)), squeeze=False)
-        for (period, table), (left, right) in zip(periods.items(), grid, strict=True):
-            zeros = table["zeros"].to_list()
-            left.bar(zeros, table["samples"].to_list(), color=PERIOD_COLOURS[0])
-            left.set(title=f"{period}: samples", ylabel="samples", xticks=zeros)
-            found = table.drop_nulls("population_median")
-            middle = found["population_median"].to_numpy()
-            right.errorbar(
-                found["zeros"].to_list(), middle, fmt="o", capsize=2, color=PERIOD_COLOURS[1],
-                yerr=[middle - found["population_q1"].to_numpy(),
-                      found["population_q3"].to_numpy() - middle],
-            )  # fmt: skip
-            right.set(title=f"{period}: population, median and quartiles", ylabel="inhabitants",
-                      yscale="log", xticks=zeros)  # fmt: skip
-            for axes in (left, right):
-                axes.set_xlabel("zeros among a sample's 10 inputs and its target")
     return figure
 
 
@@ -191,82 +211,36 @@ def plot(training: "Training", clients: "Clients") -> Figure:
     with style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.2), sharey=True)
         like_today = clients.test.inputs[..., -1]
-        _scatter(left, truth, like_today, "persistence", PERSISTENCE_COLOUR)
+        scatter(left, truth, like_today, "persistence", PERSISTENCE_COLOUR)
         predicted = training.predict(clients.test.inputs)
-        _scatter(right, truth, predicted, f"federated, ε = {budget(epsilon)}", colour(epsilon))
-        left.set_ylabel("predicted cases")
+        scatter(right, truth, predicted, f"federated, ε = {budget(epsilon)}", colour(epsilon))
+        left.set_ylabel("predicted cases per day")
     return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure, its kind told by the name's ending, and close it."""
-    write_atomic(path, lambda temporary: figure.savefig(temporary, format=path.suffix[1:]))
-    plt.close(figure)
-
-
-def _scatter(
-    axes: Axes, truth: FloatArray, prediction: FloatArray, title: str, dots: Colour
-) -> None:
-    axes.scatter(truth, prediction, s=3, alpha=0.25, linewidths=0, color=dots, rasterized=True)
-    end = float(truth.max()) if truth.size else 1.0
-    axes.plot([0, end], [0, end], color="black", linewidth=0.8)
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_yscale("symlog", linthresh=1)
-    axes.set(title=title, xlabel="true cases")
-
-
-def style() -> AbstractContextManager[None]:
-    """The one style of all figures."""
-    with as_file(files("epifed.report").joinpath("epifed.mplstyle")) as path:
-        return plt.style.context(path)
 
 
 def _periods(means: pl.DataFrame) -> list[str]:
     return sorted(means["period"].unique())
 
 
-def _places(epsilons: Sequence[float]) -> list[float]:
-    """Where budgets stand on the axis: at ε, the non-private end at twice the largest of S1."""
-    return [
-        2 * max(e for e in EPSILONS if math.isfinite(e)) if math.isinf(e) else e for e in epsilons
-    ]
-
-
 def _budget_axis(axes: Axes, means: pl.DataFrame) -> None:
     budgets = means["epsilon"].drop_nulls().unique().sort().to_list()
-    shown = [e for e in budgets if e in (0.2, 0.5, 1.0, 2.0, 5.0, math.inf)] or budgets
+    common = [e for e in budgets if e in (0.2, 0.5, 1.0, 2.0, 5.0, math.inf)]
+    shown = common if common and len(budgets) > 6 else budgets
     axes.set_xscale("log")
-    axes.set_xticks(_places(shown), [budget(e) for e in shown])
+    axes.set_xticks(places(shown), [budget(e) for e in shown])
     axes.minorticks_off()
 
 
 def _curve(axes: Axes, means: pl.DataFrame, metric: str, period_colour: str) -> None:
-    period = means["period"][0]
-    federated = means.filter(pl.col("method") == FEDERATED).sort("epsilon")
+    period = period_title(means["period"][0])
+    federated = means.filter(TRAINED).sort("epsilon")
     line = federated.select(
         pl.col(f"{metric}_mean").alias("mean"), pl.col(f"{metric}_std").alias("std")
     )
-    _band(
-        axes, _places(federated["epsilon"].to_list()), line, f"{period}, federated", period_colour
-    )
+    band(axes, places(federated["epsilon"].to_list()), line, f"{period}, federated", period_colour)
     persistence = means.filter(pl.col("method") == "persistence")[f"{metric}_mean"]
     if len(persistence):
         axes.axhline(
             persistence[0], linestyle="--", linewidth=1, color=period_colour,
             label=f"{period}, persistence",
         )  # fmt: skip
-
-
-def _band(
-    axes: Axes,
-    x: Sequence[float],
-    line: pl.DataFrame,
-    label: str,
-    line_colour: Colour,
-) -> None:
-    mean = line["mean"].to_numpy()
-    std = line["std"].fill_null(0.0).to_numpy()
-    axes.plot(x, mean, marker="o", color=line_colour, label=label)
-    axes.fill_between(
-        x, np.maximum(mean - std, mean / 10), mean + std, color=line_colour, alpha=0.15, linewidth=0
-    )

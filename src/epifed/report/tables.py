@@ -8,7 +8,7 @@ from typing import Literal
 import polars as pl
 
 from epifed.evaluate.metrics import HONEST_METRICS, METRICS
-from epifed.evaluate.results import FEDERATED, summary
+from epifed.evaluate.results import TRAINED, summary
 
 TableName = Literal["main", "s1"]
 TABLES: tuple[TableName, ...] = ("main", "s1")
@@ -50,7 +50,7 @@ def comparison(runs: pl.DataFrame, tables: Sequence[TableName] = TABLES) -> pl.D
     MdAPE is measured here only.
     """
     means = _long(summary(runs))
-    ours = means.filter(pl.col("method") == FEDERATED).drop("method", "runs")
+    ours = means.filter(TRAINED).drop("method", "runs")
     persistence = means.filter(pl.col("method") == "persistence").select(
         "split", "period", "metric", pl.col("mean").alias("persistence")
     )
@@ -137,7 +137,7 @@ def method_rows(
     """
     metrics = (*METRICS, *HONEST_METRICS) if honest else METRICS
     means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
-    ordered = means.sort(pl.col("method") == FEDERATED, "epsilon", maintain_order=True)
+    ordered = means.sort(TRAINED, "epsilon", maintain_order=True)
     return [
         [row["method"], budget(row["epsilon"])]
         + [with_spread(row[f"{m}_mean"], row[f"{m}_std"]) for m in metrics]
@@ -151,7 +151,7 @@ def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
     like_today = means.filter(pl.col("method") == "persistence")["mae_mean"][0]
     wins: list[str] = []
     losses: list[str] = []
-    for row in means.filter(pl.col("method") == FEDERATED).sort("epsilon").iter_rows(named=True):
+    for row in means.filter(TRAINED).sort("epsilon").iter_rows(named=True):
         ratio = row["mae_mean"] / like_today
         text = f"ε = {budget(row['epsilon'])} ({number(ratio)}×)"
         (wins if ratio < 1 else losses).append(text)

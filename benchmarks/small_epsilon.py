@@ -1,0 +1,69 @@
+"""The comparison of docs/small-epsilon.md: learners, models and who adds the noise, by budget.
+
+    python benchmarks/small_epsilon.py DATA [RUNS]
+
+Temporal split, the paper's centered windows; R² and MAPE as means over the runs.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from epifed.engines.simulation import train
+from epifed.evaluate import score
+from epifed.seeds import seed_sequence
+from epifed.settings import PERIODS, Settings
+from epifed.sources import read_prepared
+from epifed.windows import make_clients
+
+EPSILONS = (0.1, 0.5, 1.0, 2.0)
+WINDOWS = {"smoothing": "centered", "history": 11, "min_windows": 11}
+SLOW_RUNS = 1
+
+
+def methods() -> dict[str, Settings]:
+    """Every learner as it is meant to be used, then with other noise."""
+    learners = {
+        "fedavg, mlp (the paper)": Settings.paper(),
+        "fedavg, scale-free mlp": _suited("fedavg", model="scale-free mlp"),
+        "fedavg, scale-free linear": _suited("fedavg", model="scale-free linear"),
+        "one-shot": _suited("one-shot"),
+    }
+    others = {
+        f"{name}, {noise} noise": settings.but(noise=noise)
+        for noise in ("clients", "local")
+        for name, settings in learners.items()
+        if name != "fedavg, scale-free mlp"
+    }
+    return learners | others
+
+
+def _suited(learner: str, **changes: str) -> Settings:
+    return Settings.for_learner(learner, 400, **WINDOWS, **changes)
+
+
+def main(data: Path, runs: int) -> None:
+    """Print a Markdown table for each period."""
+    torch.set_num_threads(1)
+    panel = read_prepared(data)
+    for period, days in PERIODS.items():
+        print(f"\n| {period} |" + "".join(f" ε = {e:g} |" for e in EPSILONS), flush=True)
+        print("| --- |" + " ---: |" * len(EPSILONS))
+        for name, settings in methods().items():
+            clients = make_clients(panel, settings, days)
+            cells = []
+            for epsilon in EPSILONS:
+                own = settings.but(epsilon=epsilon)
+                found = [
+                    score(train(clients, own, seeds=seed_sequence(run, name, epsilon)), clients)
+                    for run in range(SLOW_RUNS if settings.rounds > 10 else runs)
+                ]
+                r2, mape = np.mean([[f["r2"][0], f["mape"][0]] for f in found], axis=0)
+                cells.append(f"{r2:.4g} / {mape:.4g} %")
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 5)

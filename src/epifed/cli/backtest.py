@@ -1,0 +1,155 @@
+"""`epifed backtest`: forecasts from rolling origins, each with what was known then, scored."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli.grid import (
+    SIMULATED,
+    AsJson,
+    GridProgress,
+    Seed,
+    Workers,
+    messages,
+    parse_epsilons,
+    print_table,
+    refuse_file,
+)
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    Level,
+    read_source,
+)
+from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json, write_text
+from epifed.settings import Settings, read_settings
+
+HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
+
+
+def backtest(
+    data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
+    first: Annotated[datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="First origin.")],
+    last: Annotated[
+        datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day of a target.")
+    ],
+    every: Annotated[int, typer.Option(min=1, help="Days between origins.")] = 7,
+    learner: Annotated[
+        str, typer.Option(help="What clients send: trend, one-shot, fedavg.")
+    ] = "trend",
+    epsilon: Annotated[
+        str, typer.Option(metavar="E", help="Privacy budget ε of each release, or inf.")
+    ] = "1",
+    horizon: Annotated[int, typer.Option(min=1, max=28, help="Days ahead.")] = 7,
+    holidays: Annotated[
+        str | None,
+        typer.Option(help="Country of the public holidays, or ''.", show_default="DE for trend"),
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="Settings as TOML.", show_default="what suits the learner"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory for results.")] = Path("backtest"),
+    hub: Annotated[
+        Path | None, typer.Option(help="Also write the forecasts into this hubverse folder.")
+    ] = None,
+    model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
+    seed: Seed = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast from every origin with what was known then, and score it when the day has come.
+
+    The target is the 7-day trailing average of daily cases. Scores are ratios: below 1, the
+    forecast beats "next week is like today" (MAE) and the COVIDhub baseline (WIS). ε is for each
+    release; the total over all origins stands beside it. Interrupted, it goes on where it was.
+    """
+    refuse_file(out)
+    (budget,) = parse_epsilons([epsilon])
+
+    from epifed.evaluate.backtest import origins_between, run_backtest
+    from epifed.evaluate.manifest import manifest
+    from epifed.hub import write_hub
+
+    panel = read_source(
+        data,
+        format=format,
+        date_column=date_column,
+        column_date=column_date,
+        column_region=column_region,
+        column_cases=column_cases,
+        column_population=column_population,
+        level=level,
+    )
+    panel = panel.between(panel.start, min(last.date(), panel.end))
+    chosen = (
+        read_settings(settings) if settings else Settings.for_learner(learner, len(panel.regions))
+    )
+    chosen = chosen.but(epsilon=budget, horizon=horizon)
+    if holidays is not None:
+        chosen = chosen.but(holidays=holidays)
+    if seed is not None:
+        chosen = chosen.but(seed=seed)
+    if chosen.smoothing == "centered":
+        raise EpifedError(
+            "smoothing: found 'centered', which looks three days ahead; expected 'trailing'"
+        )
+    origins = origins_between(first.date(), last.date(), every, panel, chosen.horizon)
+    with GridProgress() as progress:
+        result = run_backtest(panel, chosen, origins, out, workers=workers, progress=progress)
+    result.write(out)
+    write_text(out / "settings.toml", chosen.to_toml())
+    write_text(out / "manifest.json", to_json(manifest(panel, chosen)) + "\n")
+    if hub:
+        write_hub(result.forecasts, hub, model_name)
+    summary = result.summary()
+    if as_json:
+        print(to_json(summary))
+    else:
+        rows = [["all", str(len(panel.regions)), *_cells(summary)]]
+        rows += [
+            [row["stratum"], str(row["regions"]), *_cells(row)]
+            for row in result.by_stratum(panel).iter_rows(named=True)
+        ]
+        rows.append(
+            [
+                f"worst month: {summary['worst_month']}",
+                "",
+                f"{summary['worst_month_mae_ratio']:.3f}",
+                "",
+                "",
+                "",
+            ]
+        )
+        print_table(
+            f"{chosen.learner}, {chosen.horizon} days ahead, {len(origins)} origins from "
+            f"{origins[0]} to {origins[-1]}",
+            HEADER,
+            rows,
+            result.caption(),
+        )
+    messages.print(SIMULATED)
+    messages.print(f"results are in {out}" + (f", hub files in {hub}" if hub else ""))
+
+
+def _cells(row: dict[str, float]) -> list[str]:
+    return [
+        f"{row['mae_ratio']:.3f}",
+        f"{row['wis_ratio']:.3f}",
+        f"{row['coverage_50']:.1%}",
+        f"{row['coverage_95']:.1%}",
+    ]

@@ -1,0 +1,132 @@
+"""`epifed forecast`: one authority's forecast from a trained model and its own cases, offline."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli.grid import AsJson, messages, print_table, refuse_file
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    Level,
+    read_source,
+)
+from epifed.evaluate.store import to_json
+
+HEADER = ["region", "week to", "like today", "forecast", "50 % interval", "95 % interval"]
+STALE_DAYS = 7
+MOST_FIGURES = 12
+
+
+def forecast(
+    model: Annotated[Path, typer.Argument(help="The model file of 'train' or a federation.")],
+    data: Annotated[Path, typer.Option(help="Your own cases: any source 'data check' reads.")],
+    out: Annotated[Path, typer.Option(help="Directory for the forecast and its figures.")] = Path(
+        "forecast"
+    ),
+    horizon: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=28, help="Days ahead. Repeat for several.", show_default="7"),
+    ] = None,
+    hub: Annotated[
+        Path | None, typer.Option(help="Also write the forecast into this hubverse folder.")
+    ] = None,
+    model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast the 7-day average of daily cases from the last day of your own data.
+
+    Nothing leaves this machine: the model is a file, and the intervals come from how wrong it would
+    have been on your own past days. The model should be as new as the data: its trend fades with
+    every day it is older.
+    """
+    refuse_file(out)
+
+    import polars as pl
+    import torch
+
+    from epifed import forecast as forecasting
+    from epifed.evaluate.store import write_parquet
+    from epifed.hub import to_hub, write_hub
+    from epifed.intervals import LEVELS
+    from epifed.modelfile import read_model
+    from epifed.report import drawing
+    from epifed.report.forecast_figure import forecast_figure
+    from epifed.windows import smooth
+
+    trained = read_model(model)
+    panel = read_source(
+        data,
+        format=format,
+        date_column=date_column,
+        column_date=column_date,
+        column_region=column_region,
+        column_cases=column_cases,
+        column_population=column_population,
+        level=level,
+    )
+    age = trained.age_on(panel.end)
+    state = torch.from_numpy(trained.weights)
+    made = [
+        forecasting.forecast(panel, trained.settings, state, days, age)
+        for days in sorted(set(horizon or [trained.settings.horizon]))
+    ]
+    if hub:
+        to_hub(made)
+    table = pl.concat(one.to_long() for one in made)
+    write_parquet(out / "forecast.parquet", table)
+    for region in panel.regions[:MOST_FIGURES]:
+        drawing.save(forecast_figure(panel, region, made), out / f"{_file(region)}.png")
+    if hub:
+        write_hub(made, hub, model_name)
+    if as_json:
+        print(to_json({"model": trained.sentence(), "forecast": table.to_dicts()}))
+    else:
+        today = smooth(panel.counts, "trailing")[:, -1]
+        at = [LEVELS.index(level) for level in (0.25, 0.75, 0.025, 0.975)]
+        rows = [
+            [
+                panel.names[row],
+                f"{one.target_date}",
+                f"{today[row]:.1f}",
+                f"{one.point[row]:.1f}",
+                f"{one.quantiles[row, at[0]]:.1f} – {one.quantiles[row, at[1]]:.1f}",
+                f"{one.quantiles[row, at[2]]:.1f} – {one.quantiles[row, at[3]]:.1f}",
+            ]
+            for row in range(min(len(panel.regions), MOST_FIGURES))
+            for one in made
+        ]
+        print_table(
+            f"7-day average of daily cases, forecast of {panel.end}",
+            HEADER,
+            rows,
+            trained.sentence(),
+        )
+    if len(panel.regions) > MOST_FIGURES:
+        messages.print(
+            f"shown: the first {MOST_FIGURES} of {len(panel.regions)} regions; forecast.parquet "
+            "has all"
+        )
+    if age > STALE_DAYS:
+        messages.print(
+            f"the model learned up to {trained.last_day}, {age} days before the last day of the "
+            "data: the newest trend is missing; ask for a newer model"
+        )
+    messages.print(f"the forecast is in {out}" + (f", hub files in {hub}" if hub else ""))
+
+
+def _file(region: str) -> str:
+    """A region's id as a file name."""
+    return "".join(c if c.isalnum() else "_" for c in region) or "region"

@@ -1,0 +1,71 @@
+"""`epifed report`: one self-contained HTML file for those who decide."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli.grid import messages
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    Level,
+    read_source,
+)
+from epifed.errors import EpifedError
+
+
+def report(
+    results: Annotated[
+        Path,
+        typer.Argument(help="Directory by 'epifed run', 'epifed reproduce' or 'epifed backtest'."),
+    ],
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The case data behind the results, for history and map.",
+            show_default="the simulated default again, if the results are of it",
+        ),
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="A budget ledger whose state is shown; only read.")
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page.", show_default="in the reader's language")
+    ] = None,
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
+) -> None:
+    """Write one HTML file: map, forecasts with their uncertainty, privacy in plain words.
+
+    It needs no network and can be mailed. What the results do not hold is left out and said so.
+    """
+    if out.is_dir():
+        raise EpifedError(f"{out}: found a directory; expected the name of an HTML file")
+
+    from epifed.report.html import write_report
+
+    panel = None
+    if data is not None:
+        panel = read_source(
+            data,
+            format=format,
+            date_column=date_column,
+            column_date=column_date,
+            column_region=column_region,
+            column_cases=column_cases,
+            column_population=column_population,
+            level=level,
+        )
+    write_report(results, out, panel, ledger=ledger, title=title, remark=messages.print)
+    print(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB). Open it in a browser.")

@@ -1,0 +1,103 @@
+const DATA = JSON.parse($('data').textContent);
+const NAMES = DATA.regions.names;
+const PEOPLE = DATA.regions.people;
+const COUNT = NAMES.length;
+const AS_OF = dayNumber(DATA.as_of);
+const HISTORY = DATA.history;
+const FORECAST = DATA.forecast;
+const BACKTEST = DATA.backtest;
+const GRID = DATA.grid;
+const LEVEL = { low95: 0, low80: 1, low50: 2, median: 3, high50: 4, high80: 5, high95: 6 };
+const HORIZON = DATA.settings ? DATA.settings.horizon : 7;
+
+// Cases in the seven days that end `back` days before the day the report is of.
+function sumOfWeek(region, back) {
+  const end = HISTORY.days - 1 - back;
+  const counts = HISTORY.counts[region];
+  if (end < 6 || end >= counts.length) return null;
+  let sum = 0;
+  for (let i = end - 6; i <= end; i += 1) sum += counts[i];
+  return sum;
+}
+
+function lastKnown(region) {
+  if (HISTORY) return sumOfWeek(region, 0);
+  const past = FORECAST ? null : BACKTEST ? BACKTEST.past.truth[region] : GRID && GRID.tests ? GRID.tests.truth[region] : null;
+  return past ? past[past.length - 1] : null;
+}
+
+const NOW = NAMES.map((_, i) => lastKnown(i));
+const BEFORE = NAMES.map((_, i) => (HISTORY ? sumOfWeek(i, 7) : null));
+
+// Per 100,000 people where they are known, cases otherwise.
+const rate = (region, sum) => (sum === null || sum === undefined ? null : PEOPLE ? (sum / PEOPLE[region]) * 1e5 : sum);
+const unit = () => t(PEOPLE ? 'unitRate' : 'unitCases');
+const measureName = () => t(PEOPLE ? 'rateName' : 'casesName');
+const measureLower = () => t(PEOPLE ? 'rateLower' : 'casesLower');
+
+// The weeks ahead that can be chosen, as positions among the horizons.
+const WEEKS = FORECAST ? [7, 14, 21, 28].map((h) => FORECAST.horizons.indexOf(h)).filter((i) => i >= 0) : [];
+if (FORECAST && !WEEKS.length) WEEKS.push(0);
+const NEXT = WEEKS.length ? WEEKS[0] : null;
+const quantile = (level, region, at) => FORECAST.values[level][region][at];
+const horizonDay = (at) => AS_OF + FORECAST.horizons[at];
+
+function ahead(at) {
+  const days = FORECAST.horizons[at];
+  return days % 7 === 0 ? t('weeks', { n: days / 7 }) : t('days', { n: days });
+}
+
+function change(region, at) {
+  const to = at === null ? NOW[region] : quantile(LEVEL.median, region, at);
+  const from = at === null ? BEFORE[region] : NOW[region];
+  return from === null || to === null || from === 0 ? null : to / from - 1;
+}
+
+// The probability that the value will be above today's, between the quantiles that are known.
+function chanceOfRise(region, at) {
+  const now = NOW[region];
+  if (now === null || quantile(0, region, at) === null) return null;
+  const values = FORECAST.levels.map((_, k) => quantile(k, region, at));
+  if (now < values[0]) return 1 - FORECAST.levels[0];
+  for (let k = 1; k < values.length; k += 1) {
+    if (now < values[k]) {
+      const share = (now - values[k - 1]) / (values[k] - values[k - 1]);
+      return 1 - (FORECAST.levels[k - 1] + share * (FORECAST.levels[k] - FORECAST.levels[k - 1]));
+    }
+  }
+  return now > values[values.length - 1] ? 1 - FORECAST.levels[values.length - 1] : 0.5;
+}
+
+const LIKELY = 0.9;
+const direction = (chance) => (chance === null ? 0 : chance >= LIKELY ? 1 : chance <= 1 - LIKELY ? -1 : 0);
+
+function chance(value) {
+  if (value === null) return '–';
+  return value > 0.97 ? '> 97 %' : value < 0.03 ? '< 3 %' : percent(value);
+}
+
+const folded = (text) => text.toLowerCase().normalize('NFD').replace(/[\u0300-\u036f]/g, '').replace(/ß/g, 'ss').replace(/([aou])e/g, '$1');
+const FOLDED = NAMES.map((name, i) => folded(`${name} ${DATA.regions.ids[i]}`));
+
+// Names that begin so first, then those with a word that does, then the rest.
+function search(text, most = 8) {
+  const wanted = folded(text.trim());
+  if (!wanted) return [];
+  const rank = (name) => (name.startsWith(wanted) ? 0 : name.includes(` ${wanted}`) ? 1 : name.includes(wanted) ? 2 : 3);
+  return FOLDED.map((name, i) => [rank(name), i]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || a[1] - b[1]).slice(0, most).map(([, i]) => i);
+}
+
+const budgets = () => (GRID && GRID.privacy ? GRID.privacy.budgets : []);
+const gridCell = () => GRID.cells[state.cell];
+const federated = (cell) => cell.rows.filter((row) => row.method === 'federated');
+const persistenceOf = (cell) => cell.rows.find((row) => row.method === 'persistence');
+const METRICS = ['mae', 'mape', 'mdape', 'r2', 'mase', 'deviance'];
+const overPersistence = (cell, row) => (persistenceOf(cell) ? row.mean[0] / persistenceOf(cell).mean[0] : null);
+
+// The budget a reader meets first: the strictest that beats persistence, else the middle one.
+function firstBudget(cell) {
+  const rows = federated(cell);
+  const finite = rows.filter((row) => row.epsilon !== 'inf');
+  const winner = finite.findIndex((row) => overPersistence(cell, row) < 1);
+  return winner >= 0 ? winner : Math.max(0, finite.length - 1);
+}

@@ -1,0 +1,133 @@
+// The text on a sheet of A4 in pixels, as the print stylesheet has it.
+const PAPER = { width: 680, map: 345 };
+
+function drawFrame() {
+  document.documentElement.lang = state.lang;
+  document.documentElement.dataset.theme = state.dark ? 'dark' : 'light';
+  document.querySelectorAll('[data-t]').forEach((element) => { element.textContent = t(element.dataset.t); });
+  document.querySelectorAll('[data-t-label]').forEach((element) => { element.setAttribute('aria-label', t(element.dataset.tLabel)); element.title = element.tagName === 'BUTTON' ? t(element.dataset.tLabel) : ''; });
+  const title = DATA.title || t('title');
+  document.title = `${title} – ${longDay(AS_OF)}`;
+  $('title').textContent = title;
+  $('subtitle').textContent = t('subtitle', { day: longDay(AS_OF), count: num(COUNT, 0), level: spoken() });
+  $('lang-de').setAttribute('aria-pressed', String(state.lang === 'de'));
+  $('lang-en').setAttribute('aria-pressed', String(state.lang === 'en'));
+  $('theme').textContent = t(state.dark ? 'light' : 'dark');
+  $('theme').setAttribute('aria-label', t('darkLabel'));
+  $('theme').setAttribute('aria-pressed', String(state.dark));
+  $('contents').replaceChildren(...Object.entries(t('nav')).map(([id, name]) => make('li', {}, make('a', { href: `#${id}` }, name))));
+  const labels = [];
+  if (DATA.simulated) labels.push(['simulatedLabel', 'simulatedText']);
+  if (DATA.seeded) labels.push(['seededLabel', 'seededText']);
+  if (!DATA.same_data) labels.push(['otherDataLabel', 'otherDataText']);
+  $('labels').replaceChildren(...labels.map(([head, text]) => make('p', { class: 'label', role: 'note' }, make('strong', {}, t(head)), ' ', t(text))));
+  $('search').placeholder = t('searchHint', { count: num(COUNT, 0), level: spoken() });
+}
+
+function drawTools() {
+  const measures = ['now', ...(FORECAST ? ['forecast'] : []), ...(FORECAST || HISTORY ? ['change'] : [])];
+  if (!measures.includes(state.measure)) [state.measure] = measures;
+  const legend = $('measures').firstElementChild;
+  $('measures').replaceChildren(legend, ...measures.map((name) => make('label', {}, make('input', { type: 'radio', name: 'measure', value: name, checked: name === state.measure, onchange: () => { state.measure = name; drawTools(); drawMap(); } }), make('span', {}, t(name)))));
+  const timed = FORECAST && state.measure !== 'now';
+  $('week-pick').hidden = !FORECAST || WEEKS.length < 2 || !timed;
+  $('week').replaceChildren(...WEEKS.map((at, i) => make('option', { value: i, selected: i === state.week }, ahead(at))));
+  $('sure-pick').hidden = !(timed && state.measure === 'change');
+  $('sure').checked = state.sure;
+}
+
+function drawFirst() {
+  drawFrame();
+  drawOverview();
+  drawTools();
+  drawMap();
+  drawRegion();
+}
+
+function drawRest() {
+  drawRecord();
+  drawPrivacy();
+  drawBaselines();
+  drawAbout();
+}
+
+function drawAll() {
+  drawFirst();
+  drawRest();
+}
+
+function setLanguage(lang) {
+  state.lang = lang;
+  remember('lang', lang);
+  drawAll();
+}
+
+function setUp() {
+  const preferred = remembered('lang') || (navigator.language || 'en').slice(0, 2);
+  state.lang = preferred === 'de' ? 'de' : 'en';
+  const darkness = window.matchMedia('(prefers-color-scheme: dark)');
+  state.dark = remembered('theme') ? remembered('theme') === 'dark' : darkness.matches;
+  darkness.addEventListener('change', (event) => { if (!remembered('theme')) { state.dark = event.matches; drawAll(); } });
+  // A forecast that changes every region alike is better seen as values than as changes.
+  const changes = FORECAST ? NAMES.map((_, i) => change(i, NEXT)).filter((v) => v !== null).sort((a, b) => a - b) : [];
+  const spread = changes.length ? changes[Math.floor(0.9 * changes.length)] - changes[Math.floor(0.1 * changes.length)] : 0;
+  state.measure = !FORECAST ? 'now' : spread > 0.05 ? 'change' : 'forecast';
+  if (GRID) {
+    const temporal = GRID.cells.map((cell) => cell.split).lastIndexOf('temporal');
+    state.cell = Math.max(0, temporal);
+    state.epsilon = firstBudget(gridCell());
+  }
+  const grown = growing();
+  if (grown.length) state.region = grown[0].i;
+  drawFirst();
+  setUpSearch();
+  $('lang-de').addEventListener('click', () => setLanguage('de'));
+  $('lang-en').addEventListener('click', () => setLanguage('en'));
+  $('theme').addEventListener('click', () => { state.dark = !state.dark; remember('theme', state.dark ? 'dark' : 'light'); drawAll(); });
+  $('print').addEventListener('click', () => window.print());
+  $('week').addEventListener('change', () => { state.week = Number($('week').value); drawMap(); drawRegion(); });
+  $('sure').addEventListener('change', () => { state.sure = $('sure').checked; drawMap(); });
+  $('cell').addEventListener('change', () => {
+    state.cell = Number($('cell').value);
+    state.epsilon = Math.min(state.epsilon, federated(gridCell()).length - 1);
+    drawPrivacy();
+    drawBaselines();
+  });
+  $('epsilon').addEventListener('input', () => {
+    state.epsilon = Number($('epsilon').value);
+    drawBudget();
+    if (!BACKTEST) drawPast(state.region);
+  });
+  $('zoom-in').addEventListener('click', () => zoomTo(1.6));
+  $('zoom-out').addEventListener('click', () => zoomTo(1 / 1.6));
+  $('zoom-reset').addEventListener('click', () => zoomTo(0));
+  const fit = (size, all) => charts.forEach((chart, id) => {
+    if (!all && chart.getWidth() === $(id).clientWidth) return;
+    if (id === 'map') resizeMap(size(id));
+    else chart.resize(size(id));
+    chart.getZr().flush();
+  });
+  const resize = () => fit(() => ({ width: 'auto', height: 'auto' }));
+  new ResizeObserver(resize).observe($('main'));
+  // On paper always light, and as wide as the sheet.
+  let dark = false;
+  window.addEventListener('beforeprint', () => {
+    dark = state.dark;
+    state.dark = false;
+    if (dark) drawAll();
+    fit((id) => ({ width: PAPER.width, height: id === 'map' ? PAPER.map : 'auto' }), true);
+  });
+  window.addEventListener('afterprint', () => {
+    state.dark = dark;
+    if (dark) drawAll();
+    resize();
+  });
+  // What is further down can wait until the first screen has been painted.
+  requestAnimationFrame(() => setTimeout(() => {
+    drawRest();
+    if (location.hash.length > 1) $(location.hash.slice(1))?.scrollIntoView();
+    document.documentElement.dataset.ready = String(Math.round(performance.now()));
+  }));
+}
+
+setUp();

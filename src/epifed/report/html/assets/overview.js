@@ -1,0 +1,105 @@
+function answer(question, ...content) {
+  return make('article', { class: 'answer' }, make('h3', {}, question), ...content);
+}
+
+const sumOf = (values) => values.reduce((sum, value) => sum + (value || 0), 0);
+
+// Of the whole country, per 100,000 where the people are known.
+const national = (sum) => (PEOPLE ? (sum / sumOf(PEOPLE)) * 1e5 : sum);
+
+// Regions by how much their value will grow, or grew, largest first.
+function growing() {
+  const from = NEXT === null ? BEFORE : NOW;
+  const to = (i) => (NEXT === null ? NOW[i] : quantile(LEVEL.median, i, NEXT));
+  return NAMES.map((_, i) => ({ i, from: rate(i, from[i]), to: rate(i, to(i)), way: NEXT === null ? 0 : direction(chanceOfRise(i, NEXT)) }))
+    .filter(({ from: a, to: b }) => a !== null && b !== null && b > a)
+    .sort((a, b) => b.way - a.way || b.to - b.from - (a.to - a.from));
+}
+
+const SAME = 0.05;
+
+function counted() {
+  const ways = NAMES.map((_, i) => {
+    const moved = change(i, NEXT);
+    return moved === null || Math.abs(moved) < SAME ? 0 : Math.sign(moved);
+  });
+  const count = (way) => ways.filter((w) => w === way).length;
+  const sure = NEXT === null ? 0 : NAMES.filter((_, i) => direction(chanceOfRise(i, NEXT)) > 0).length;
+  return { up: count(1), down: count(-1), open: count(0), sure };
+}
+
+function drawOverview() {
+  const known = NOW.some((v) => v !== null);
+  const ways = counted();
+  const words = { n: num(COUNT, 0), up: num(ways.up, 0), down: num(ways.down, 0), open: num(ways.open, 0), sure: ways.sure && num(ways.sure, 0), all: ways.up === COUNT, level: spoken(), day: longDay(AS_OF) };
+  const forecast = NEXT !== null && known;
+  const head = forecast ? (ways.up === COUNT ? 'headAll' : ways.up ? 'headRising' : 'headNone') : HISTORY ? 'headRose' : 'headNothing';
+  $('headline').textContent = t(head, words);
+  $('standfirst').textContent = forecast ? t('standForecast', words) : HISTORY ? t('standRose', words) : '';
+  $('answers').replaceChildren(whereAnswer(), nextAnswer(), sureAnswer(), privacyAnswer());
+}
+
+function whereAnswer() {
+  const top = growing().slice(0, 5);
+  const lead = NEXT === null ? t('whereRose', { unit: unit() }) : t('whereForecast', { unit: unit() });
+  const list = top.map(({ i, from, to }) => make('li', {}, make('button', { type: 'button', class: 'link', onclick: () => select(i, true) }, NAMES[i]), make('span', {}, `${amount(from)} → `, make('b', {}, amount(to)))));
+  return answer(t('qWhere'), make('p', { class: 'small' }, top.length ? lead : t('whereNowhere', { level: spoken() })), make('ol', { class: 'top' }, list));
+}
+
+function nextAnswer() {
+  const now = sumOf(NOW);
+  if (NEXT === null) {
+    const before = sumOf(BEFORE);
+    if (!HISTORY) return answer(t('qNext'), make('p', {}, t('nextNone')));
+    return answer(t('qNext'), make('p', {}, t('nextNone')),
+      make('p', { class: 'small' }, `${t('nextLast', { cases: num(now, 0), before: num(before, 0), day: longDay(AS_OF), change: before ? signed(now / before - 1) : '–' })}`));
+  }
+  const next = sumOf(NAMES.map((_, i) => quantile(LEVEL.median, i, NEXT)));
+  const known = NOW.every((v) => v !== null);
+  return answer(t('qNext'), make('p', { class: 'big' }, amount(national(next)), make('span', { class: 'delta' }, known && now ? signed(next / now - 1) : '')),
+    make('p', { class: 'small' }, known ? t('nextNow', { now: amount(national(now)), unit: unit() }) : unit()),
+    make('p', { class: 'small' }, t('nextCases', { cases: num(Number(next.toPrecision(3)), 0), day: longDay(horizonDay(NEXT)), level: spoken() })));
+}
+
+function middle(values) {
+  const sorted = values.filter((v) => v !== null && Number.isFinite(v)).sort((a, b) => a - b);
+  return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
+}
+
+function sureAnswer() {
+  const said = [];
+  if (NEXT !== null) {
+    const relative = (level) => middle(NAMES.map((_, i) => {
+      const median = quantile(LEVEL.median, i, NEXT);
+      return median ? quantile(level, i, NEXT) / median - 1 : null;
+    }));
+    said.push(t('sureWidth', { low: signed(relative(LEVEL.low95)), high: signed(relative(LEVEL.high95)), level: spoken() }));
+  }
+  if (BACKTEST) {
+    const [n, mae, like, , , , c95] = BACKTEST.all;
+    said.push(t('sureCoverage', { n: num(n, 0), c95: percent(c95) }), t('sureRatio', { percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
+  } else if (GRID && persistenceOf(gridCell())) {
+    const cell = gridCell();
+    const row = federated(cell)[firstBudget(cell)];
+    const ratio = row ? overPersistence(cell, row) : null;
+    if (ratio !== null) said.push(t('sureGrid', { eps: eps(row.epsilon), percent: percent(Math.abs(1 - ratio)), better: ratio < 1 }));
+  }
+  return answer(t('qSure'), ...(said.length ? said : [t('sureNone')]).map((text) => make('p', {}, text)));
+}
+
+function privacyAnswer() {
+  const list = budgets();
+  let line = t('privacyNone');
+  const record = BACKTEST && BACKTEST.record;
+  if (record && BACKTEST.right) {
+    const [one, all] = BACKTEST.right;
+    line = t('privacyLine', { eps: eps(record.epsilon_per_release), right: bound(one), level: spoken() });
+    if (record.epsilon_total > record.epsilon_per_release) line += ` ${t('privacyAll', { n: num(record.origins, 0), eps: epsUp(record.epsilon_total), right: bound(all) })}`;
+  } else if (list.length && GRID) {
+    const row = federated(gridCell())[firstBudget(gridCell())];
+    const budget = list.find((b) => b.epsilon === row.epsilon && b.epsilon !== 'inf');
+    if (budget) line = t('privacyLine', { eps: eps(budget.epsilon), right: bound(budget.right), level: spoken() });
+  }
+  const noise = DATA.seeded === null ? t('privacyUnknown') : t(DATA.seeded ? 'privacySeeded' : 'privacySecure');
+  return answer(t('qPrivacy'), make('p', {}, line), line === t('privacyNone') ? null : make('p', { class: DATA.seeded ? 'warn' : '' }, noise), make('p', {}, make('a', { href: '#privacy' }, t('privacyMore'))));
+}

@@ -1,0 +1,47 @@
+function drawRecord() {
+  $('record-charts').hidden = !BACKTEST;
+  $('record-facts').hidden = !BACKTEST;
+  if (!BACKTEST) {
+    $('record-lead').textContent = t('recordNone');
+    return;
+  }
+  const [n, mae, like, wis, baseline, c50, c95] = BACKTEST.all;
+  const { record, origins } = BACKTEST;
+  const first = dayNumber(origins[0][0]);
+  const last = dayNumber(origins[origins.length - 1][0]);
+  $('record-lead').textContent = t('recordLead', { n: num(n, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
+  const ratio = (value) => (value === null || value === undefined || Number.isNaN(value) ? '' : value < 1 ? 'good' : 'bad');
+  const [maeRatio, wisRatio] = [record.mae_ratio ?? mae / like, record.wis_ratio ?? wis / baseline];
+  const list = [
+    fact(t('maeRatio'), num(maeRatio, 2), t('belowOne'), ratio(maeRatio)),
+    fact(t('wisRatio'), num(wisRatio, 2), t('belowOne'), ratio(wisRatio)),
+    fact(t('c50'), percent(record.coverage_50 ?? c50), t('should', '50 %')),
+    fact(t('c95'), percent(record.coverage_95 ?? c95), t('should', '95 %')),
+  ];
+  if (typeof record.worst_month_mae_ratio === 'number') list.push(fact(t('worstMonth'), num(record.worst_month_mae_ratio, 2), t('belowOne'), ratio(record.worst_month_mae_ratio)));
+  facts('record-facts', ...list);
+  drawOrigins(origins, first, last);
+  const heads = [t('horizon'), t('forecasts'), t('maeRatio'), t('wisRatio'), t('c50'), t('c95')].map((text, i) => ({ text, number: i > 0 }));
+  const rows = BACKTEST.horizons.map(([days, count, m, p, w, b, i50, i95]) => [String(days), num(count, 0), num(m / p, 2), num(w / b, 2), percent(i50), percent(i95)]);
+  $('horizons').replaceChildren(table({ caption: t('byHorizon'), heads, rows }));
+}
+
+function drawOrigins(origins, first, last) {
+  const { model, other } = INK();
+  const line = (name, at, colour, extra) => ({ name, type: 'line', symbol: 'circle', symbolSize: 4, showSymbol: origins.length < 80, data: origins.map((row) => [dayNumber(row[0]) * DAY, row[at]]), lineStyle: { color: colour, width: 2 }, itemStyle: { color: colour }, ...extra });
+  draw('origins', `${t('recordChart')}. ${t('model')}: ${num(BACKTEST.all[1], 1)}; ${t('persistence')}: ${num(BACKTEST.all[2], 1)}`, {
+    grid: { left: 8, right: 14, top: 34, bottom: 4, containLabel: true },
+    legend: chartLegend([t('model'), t('persistence')]),
+    tooltip: tooltip((items) => {
+      const rows = items.map((item) => `<tr><th>${esc(item.seriesName)}</th><td>${esc(num(item.value[1], 1))}</td></tr>`).join('');
+      return `<strong>${esc(longDay(items[0].value[0] / DAY))}</strong><table class="tip">${rows}</table>`;
+    }),
+    xAxis: timeAxis(first, Math.max(last, first + 1)), yAxis: valueAxis({ min: 0 }),
+    series: [line(t('model'), 2, model), line(t('persistence'), 3, other, { lineStyle: { color: other, width: 1.5, type: 'dashed' }, symbol: 'diamond' })],
+  });
+  behind('origins-table', () => table({
+    caption: t('recordChart'),
+    heads: [t('origin'), { text: t('model'), number: true }, { text: t('persistence'), number: true }, { text: t('c95'), number: true }],
+    rows: origins.map((row) => [tableDay(dayNumber(row[0])), num(row[2], 1), num(row[3], 1), percent(row[7])]),
+  }));
+}

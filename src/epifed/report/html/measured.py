@@ -1,0 +1,237 @@
+"""What was measured, for the page: the grid's scores by budget, the backtest, the ledger."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from epifed.evaluate.results import TRAINED, Results, summary
+from epifed.explain import explain
+from epifed.privacy.ledger import Ledger
+from epifed.privacy.ledger_plan import left, together
+from epifed.privacy.tradeoff import most_advantage, right_at_most
+from epifed.report.html.inputs import Inputs
+
+WEEKS = (7, 14, 21, 28)
+MOST_ORIGINS = 60
+MOST_PAST = 60_000
+"""Past forecasts kept in full, of all regions together."""
+MOST_TEST_VALUES = 300_000
+TABLE_METRICS = ("mae", "mape", "mdape", "r2", "mase", "deviance")
+
+
+def plain(value: float | None, digits: int = 4) -> float | str | None:
+    """A number as JSON takes it: rounded to significant digits, infinity as text."""
+    if value is None or math.isnan(value):
+        return None
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else "inf"
+
+
+def weekly(values: Any) -> list[Any]:
+    """Averages a day as sums of seven days, to a whole number where a tenth does not show."""
+    sums = np.asarray(values, dtype=np.float64) * 7
+    rounded = np.where(np.abs(sums) >= 100, np.rint(sums), np.round(sums, 1))
+    found: list[Any] = _listed(rounded)
+    return found
+
+
+def _listed(values: Any) -> Any:
+    if values.ndim > 1:
+        return [_listed(row) for row in values]
+    return [
+        None if math.isnan(v) else int(v) if v == int(v) else v for v in (float(v) for v in values)
+    ]
+
+
+def budgets(directory: Path) -> dict[str, Any]:
+    """What each ε of the grid guarantees, as `epifed explain` says it."""
+    found = explain(directory)
+    return {
+        "clients": found.clients,
+        "rounds": found.rounds,
+        "sampling_rate": plain(found.sampling_rate),
+        "delta": found.delta,
+        "accountant": found.accountant.upper(),
+        "trainings": found.private_trainings,
+        "composed": plain(found.composed_epsilon),
+        "budgets": [
+            {
+                "epsilon": plain(b.epsilon, 6),
+                "noise": plain(b.noise_multiplier),
+                "right": plain(b.right_at_most, 6),
+                "right_noise": plain(b.right_at_most_with_this_noise, 6),
+            }
+            for b in found.budgets
+        ],
+    }
+
+
+def cells(grid: Results) -> list[dict[str, Any]]:
+    """The scores of every split and period: each method, and the federation at each ε."""
+    means = summary(grid.runs)
+    found = []
+    for split, period in means.select("split", "period").unique(maintain_order=True).rows():
+        here = (pl.col("split") == split) & (pl.col("period") == period)
+        ordered = means.filter(here).sort(TRAINED, "epsilon", maintain_order=True)
+        rows = [
+            {
+                "method": row["method"],
+                "epsilon": plain(row["epsilon"], 6),
+                "runs": row["runs"],
+                "mean": [plain(row[f"{m}_mean"]) for m in TABLE_METRICS],
+                "std": [plain(row[f"{m}_std"]) for m in TABLE_METRICS],
+            }
+            for row in ordered.iter_rows(named=True)
+        ]
+        zeros = means.filter(here)["zeros"][0]
+        found.append({"split": split, "period": period, "zeros": plain(zeros, 9), "rows": rows})
+    return found
+
+
+def tests(grid: Results, regions: dict[str, int]) -> dict[str, Any] | None:
+    """The first run's predictions of the last period, beside truth and persistence.
+
+    Of the temporal split if there is one: days after those the model was trained on.
+    """
+    frame = grid.predictions.filter(pl.col("region").is_in(list(regions)))
+    splits = frame["split"].unique().to_list()
+    split = "temporal" if "temporal" in splits else min(splits, default=None)
+    frame = frame.filter((pl.col("split") == split) & (pl.col("run") == 0))
+    if frame.is_empty():
+        return None
+    last = frame.filter(pl.col("target_day") == frame["target_day"].max())["period"][0]
+    frame = frame.filter(pl.col("period") == last)
+    epsilons = frame["epsilon"].drop_nulls().unique().sort().to_list()
+    days = sorted(frame["target_day"].unique())
+    days = days[-max(2, MOST_TEST_VALUES // (len(regions) * (len(epsilons) + 2))) :]
+
+    def laid_out(chosen: pl.DataFrame, column: str) -> list[Any]:
+        return weekly(lay_out(chosen, regions, "target_day", days, column))
+
+    like_today = frame.filter(method="persistence")
+    federated = frame.filter(TRAINED)
+    if like_today.is_empty():
+        return None
+    return {
+        "split": split,
+        "period": last,
+        "days": [day.isoformat() for day in days],
+        "epsilons": [plain(e, 6) for e in epsilons],
+        "truth": laid_out(like_today, "truth"),
+        "persistence": laid_out(like_today, "prediction"),
+        "federated": [
+            laid_out(federated.filter(pl.col("epsilon") == e), "prediction") for e in epsilons
+        ],
+    }
+
+
+def lay_out(
+    frame: pl.DataFrame, regions: dict[str, int], key: str, keys: list[Any], column: str
+) -> Any:
+    """A long table's column as regions × keys; nan where there is no row."""
+    at = {value: i for i, value in enumerate(keys)}
+    chosen = frame.filter(pl.col(key).is_in(keys) & pl.col("region").is_in(list(regions)))
+    values = np.full((len(regions), len(keys)), np.nan)
+    rows = chosen["region"].replace_strict(regions, return_dtype=pl.Int64).to_numpy()
+    columns = np.array([at[value] for value in chosen[key]], dtype=np.int64)
+    values[rows, columns] = chosen[column].to_numpy()
+    return values
+
+
+def backtest(inputs: Inputs, regions: dict[str, int]) -> dict[str, Any] | None:
+    """How good past forecasts were: by origin, by horizon, by region; and the last ones in full."""
+    if inputs.backtest is None:
+        return None
+    frame = inputs.backtest.filter(pl.col("region").is_in(list(regions)))
+    horizons = frame["horizon"].unique().sort().to_list()
+    horizon = 7 if 7 in horizons else horizons[0]
+    main = frame.filter(horizon=horizon)
+    kept = min(MOST_ORIGINS, max(4, MOST_PAST // len(regions)))
+    origins = sorted(main["origin_date"].unique())[-kept:]
+    by_region = dict(zip((r := _scored(main, "region"))["region"], r.rows(), strict=True))
+    bands = ("truth", "persistence", "point", "lower_95", "lower_50", "upper_50", "upper_95")
+    record = inputs.record
+    return {
+        "horizon": horizon,
+        "record": {
+            name: plain(value) if isinstance(value, int | float) else str(value)
+            for name, value in record.items()
+            if isinstance(value, int | float | str)
+        },
+        "right": _guesses(record),
+        "all": _numbers(_scored(frame.with_columns(all=pl.lit(1)), "all").row(0)),
+        "origins": [
+            [row[0].isoformat(), *_numbers(row)]
+            for row in _scored(main, "origin_date").sort("origin_date").iter_rows()
+        ],
+        "horizons": [
+            [row[0], *_numbers(row)]
+            for row in _scored(frame, "horizon").sort("horizon").iter_rows()
+            if row[0] in WEEKS or len(horizons) <= len(WEEKS)
+        ],
+        "regions": [
+            _numbers(by_region[region]) if region in by_region else None for region in regions
+        ],
+        "days": [
+            main.filter(origin_date=day)["target_date"][0].isoformat() for day in origins
+        ],
+        "past": {
+            name: weekly(lay_out(main, regions, "origin_date", origins, name)) for name in bands
+        },
+    }  # fmt: skip
+
+
+def _guesses(record: dict[str, Any]) -> list[Any] | None:
+    """Of one release and of all together: how often a guess who took part is right at most."""
+    found = [record.get(name) for name in ("epsilon_per_release", "epsilon_total", "delta")]
+    if not all(isinstance(value, int | float) for value in found):
+        return None
+    one, total, delta = (float(value) for value in found if value is not None)
+    return [plain(right_at_most(most_advantage(e, delta)), 6) for e in (one, total)]
+
+
+def _scored(frame: pl.DataFrame, by: str) -> pl.DataFrame:
+    """MAE and WIS beside those of persistence and baseline, and the intervals' coverage."""
+    truth = pl.col("truth")
+    return frame.group_by(by, maintain_order=True).agg(
+        pl.len().alias("forecasts"),
+        (pl.col("point") - truth).abs().mean().alias("mae"),
+        (pl.col("persistence") - truth).abs().mean().alias("persistence_mae"),
+        pl.col("wis").mean(),
+        pl.col("baseline_wis").mean(),
+        truth.is_between("lower_50", "upper_50").mean().alias("coverage_50"),
+        truth.is_between("lower_95", "upper_95").mean().alias("coverage_95"),
+    )
+
+
+def _numbers(row: tuple[Any, ...]) -> list[Any]:
+    return [row[1], *(plain(value) for value in row[2:])]
+
+
+def ledger(path: Path) -> dict[str, Any]:
+    """The state of a ledger, which may be a copy: it is only read."""
+    book = Ledger(path, copy=True).book()
+    cap = book.cap
+    taken = cap.price(book.taken())
+    return {
+        "cap": asdict(cap),
+        "spent": cap.price(book.released()),
+        "taken": taken,
+        "left": left(cap, taken),
+        "head": book.head,
+        "runs": [
+            {
+                "run": run.run,
+                "opened": run.opened[:10],
+                "data": run.data_period,
+                "rounds": run.rounds,
+                "spent": run.spent,
+                "outcome": run.outcome,
+                "epsilon": cap.price(together([run.part(run.counted)])),
+            }
+            for run in book.runs.values()
+        ],
+    }

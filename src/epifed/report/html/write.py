@@ -1,0 +1,135 @@
+"""From a results directory to one HTML file: data, styles, scripts and the charting library."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from epifed.evaluate.store import write_text
+from epifed.panel import CasePanel
+from epifed.report.html.inputs import Inputs, read_inputs
+from epifed.report.html.payload import SIMULATED, payload
+from epifed.simulate import SimulationSettings, simulate
+from epifed.simulate.shapes import geojson
+from epifed.sources import read_counties
+
+STYLES = ("page.css", "print.css")
+SCRIPTS = (
+    "words_en.js",
+    "words_de.js",
+    "format.js",
+    "data.js",
+    "colours.js",
+    "tables.js",
+    "map.js",
+    "region.js",
+    "overview.js",
+    "record.js",
+    "privacy.js",
+    "about.js",
+    "main.js",
+)
+LIBRARY = "echarts.min.js"
+
+
+def write_report(
+    results: Path,
+    out: Path,
+    panel: CasePanel | None = None,
+    *,
+    ledger: Path | None = None,
+    title: str | None = None,
+    remark: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Write the report of a results directory.
+
+    `panel` is the data behind the results. Without it, results of the embedded simulated epidemic
+    get theirs by simulating it again, and others a page without history and map.
+    """
+    inputs = read_inputs(results)
+    with TemporaryDirectory() as folder:
+        groups: dict[str, str] = {}
+        if _is_embedded(inputs, panel):
+            remark("simulating the epidemic of these results again")
+            panel, groups = _embedded(inputs, Path(folder)) or (panel, {})
+        elif panel is not None:
+            groups = _groups(panel)
+        found = payload(inputs, panel, groups=groups, title=title, ledger=ledger)
+    if not found["same_data"]:
+        remark("the data is not what the results were computed from: its digest differs")
+    write_text(out, page(found))
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page around its data. Only the scripts in it can run: their hashes are in its policy."""
+    style = "\n".join(_asset(name) for name in STYLES)
+    library = files(__package__).joinpath("vendor", LIBRARY).read_text(encoding="utf-8")
+    script = "(function () {\n'use strict';\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();"
+    policy = (
+        "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+        f"script-src {_hash(library)} {_hash(script)}"
+    )
+    parts = {
+        "policy": policy,
+        "title": html.escape(found["title"] or "epifed"),
+        "style": style,
+        "data": embedded_json(found),
+        "library": library,
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
+
+
+def embedded_json(value: object) -> str:
+    """JSON that no HTML parser can mistake for the end of its element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _is_embedded(inputs: Inputs, panel: CasePanel | None) -> bool:
+    """Whether the data is the embedded epidemic, and what came with it has no map."""
+    source = str(inputs.data.get("source", ""))
+    return source.startswith(SIMULATED) and (panel is None or panel.boundaries is None)
+
+
+def _embedded(inputs: Inputs, folder: Path) -> tuple[CasePanel, dict[str, str]] | None:
+    seed = inputs.manifest.get("seed")
+    simulation = simulate(SimulationSettings(seed=seed if isinstance(seed, int) else 0))
+    panel, country = simulation.county_panel, simulation.country
+    if inputs.data.get("sha256") not in (None, panel.digest()):
+        return None
+    boundaries = folder / "counties.geojson"
+    text = geojson(country.county_ids, country.county_names, country.shapes.counties)
+    boundaries.write_text(text, encoding="utf-8")
+    states = [country.state_names[state] for state in country.state_of]
+    groups = dict(zip(country.county_ids, states, strict=True))
+    return replace(panel, boundaries=boundaries), groups
+
+
+def _groups(panel: CasePanel) -> dict[str, str]:
+    """The state of every county, or the county of every community, where a table says it."""
+    directory = Path(panel.source)
+    if not (directory / "counties.csv").is_file():
+        return {}
+    table = read_counties(directory)
+    if panel.parents:
+        names = dict(table.select("county", "name").iter_rows())
+        pairs = zip(panel.regions, panel.parents, strict=True)
+        return {region: names.get(parent, parent) for region, parent in pairs}
+    return dict(table.select("county", "state").iter_rows())

@@ -1,0 +1,192 @@
+"""Rolling origins: nothing leaks, everything resumes, and the scores are what they say."""
+
+import json
+import math
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from epifed.cli.app import app
+from epifed.evaluate.backtest import origins_between, run_backtest
+from epifed.panel import CasePanel
+from epifed.privacy.accounting import epsilon_of, training_event
+from epifed.settings import Settings
+from epifed.simulate import default_panel
+
+FIRST, LAST = date(2020, 11, 3), date(2020, 12, 8)
+
+
+@pytest.fixture(scope="module")
+def panel() -> CasePanel:
+    whole = default_panel(0)
+    few = slice(0, 40)
+    assert whole.population is not None
+    return CasePanel(
+        counts=whole.counts[few],
+        regions=whole.regions[few],
+        start=whole.start,
+        names=whole.names[few],
+        population=whole.population[few],
+        source="simulated",
+    )
+
+
+def trend(**changes: object) -> Settings:
+    return Settings.for_learner("trend", 40, **changes)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        trend(epsilon=1.0),
+        Settings.for_learner("one-shot", 40, epsilon=1.0),
+        Settings.for_learner("fedavg", 40, epsilon=1.0, model="linear", rounds=3, epochs=2),
+    ],
+    ids=["trend", "one-shot", "fedavg"],
+)
+def test_a_future_spike_moves_no_forecast_before_it(
+    panel: CasePanel, settings: Settings, tmp_path: Path
+) -> None:
+    spike = date(2020, 11, 18)
+    counts = panel.counts.copy()
+    counts[:, (spike - panel.start).days :] *= 50
+    planted = CasePanel(counts, panel.regions, panel.start, source="planted")
+    origins = origins_between(FIRST, LAST, 7, panel, 7)
+    tables = [
+        run_backtest(p, settings, origins, tmp_path / name, workers=1).table
+        for p, name in ((panel, "as it was"), (planted, "planted"))
+    ]
+    columns = ["point", "lower_95", "lower_50", "upper_50", "upper_95", "persistence"]
+    before, after = (
+        [t.filter(pl.col("origin_date") < spike).select(columns) for t in tables],
+        [t.filter(pl.col("origin_date") >= spike).select(columns) for t in tables],
+    )
+    assert len(before[0]) == 3 * 40
+    assert before[0].equals(before[1])
+    assert not after[0].equals(after[1])
+
+
+def test_it_resumes_and_the_number_of_workers_does_not_matter(
+    panel: CasePanel, tmp_path: Path
+) -> None:
+    origins = origins_between(FIRST, LAST, 7, panel, 7)
+    settings = trend(epsilon=0.5)
+    calls: list[tuple[int, int]] = []
+    half = run_backtest(panel, settings, origins[:2], tmp_path / "a", workers=1)
+    whole = run_backtest(
+        panel,
+        settings,
+        origins,
+        tmp_path / "a",
+        workers=2,
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    fresh = run_backtest(panel, settings, origins, tmp_path / "b", workers=1)
+    assert whole.table.equals(fresh.table)
+    assert whole.table.filter(pl.col("origin_date") <= origins[1]).equals(half.table)
+    every = 2 * (len(origins) + 1)
+    assert calls[0] == (3, every)
+    assert calls[-1] == (every, every)
+
+
+def test_the_summary_is_the_table_and_the_budget_is_composed(
+    panel: CasePanel, tmp_path: Path
+) -> None:
+    origins = origins_between(FIRST, LAST, 7, panel, 7)
+    settings = trend(epsilon=1.0)
+    result = run_backtest(panel, settings, origins, tmp_path, workers=1)
+    table, summary = result.table, result.summary()
+    truth = table["truth"].to_numpy()
+    expected = np.abs(table["point"] - truth).sum() / np.abs(table["persistence"] - truth).sum()
+    assert summary["mae_ratio"] == pytest.approx(expected)
+    low, high = (table[f"{side}_95"].to_numpy() for side in ("lower", "upper"))
+    assert summary["coverage_95"] == pytest.approx(((low <= truth) & (truth <= high)).mean())
+    assert summary["worst_month_mae_ratio"] == max(result.by_month()["mae_ratio"])
+    week = (origins[0] - panel.start).days
+    assert table["truth"][0] == pytest.approx(panel.counts[0, week + 1 : week + 8].mean())
+    assert table["persistence"][0] == pytest.approx(panel.counts[0, week - 6 : week + 1].mean())
+    noise = 3.7304
+    rough = epsilon_of(training_event(1.0, noise, len(origins) + 1), 1e-5, "pld")
+    assert summary["epsilon_total"] == pytest.approx(rough, rel=1e-3)
+    result.write(tmp_path)
+    stored = json.loads((tmp_path / "backtest.json").read_text())
+    assert stored["mae_ratio"] == summary["mae_ratio"]
+    ahead = pl.read_parquet(tmp_path / "forecast.parquet")
+    assert set(ahead["horizon"]) == {7, 14, 21, 28}
+    assert ahead["origin_date"].unique().to_list() == [panel.end]
+    newest = ahead.filter(horizon=7, level=0.5)["value"].to_numpy()
+    assert (newest != panel.counts[:, -7:].mean(axis=1)).all()
+
+
+def test_any_horizon_can_be_asked_for(panel: CasePanel, tmp_path: Path) -> None:
+    for horizon in (1, 3, 28):
+        origins = origins_between(FIRST, LAST, 14, panel, horizon)
+        settings = trend(epsilon=math.inf, horizon=horizon)
+        table = run_backtest(panel, settings, origins, tmp_path, workers=1).table
+        gap = table["target_date"] - table["origin_date"]
+        assert set(gap) == {timedelta(days=horizon)}
+        assert np.isfinite(table["point"].to_numpy()).all()
+
+
+def command(data: Path, out: Path, *more: str) -> list[str]:
+    return ["backtest", "--data", str(data), "--from", "2020-11-03", "--to", "2020-12-08",
+            "--out", str(out), "--workers", "1", *more]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def file(panel: CasePanel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "cases.csv"
+    panel.to_long().rename({"day": "date"}).write_csv(path)
+    return path
+
+
+def test_the_command_prints_the_keys_that_were_promised(file: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, command(file, tmp_path / "out", "--json", "--epsilon", "0.1"))
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {"mae_ratio", "wis_ratio", "coverage_50", "coverage_95", "worst_month_mae_ratio",
+            "epsilon_per_release", "epsilon_total"} <= found.keys()  # fmt: skip
+    assert found["epsilon_per_release"] == 0.1
+    assert 0.1 < found["epsilon_total"] < 0.5
+    assert found["learner"] == "trend"
+
+
+def test_the_command_reads_well_without_json(file: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, command(file, tmp_path / "out", "--epsilon", "inf"))
+    assert result.exit_code == 0, result.output
+    assert "no differential privacy (ε = ∞)" in result.stdout
+    assert "worst month" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (("--epsilon", "0"), "--epsilon: found '0'; expected a number above 0, or inf"),
+        (("--learner", "magic"), "learner: found 'magic'; expected one of"),
+        (("--from", "2019-01-01"), "expected origins from 2019-01-01"),
+        (("--holidays", "XX"), "holidays: found 'XX'; expected a country code"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    file: Path, tmp_path: Path, more: tuple[str, str], sentence: str
+) -> None:
+    result = CliRunner().invoke(app, command(file, tmp_path / "out", *more))
+    assert sentence in str(result.exception)
+    assert not (tmp_path / "out" / "backtest.json").exists()
+
+
+def test_real_counties_beat_like_today_at_a_tenth(real_data: Path, tmp_path: Path) -> None:
+    """Four months of the promise in docs/small-epsilon.md; the whole of it takes a minute."""
+    arguments = ["backtest", "--data", str(real_data), "--from", "2021-10-05", "--to", "2022-02-01",
+                 "--epsilon", "0.1", "--out", str(tmp_path), "--json"]  # fmt: skip
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["mae_ratio"] < 0.9
+    assert found["wis_ratio"] < 0.9
+    assert abs(found["coverage_50"] - 0.5) < 0.08
+    assert abs(found["coverage_95"] - 0.95) < 0.06

@@ -1,0 +1,100 @@
+"""The country behind the figures: its regions, one county of it, and the real maps."""
+
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+import shapely
+
+from epifed.errors import EpifedError
+from epifed.report import country as module
+from epifed.report import data_figures, maps
+from epifed.report.country import Country, Place, choose_place, read_country
+from epifed.simulate import SimulationSettings, simulate
+from epifed.simulate.write import write
+from epifed.sources.prepared import BKG, DESTATIS, RKI
+from tests.test_paper_figures import COMMUNITIES, COUNTIES, credit, parts, polygons
+
+SETTINGS = SimulationSettings(counties=COUNTIES, communities=COMMUNITIES, seed=5)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "country"
+    write(simulate(SETTINGS), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def country(data: Path) -> Country:
+    return read_country(data)
+
+
+def test_incidence_is_the_week_s_cases_per_100_000(country: Country) -> None:
+    weeks = maps.incidence(country, (date(2020, 11, 1), date(2020, 11, 20)))
+    assert [w[0] for w in weeks] == [date(2020, 11, 1), date(2020, 11, 8)]
+    county = country.table.row(3, named=True)
+    k = country.counties.regions.index(county["county"])
+    cases = country.counties.between(date(2020, 11, 8), date(2020, 11, 14)).counts[k].sum()
+    assert weeks[1][2][county["county"]] == pytest.approx(1e5 * cases / county["population_2020"])
+
+
+def test_results_of_the_simulated_default_get_its_country_again(
+    country: Country, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SimulationSettings", lambda seed: SETTINGS)
+    again = module.simulated_country(5, country.counties.digest())
+    assert again is not None and again.county_shapes.equals(country.county_shapes)
+    assert module.simulated_country(5, "another") is None
+
+
+def test_a_place_is_found_by_id_name_or_part(country: Country) -> None:
+    row = country.table.row(7, named=True)
+    expected = Place(row["county"], row["name"], row["state"])
+    for text in (row["county"], row["name"], row["name"].lower()):
+        assert choose_place(country, None, text) == expected
+    other = country.table.filter(pl.col("state") != row["state"])["state"][0]
+    assert choose_place(country, other, None).state == other
+    with pytest.raises(EpifedError, match=f"which is in {row['state']}; expected a county of"):
+        choose_place(country, other, row["name"])
+    with pytest.raises(EpifedError, match="--county: found 'nowhere'; expected one county's id"):
+        choose_place(country, None, "nowhere")
+    with pytest.raises(EpifedError, match="--state: found 'Atlantis'; expected one state"):
+        choose_place(country, "Atlantis", None)
+
+
+def test_a_missing_shape_is_named(data: Path) -> None:
+    with pytest.raises(EpifedError, match="found no shape for region 99999"):
+        maps.read_boundaries(data / "counties.geojson", ["99999"])
+
+
+def test_the_real_maps_are_germany_with_its_sources(real_data: Path) -> None:
+    germany = read_country(real_data)
+    assert germany.drawn and len(germany.community_shapes) == 10_792
+    west, south, east, north = germany.county_shapes.total_bounds
+    assert 600e3 < east - west < 680e3 and 850e3 < north - south < 900e3
+    assert shapely.area(germany.county_shapes.geometry.to_numpy()).sum() == pytest.approx(
+        357.6e9, rel=0.02
+    )
+    place = choose_place(germany, None, None)
+    assert place == Place("05558", "LK Coesfeld", "Nordrhein-Westfalen")
+    figure = maps.regions(germany, place, (date(2022, 3, 1), date(2022, 4, 1)))
+    assert len(figure.axes[2].lines) == 11 + 1
+    for source in (RKI, DESTATIS, BKG):
+        assert source in credit(figure)
+    periods = {"2022-03": (date(2022, 3, 1), date(2022, 4, 1))}
+    figure = maps.cases(germany, periods)
+    assert polygons(figure) == [parts(germany.county_shapes)] * 4
+    assert BKG in credit(figure)
+    assert germany.population(2020)["05558"] == 220_586
+    assert germany.population(2022)["05558"] == 220_712
+    levels = {"counties": germany.counties.population}
+    people = data_figures.populations(levels, germany.data_attribution)  # type: ignore[arg-type]
+    assert BKG not in credit(people) and RKI in credit(people)
+
+
+def test_a_part_of_a_name_that_fits_several_is_refused(real_data: Path) -> None:
+    germany = read_country(real_data)
+    with pytest.raises(EpifedError, match="such as SK Ansbach, LK Ansbach"):
+        choose_place(germany, None, "ansbach")

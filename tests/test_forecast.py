@@ -1,0 +1,172 @@
+"""One authority: a model file and its own cases in, a forecast out; and the hub's layout."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hubdata import connect_hub
+from typer.testing import CliRunner
+
+from epifed.cli.app import app
+from epifed.errors import EpifedError
+from epifed.forecast import forecast
+from epifed.hub import TARGET, write_hub
+from epifed.intervals import LEVELS
+from epifed.learners.trend import HISTORY, Trend
+from epifed.modelfile import read_model
+from epifed.panel import CasePanel
+from epifed.settings import Settings
+
+DAYS = 120
+
+
+def cases(regions: int = 12, days: int = DAYS, growth: float = 0.02) -> CasePanel:
+    rng = np.random.default_rng(3)
+    week = np.array([1.2, 1.3, 1.2, 1.1, 0.9, 0.7, 0.6])[np.arange(days) % 7]
+    level = np.linspace(20, 400, regions)[:, None] * np.exp(growth * np.arange(days)) * week
+    return CasePanel(
+        rng.poisson(level).astype(float),
+        tuple(f"{i:05d}" for i in range(regions)),
+        date(2021, 1, 4),
+    )
+
+
+def csv(panel: CasePanel, path: Path) -> Path:
+    panel.to_long().rename({"day": "date"}).write_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    path = folder / "trend.epifed"
+    data = csv(cases(), folder / "all.csv")
+    arguments = ["train", "--data", str(data), "--learner", "trend", "--epsilon", "100",
+                 "--simulation", "--out", str(path)]  # fmt: skip
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
+    model: Path, tmp_path: Path
+) -> None:
+    panel = cases()
+    own = CasePanel(panel.counts[5:6], panel.regions[5:6], panel.start)
+    result = CliRunner().invoke(
+        app,
+        ["forecast", str(model), "--data", str(csv(own, tmp_path / "own.csv")), "--out",
+         str(tmp_path / "out"), "--horizon", "7", "--horizon", "14", "--json"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert "SIMULATED" in found["model"]
+    table = pl.DataFrame(found["forecast"])
+    assert len(table) == 2 * len(LEVELS)
+    now = panel.counts[5, -7:].mean()
+    week, fortnight = (
+        table.filter((pl.col("level") == 0.5) & (pl.col("horizon") == h))["value"][0]
+        for h in (7, 14)
+    )
+    assert now < week < fortnight < 1.5 * now
+    assert (tmp_path / "out" / "00005.png").stat().st_size > 10_000
+
+
+def test_the_same_command_for_humans(model: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app,
+        ["forecast", str(model), "--data", str(csv(cases(20), tmp_path / "own.csv")), "--out",
+         str(tmp_path / "out")],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "like today" in result.stdout
+    assert "SIMULATED" in result.stdout
+    assert "shown: the first 12 of 20 regions" in " ".join(result.stderr.split())
+
+
+def test_short_or_old_cases_are_refused(model: Path, tmp_path: Path) -> None:
+    short = cases(1, DAYS)
+    short = CasePanel(short.counts[:, -20:], short.regions, date(2021, 4, 14))
+    result = CliRunner().invoke(
+        app, ["forecast", str(model), "--data", str(csv(short, tmp_path / "short.csv")),
+              "--out", str(tmp_path / "out")],
+    )  # fmt: skip
+    assert "found 20 days of cases, enough for 6 past errors 7 days ahead" in str(result.exception)
+    old = cases(1, DAYS - 10)
+    result = CliRunner().invoke(
+        app, ["forecast", str(model), "--data", str(csv(old, tmp_path / "old.csv")),
+              "--out", str(tmp_path / "out")],
+    )  # fmt: skip
+    assert "expected cases up to that day at least" in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stale_model_is_named(model: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["forecast", str(model), "--data", str(csv(cases(1, DAYS + 9), tmp_path / "c.csv")),
+              "--out", str(tmp_path / "out")],
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert "9 days before the last day of the data" in " ".join(result.stderr.split())
+
+
+def test_a_training_continues_what_an_earlier_one_knew(model: Path, tmp_path: Path) -> None:
+    data = csv(cases(days=DAYS + 7), tmp_path / "later.csv")
+    arguments = ["train", "--data", str(data), "--learner", "trend", "--epsilon", "100",
+                 "--simulation", "--continue", str(model),
+                 "--out", str(tmp_path / "m")]  # fmt: skip
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    before, after = read_model(model).weights, read_model(tmp_path / "m").weights
+    assert (after[7:14] == before[:7]).all()
+    assert (after[HISTORY : HISTORY + 14] > 0).all()
+    wrong = [*arguments, "--learner", "one-shot"]
+    assert "--continue: found a model of trend" in str(CliRunner().invoke(app, wrong).exception)
+
+
+def test_a_learner_with_one_horizon_refuses_another() -> None:
+    settings = Settings.for_learner("fedavg", 12)
+    with pytest.raises(EpifedError, match="found 14 days; expected 7, the one that the 'fedavg'"):
+        forecast(cases(), settings, torch.zeros(11_777), 14)
+    with pytest.raises(EpifedError, match="found 29 days; expected 1 to 28"):
+        forecast(cases(), settings, torch.zeros(11_777), 29)
+
+
+def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
+    panel = cases()
+    settings = Settings.for_learner("trend", 12, holidays="")
+    state = Trend(settings).step(torch.zeros(2 * HISTORY), torch.full((7,), 0.1), 0.01)
+    made = [forecast(panel, settings, state, days) for days in (7, 14)]
+    (path,) = write_hub(made, tmp_path, "health_office-trend")
+    assert path.name == f"{panel.end}-health_office-trend.parquet"
+    hub = connect_hub(str(tmp_path))
+    table = pl.from_arrow(hub.get_dataset().to_table())
+    assert isinstance(table, pl.DataFrame)
+    assert len(table) == 2 * 12 * len(LEVELS)
+    assert set(table.columns) == {"origin_date", "target", "horizon", "location", "output_type",
+                                  "output_type_id", "value", "model_id"}  # fmt: skip
+    assert table["model_id"].unique().to_list() == ["health_office-trend"]
+    assert table["target"].unique().to_list() == [TARGET]
+    assert sorted(table["horizon"].unique()) == [1, 2]
+    assert sorted(table["output_type_id"].unique()) == list(LEVELS)
+    median = table.filter(
+        (pl.col("location") == "00003")
+        & (pl.col("horizon") == 1)
+        & (pl.col("output_type_id") == 0.5)
+    )
+    assert median["value"][0] == pytest.approx(7 * made[0].point[3])
+    assert median["origin_date"][0] == panel.end
+
+
+def test_a_hub_takes_whole_weeks_and_proper_names_only(tmp_path: Path) -> None:
+    settings = Settings.for_learner("trend", 12, holidays="")
+    made = [forecast(cases(), settings, torch.zeros(2 * HISTORY), 10)]
+    with pytest.raises(EpifedError, match="found 10 days; expected whole weeks"):
+        write_hub(made, tmp_path / "hub", "team-model")
+    with pytest.raises(EpifedError, match="expected team-model"):
+        write_hub(made, tmp_path / "hub", "../evil")
+    assert not (tmp_path / "hub").exists()
