@@ -19,6 +19,8 @@ COMMANDS = [
     "run",
     "audit",
     "explain",
+    "federation rehearse",
+    "federation",
     "report",
     "figures",
     "forecast",

@@ -10,6 +10,7 @@ from epifed.cli import (
     calibrate,
     data,
     explain,
+    federation,
     figures,
     forecast,
     ledger,
@@ -41,6 +42,7 @@ app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)
 app.add_typer(data.app, name="data")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(federation.app, name="federation")
 app.command("calibrate")(calibrate.calibrate)
 
 

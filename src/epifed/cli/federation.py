@@ -1,0 +1,225 @@
+"""`epifed federation`: a real federation between machines, on NVIDIA FLARE."""
+
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli import federation_rehearse, federation_train
+from epifed.cli.grid import AsJson, messages
+from epifed.cli.source import (
+    ColumnCases,
+    ColumnDate,
+    ColumnPopulation,
+    ColumnRegion,
+    DateColumn,
+    Format,
+    Level,
+)
+from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
+from epifed.settings import Settings, read_settings
+
+app = typer.Typer(
+    help="A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
+    no_args_is_help=True,
+)
+app.command("train")(federation_train.train)
+app.command("status")(federation_train.status)
+app.command("stop")(federation_train.stop)
+app.command("rehearse")(federation_rehearse.rehearse)
+
+
+@app.callback()
+def needs_flare() -> None:
+    """A real federation: sites and a server on NVIDIA FLARE, over mutual TLS."""
+    if find_spec("nvflare") is None:
+        raise EpifedError("nvflare: not installed; expected 'pip install epifed[federation]'")
+
+
+Roster = Annotated[Path, typer.Argument(help="The roster: federation.toml.")]
+Kit = Annotated[Path, typer.Option(help="The startup kit of this party.")]
+
+
+@app.command("init")
+def init(
+    federation: Roster,
+    out: Annotated[Path, typer.Option(help="Directory for the kits and the root key.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make startup kits for all parties of the roster that have none yet.
+
+    Sites with own_key = true get a request form instead, so that nobody sees their private key.
+    Keep OUT/ca to yourself: who has it can admit sites.
+    """
+    from epifed.engines.federation.kits import make_kits
+    from epifed.engines.federation.roster import Federation
+
+    made = make_kits(Federation.read(federation), out)
+    if as_json:
+        about = {
+            "kits": [str(kit) for kit in made.kits],
+            "requests": [str(form) for form in made.requests],
+            "fingerprint": made.fingerprint,
+        }
+        print(to_json(about))
+        return
+    for kit in made.kits:
+        print(f"made {kit}")
+    for form in made.requests:
+        print(f"hand {form} to its site, which answers with 'epifed federation key'")
+    print(f"root certificate {made.fingerprint}")
+    messages.print(f"keep {out / 'ca'} secret: who has it can admit sites")
+
+
+@app.command("key")
+def key(
+    form: Annotated[Path, typer.Argument(help="The request form from the coordinator.")],
+    out: Annotated[Path, typer.Option(help="Directory for the private key, which stays here.")],
+) -> None:
+    """At a site: make the private key and a request for its certificate."""
+    from epifed.engines.federation.kits import request_key
+
+    request = request_key(form / "participant.yml", out)
+    print(f"send {request} to the coordinator; keep {out} to yourself")
+
+
+@app.command("approve")
+def approve(
+    federation: Roster,
+    request: Annotated[Path, typer.Argument(help="The request of a site.")],
+    ca: Annotated[Path, typer.Option("--kits", help="The OUT of 'epifed federation init'.")],
+    out: Annotated[Path, typer.Option(help="Directory for the signed answer.")],
+) -> None:
+    """At the coordinator: sign the request of a site that made its own key."""
+    from epifed.engines.federation.kits import approve as sign
+    from epifed.engines.federation.roster import Federation
+
+    print(f"send {sign(Federation.read(federation), ca, request, out)} back to the site")
+
+
+@app.command("assemble")
+def assemble(
+    form: Annotated[Path, typer.Argument(help="The request form from the coordinator.")],
+    signed: Annotated[Path, typer.Argument(help="The coordinator's signed answer.")],
+    keys: Annotated[Path, typer.Option("--key", help="The OUT of 'epifed federation key'.")],
+    fingerprint: Annotated[
+        str, typer.Option(help="Of the root certificate, as the coordinator says by telephone.")
+    ],
+    kit: Annotated[Path, typer.Option(help="The kit to make.")],
+) -> None:
+    """At a site: put the kit together from the signed certificate and the private key."""
+    from epifed.engines.federation.kits import assemble as make
+    from epifed.engines.federation.roster import Federation
+
+    make(Federation.read(form / "federation.toml"), signed, keys, fingerprint, kit)
+    print(f"made {kit}; look at {kit / 'site.toml'}, then run 'epifed federation check'")
+
+
+@app.command("server")
+def server(
+    kit: Kit,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The budget ledger that pays ('epifed ledger init'); none: simulations."),
+    ] = None,
+    roster: Annotated[
+        Path | None, typer.Option(help="A changed federation.toml to take over.")
+    ] = None,
+) -> None:
+    """Run the server in the foreground, until it is stopped."""
+    from epifed.engines.federation.parties import server_command
+
+    server_command(kit, ledger, roster).become()
+
+
+@app.command("site")
+def site(
+    kit: Kit,
+    data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
+) -> None:
+    """Run a site in the foreground, until it is stopped. It only dials out, to one port."""
+    from epifed.engines.federation.parties import site_command
+    from epifed.engines.federation.site import Source
+
+    options = _options(
+        date_column, column_date, column_region, column_cases, column_population, level
+    )
+    source = Source(str(data.resolve()), format, options)
+    source.load()
+    site_command(kit, source).become()
+
+
+@app.command("check")
+def check(
+    kit: Kit,
+    data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
+    settings: Annotated[
+        Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
+    ] = None,
+    first: Annotated[
+        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
+    ] = None,
+    last: Annotated[
+        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
+    ] = None,
+    format: Format = None,
+    date_column: DateColumn = None,
+    column_date: ColumnDate = None,
+    column_region: ColumnRegion = None,
+    column_cases: ColumnCases = None,
+    column_population: ColumnPopulation = None,
+    level: Level = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at a site before anything runs: kit, certificate, connection, data, what would be sent.
+
+    Sends no data. Exit code 1 if something is wrong.
+    """
+    from epifed.engines.federation.inspection import inspect_site
+    from epifed.engines.federation.site import Source
+
+    if (first is None) != (last is None):
+        raise EpifedError("found one of --from and --to; expected both or neither")
+    period = (first.date(), last.date()) if first and last else None
+    options = _options(
+        date_column, column_date, column_region, column_cases, column_population, level
+    )
+    chosen = read_settings(settings) if settings else Settings()
+    source = Source(str(data.resolve()), format, options)
+    findings = inspect_site(kit, source, chosen, period)
+    if as_json:
+        print(to_json([vars(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            print(f"{'ok ' if finding.ok else 'NOT'} {finding.what}: {finding.sentence}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _options(
+    date_column: str | None,
+    date: str | None,
+    region: str | None,
+    cases: str | None,
+    population: str | None,
+    level: str | None,
+) -> dict[str, str]:
+    options = {
+        "date_column": date_column,
+        "date": date,
+        "region": region,
+        "cases": cases,
+        "population": population,
+        "level": level,
+    }
+    return {name: value for name, value in options.items() if value is not None}

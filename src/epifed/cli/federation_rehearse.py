@@ -1,0 +1,75 @@
+"""`epifed federation rehearse`: the whole federation on one machine, before it is real."""
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epifed.cli.federation_train import Watching
+from epifed.cli.grid import AsJson, messages
+from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
+from epifed.settings import Settings, read_settings
+
+
+def rehearse(
+    sites: Annotated[int, typer.Option(min=1, help="Sites, each its own process.")] = 8,
+    clients: Annotated[int, typer.Option(min=2, help="Counties of the invented country.")] = 400,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the training.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε of the training.")] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Keep kits, logs and models here.", show_default="a temporary folder"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a real federation on this machine: real processes and certificates, invented data.
+
+    At the end its weights are compared with those of the simulation engine with the same seeds.
+    """
+    if sites > clients:
+        raise EpifedError(f"--sites: found {sites} for {clients} clients; expected at most as many")
+    if out and out.exists() and any(out.iterdir()):
+        raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
+    chosen = read_settings(settings) if settings else Settings.of(seed=seed)
+    if not settings:
+        chosen = chosen.but(clients_per_round=max(1, clients // 4), rounds=10)
+    changes = {"rounds": rounds, "epsilon": epsilon}
+    chosen = chosen.but(**{name: value for name, value in changes.items() if value is not None})
+
+    from rich.live import Live
+
+    from epifed.engines.federation.rehearsal import rehearse as run
+    from epifed.engines.federation.rehearsal import simulated_panel
+
+    messages.print(f"simulating an epidemic in {clients} counties")
+    panel = simulated_panel(clients, seed)
+    losses: dict[int, float] = {}
+    watching = Watching(losses)
+
+    def progress(text: str) -> None:
+        watching.state = text
+
+    with (
+        tempfile.TemporaryDirectory(prefix="epifed-")
+        if out is None
+        else nullcontext(out) as folder,
+        Live(console=messages, get_renderable=watching.table, refresh_per_second=2),
+    ):
+        done = run(Path(folder), panel, chosen, sites, watching, losses, progress)
+    if as_json:
+        print(to_json(done.to_dict() | {"losses": losses}))
+        return
+    print(
+        f"{done.rounds} rounds with {done.sites} sites and {done.clients} clients: "
+        f"ε = {done.epsilon:.4g} at δ = {done.delta:g} (one client added or removed, "
+        f"{done.accountant.upper()} accountant), seeded noise: not for release"
+    )
+    print(f"all {done.sites_with_model} sites hold the model {done.sha256[:12]}…")
+    print(f"largest difference of a weight to the simulation: {done.largest_difference:.2g}")

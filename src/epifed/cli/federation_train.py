@@ -1,0 +1,136 @@
+"""`epifed federation train`, `status` and `stop`: what the coordinator does."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from epifed.cli.grid import AsJson, messages
+from epifed.errors import EpifedError
+from epifed.evaluate.store import to_json
+from epifed.settings import read_settings
+
+Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
+
+
+def train(
+    settings: Annotated[Path, typer.Argument(help="Settings as TOML.")],
+    federation: Annotated[Path, typer.Option(help="The roster: federation.toml.")],
+    kit: Kit,
+    first: Annotated[
+        datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
+    ],
+    last: Annotated[datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the training; repeat the command with it to go on.", show_default="new"
+        ),
+    ] = None,
+    simulation: Annotated[
+        bool,
+        typer.Option("--simulation", help="Test: seeded noise, no ledger, not for release."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train one private model over all sites; it is then in the kit of each of them.
+
+    Survives lost sites and a lost server: repeat the command with the same --name to go on.
+    """
+    from rich.live import Live
+
+    from epifed.engines.federation.jobs import Desk, run_training
+    from epifed.engines.federation.roster import Federation
+    from epifed.engines.federation.rounds import Plan
+
+    chosen = read_settings(settings)
+    named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    plan = Plan.of(named, chosen, first.date(), last.date(), simulation=simulation)
+    messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
+    watching = Watching()
+    with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):
+        status = run_training(Desk(kit), Federation.read(federation), plan, watching)
+    if as_json:
+        print(to_json(status))
+        return
+    print(outcome(status))
+
+
+def status(kit: Kit, as_json: AsJson = False) -> None:
+    """Who is connected, and how far the running training is."""
+    from epifed.engines.federation.jobs import Desk, look
+
+    found = look(Desk(kit))
+    if as_json:
+        print(to_json(found))
+        return
+    print(f"connected: {', '.join(found['connected']) or 'no site'}")
+    for running in found["running"]:
+        print(outcome(running) if "round" in running else f"starting: {running['job']}")
+    if not found["running"]:
+        print("no training is running")
+
+
+def stop(kit: Kit) -> None:
+    """Stop the running training after its current round. It can be taken up again."""
+    from epifed.engines.federation.jobs import Desk, halt
+
+    stopped = halt(Desk(kit))
+    if not stopped:
+        raise EpifedError("no training is running; expected one to stop")
+    for training in stopped:
+        print(f"training '{training}' stops after its current round")
+
+
+def outcome(status: dict[str, Any]) -> str:
+    """A status as a sentence."""
+    where = f"training '{status['training']}': {status['round']} of {status['rounds']} rounds"
+    epsilon = status["epsilon"]
+    cost = (
+        f"ε = {epsilon:.4g} spent at δ = {status['delta']:g}" if epsilon < 1e300 else "no privacy"
+    )
+    if not status["finished"]:
+        return f"{where}, {len(status['sites'])} sites, {cost}"
+    missing = status.get("missing", [])
+    held = f"the model is at {len(status.get('delivered', []))} sites"
+    absent = f"; not yet at {', '.join(missing)}: repeat when they are back" if missing else ""
+    return f"{where}, {cost}; {held}{absent}"
+
+
+class Watching:
+    """A live table of the last rounds."""
+
+    def __init__(self, losses: dict[int, float] | None = None) -> None:
+        self.rounds: dict[int, dict[str, Any]] = {}
+        self.losses = losses
+        self.state = "waiting for the server and the sites"
+
+    def __call__(self, status: dict[str, Any]) -> None:
+        """Take a status in."""
+        self.state = f"round {status.get('round', 0)} of {status.get('rounds', '?')}"
+        for line in status.get("lines", []):
+            self.rounds[line["round"]] = line
+
+    def table(self) -> Any:
+        """The table as it stands."""
+        from rich.table import Table
+
+        table = Table(caption=self.state, caption_justify="left")
+        for column in ("round", "sites", "clients", "ε spent", "without"):
+            table.add_column(column, justify="left" if column == "without" else "right")
+        if self.losses is not None:
+            table.add_column("loss", justify="right")
+        for number, line in sorted(self.rounds.items())[-12:]:
+            problems = ", ".join(f"{p['site']} ({p['reason']})" for p in line["problems"])
+            row = [
+                str(number),
+                str(len(line["sites"])),
+                f"{line['came']} of {line['sampled']}",
+                f"{line['epsilon']:.4g}",
+                problems,
+            ]
+            if self.losses is not None:
+                row.append(f"{self.losses[number]:.4g}" if number in self.losses else "")
+            table.add_row(*row)
+        return table

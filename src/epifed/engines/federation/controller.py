@@ -1,0 +1,263 @@
+"""The server's side of a job: a few rounds of a training, from the state that is on the disk."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask
+from nvflare.apis.controller_spec import Task as FlareTask
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from epifed.engines.federation.codes import Code
+from epifed.engines.federation.executor import DELIVER, HELLO, TRAIN
+from epifed.engines.federation.messages import MessageError, Parts, Task, accept, pack_task
+from epifed.engines.federation.roster import Federation
+from epifed.engines.federation.rounds import Answers, Plan, Problem, Rounds
+from epifed.errors import EpifedError
+from epifed.evaluate.store import write_text
+from epifed.privacy.ledger import Ledger
+
+TOPIC, STATUS = "epifed", "epifed_status.json"
+CHECK_PERIOD = 0.05
+START = 60.0
+"""Seconds in which a site's worker must have started, or have taken the model."""
+PATIENCE = 2
+"""Rounds without an answer after which a site is not waited for any more in this job."""
+RECENT = 20
+"""Rounds that a status tells about."""
+ROSTER, SERVER_FILE, TRAININGS = "federation.toml", "server.json", "trainings"
+
+
+class _BrokenOffError(Exception):
+    """The job ended within a round, which is not counted."""
+
+
+class FederationController(Controller):  # type: ignore[misc]
+    """Plays at most `rounds` rounds of a training, then ends the job; the next one goes on.
+
+    Short jobs are how a training survives: sites that came late or came back join the next one.
+    """
+
+    def __init__(self, plan: str, rounds: int) -> None:
+        super().__init__(task_check_period=CHECK_PERIOD)
+        self.plan = Plan.unsealed(plan)
+        self.rounds_of_job = rounds
+        self.status: dict[str, Any] = {"training": self.plan.training, "finished": False}
+        self._late: list[Problem] = []
+        self._silences: dict[str, int] = {}
+        self._parent = os.getppid()
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Offer the status to whoever submitted the job."""
+        fl_ctx.get_engine().register_app_command(TOPIC, self._command)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing is held but the lock, which goes with the process."""
+
+    def _command(self, topic: str, wish: dict[str, Any] | None, fl_ctx: FLContext) -> Any:
+        """The status, and if the coordinator wishes it, an end after this round."""
+        del topic, fl_ctx
+        if wish and wish.get("stop"):
+            self.status["stopped"] = True
+        return self.status
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """The rounds of this job, and the model if they were the last."""
+        torch.set_num_threads(1)
+        workspace = fl_ctx.get_engine().get_workspace()
+        kit = Path(workspace.get_root_dir())
+        run = Path(workspace.get_run_dir(fl_ctx.get_job_id()))
+        try:
+            self._play(kit, abort_signal, fl_ctx)
+        except _BrokenOffError:
+            self.log_warning(fl_ctx, "broken off within a round", fire_event=False)
+        except EpifedError as error:
+            self.status["error"] = str(error)
+            self.log_error(fl_ctx, str(error), fire_event=False)
+        write_text(run / STATUS, json.dumps(self.status))
+
+    def _play(self, kit: Path, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        federation = Federation.read(kit / ROSTER)
+        path = json.loads((kit / SERVER_FILE).read_text(encoding="utf-8")).get("ledger")
+        folder = kit / TRAININGS / self.plan.training
+        ledger = Ledger(Path(path)) if path else None
+        rounds = self._patiently(folder, federation, ledger)
+        self._greet(federation, abort_signal, fl_ctx)
+        self._tell(rounds, federation, fl_ctx)
+
+        def ask(tasks: dict[str, Task], rounds: Rounds) -> Answers:
+            answers = self._ask(tasks, rounds, federation, abort_signal, fl_ctx)
+            if abort_signal.triggered or os.getppid() != self._parent:
+                raise _BrokenOffError
+            return answers
+
+        def report(line: dict[str, Any]) -> None:
+            line |= {"time": time.time(), "sites": sorted(self._present(federation, fl_ctx))}
+            with (folder / "report.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            for problem in line["problems"]:
+                self.log_warning(
+                    fl_ctx,
+                    f"round {line['round']}: {problem['site']}: {problem['reason']}",
+                    fire_event=False,
+                )
+            self.status["lines"] = [*self.status.get("lines", []), line][-RECENT:]
+
+        last = min(rounds.settings.rounds, rounds.done + self.rounds_of_job)
+        while rounds.done < last and not (abort_signal.triggered or self.status.get("stopped")):
+            rounds.play(ask, report)
+            self._tell(rounds, federation, fl_ctx)
+        if rounds.finished:
+            self._deliver(rounds, federation, abort_signal, fl_ctx)
+        self._tell(rounds, federation, fl_ctx)
+
+    def _patiently(self, folder: Path, federation: Federation, ledger: Ledger | None) -> Rounds:
+        """The rounds, once the worker of a server that crashed has let go of them."""
+        until = time.monotonic() + 10
+        while True:
+            try:
+                return Rounds(folder, federation, self.plan, ledger)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise EpifedError(
+                        f"training '{self.plan.training}': another process is still running it; "
+                        "expected one at a time"
+                    ) from None
+                time.sleep(0.2)
+
+    def _tell(self, rounds: Rounds, federation: Federation, fl_ctx: FLContext) -> None:
+        self.status |= {
+            "round": rounds.done,
+            "rounds": rounds.settings.rounds,
+            "paid": rounds.paid,
+            "epsilon": rounds.epsilon,
+            "delta": rounds.settings.delta,
+            "finished": rounds.finished,
+            "sites": sorted(self._present(federation, fl_ctx)),
+            "enrolled_sites": len(federation.sites),
+            "ledger_run": rounds.run,
+        }
+
+    def _present(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
+        """The sites of this job that have not gone silent since it began."""
+        enrolled = {site.name for site in federation.sites}
+        connected = {client.name for client in fl_ctx.get_engine().get_clients()} & enrolled
+        return {name for name in connected if self._silences.get(name, 0) < PATIENCE}
+
+    def _greet(self, federation: Federation, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Wait for the sites' workers, which take a while to start; who does not is absent."""
+        answers: dict[str, Parts] = {}
+        present = self._present(federation, fl_ctx)
+        hello: dict[str, Parts] = {site: {"about": "{}"} for site in sorted(present)}
+        timeout = max(START, federation.round_timeout)
+        self._exchange(HELLO, hello, answers, timeout, abort_signal, fl_ctx)
+        self._silences |= dict.fromkeys(present - answers.keys(), PATIENCE)
+
+    def _ask(
+        self,
+        tasks: dict[str, Task],
+        rounds: Rounds,
+        federation: Federation,
+        abort_signal: Signal,
+        fl_ctx: FLContext,
+    ) -> Answers:
+        answers: dict[str, Parts] = {}
+        present = self._present(federation, fl_ctx)
+        asked = {site: pack_task(task) for site, task in tasks.items() if site in present}
+        self._exchange(TRAIN, asked, answers, federation.round_timeout, abort_signal, fl_ctx)
+        vectors: dict[str, torch.Tensor] = {}
+        problems, self._late = self._late, []
+        for site, task in tasks.items():
+            if site not in answers:
+                code = Code.NO_ANSWER if site in asked else Code.ABSENT
+                problems.append(Problem(site, code))
+                self._silences[site] = self._silences.get(site, 0) + 1
+                continue
+            self._silences.pop(site, None)
+            try:
+                vectors |= accept(
+                    answers[site],
+                    training=task.training,
+                    number=task.round,
+                    asked=task.clients,
+                    length=rounds.length,
+                    dtype=rounds.dtype,
+                    clip_norm=rounds.clip_norm,
+                )
+            except MessageError as error:
+                problems.append(Problem(site, error.code))
+        return vectors, problems
+
+    def _deliver(
+        self, rounds: Rounds, federation: Federation, abort_signal: Signal, fl_ctx: FLContext
+    ) -> None:
+        model = rounds.finish()
+        content = (rounds.folder / "model.epifed").read_bytes()
+        about = json.dumps({"training": self.plan.training, "paid": rounds.paid})
+        path = rounds.folder / "delivered.json"
+        delivered = set(json.loads(path.read_text())) if path.exists() else set()
+        wanting = self._present(federation, fl_ctx) - delivered
+        answers: dict[str, Parts] = {}
+        parcel = {"about": about, "array": content}
+        self._exchange(
+            DELIVER,
+            dict.fromkeys(sorted(wanting), parcel),
+            answers,
+            max(START, federation.round_timeout),
+            abort_signal,
+            fl_ctx,
+        )
+        for site, parts in answers.items():
+            if json.loads(str(parts.get("about", "{}"))).get("sha256") == model.sha256:
+                delivered.add(site)
+        write_text(path, json.dumps(sorted(delivered)))
+        self.status["sha256"] = model.sha256
+        self.status["delivered"] = sorted(delivered)
+        self.status["missing"] = sorted({s.name for s in federation.sites} - delivered)
+
+    def _exchange(
+        self,
+        name: str,
+        parcels: dict[str, Parts],
+        answers: dict[str, Parts],
+        timeout: float,
+        abort_signal: Signal,
+        fl_ctx: FLContext,
+    ) -> None:
+        """Send each site its own parcel and wait for all answers, but not for ever."""
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            answers.setdefault(client_task.client.name, dict(client_task.result or {}))
+            client_task.result = None
+
+        tasks = []
+        for site, parts in parcels.items():
+            data = Shareable()
+            data.update(parts)
+            task = FlareTask(
+                name, data, timeout=max(1, round(timeout)), result_received_cb=received
+            )
+            self.broadcast(task, fl_ctx, targets=[site], min_responses=1)
+            tasks.append(task)
+        until = time.monotonic() + timeout
+        while any(task.completion_status is None for task in tasks):
+            if abort_signal.triggered or time.monotonic() > until:
+                break
+            time.sleep(CHECK_PERIOD / 5)
+        for task in tasks:
+            if task.completion_status is None:
+                self.cancel_task(task, fl_ctx=fl_ctx)
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
+    ) -> None:
+        """An answer that nobody waits for: the round is over, or it came before."""
+        self._silences.pop(client.name, None)
+        self._late.append(Problem(client.name, Code.LATE))

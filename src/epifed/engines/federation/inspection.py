@@ -1,0 +1,193 @@
+"""What a site should know before anything runs, in plain sentences."""
+
+import json
+import math
+import socket
+import ssl
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+from epifed.engines.federation.kits import certificate
+from epifed.engines.federation.policies import authorization, site_resources
+from epifed.engines.federation.rounds import no_windows
+from epifed.engines.federation.site import TERMS, Source
+from epifed.engines.federation.terms import Terms
+from epifed.errors import EpifedError
+from epifed.learners import make_learner
+from epifed.panel import CasePanel
+from epifed.seeds import seed_sequence
+from epifed.settings import Settings
+from epifed.windows import make_clients
+
+SOON = 30
+"""Days before a certificate's end from which on it is a problem."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    sentence: str
+
+
+def inspect_site(
+    kit: Path, source: Source, settings: Settings, period: tuple[date, date] | None = None
+) -> list[Finding]:
+    """Kit, policies, certificate, terms, connection, data, and exactly what would be sent."""
+    findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
+    try:
+        panel = source.load()
+    except EpifedError as error:
+        return [*findings, Finding("data", False, str(error))]
+    return [*findings, _clients(kit, panel), _windows(panel, settings, period), _sent(settings)]
+
+
+def _kit(kit: Path) -> Finding:
+    name = certificate(kit).name
+    key = kit / "startup" / "client.key"
+    if not key.is_file():
+        return Finding("kit", False, f"{kit}: no private key; expected a site's kit")
+    if key.stat().st_mode & 0o077:
+        return Finding("kit", False, f"{key}: others can read it; expected 'chmod 600'")
+    return Finding("kit", True, f"This is the kit of the site '{name}'; only you can read its key.")
+
+
+def _policies(kit: Path) -> Finding:
+    expected = {"authorization.json": authorization(), "resources.json": site_resources()}
+    for name, policy in expected.items():
+        path = kit / "local" / name
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            found = None
+        if found != policy:
+            return Finding(
+                "policies",
+                False,
+                f"{path}: not the locked policy; 'epifed federation site' puts it back",
+            )
+    return Finding(
+        "policies",
+        True,
+        "No code, no class but epifed's own and no shell command is accepted from outside, and no "
+        "log leaves this machine.",
+    )
+
+
+def _certificate(kit: Path) -> Finding:
+    found = certificate(kit)
+    day = min(found.expires, found.root_expires).date()
+    if found.days_left < 0:
+        return Finding("certificate", False, f"The certificate expired on {day}: ask for a new one")
+    return Finding(
+        "certificate",
+        found.days_left > SOON,
+        f"The certificate is valid until {day}, {found.days_left} days from now.",
+    )
+
+
+def _terms(kit: Path) -> Finding:
+    try:
+        terms = Terms.read(kit / TERMS)
+    except EpifedError as error:
+        return Finding("terms", False, str(error))
+    days = f"from {terms.first_day or 'the first day'} to {terms.last_day or 'the last day'}"
+    each = (
+        "any ε" if math.isinf(terms.epsilon_per_release) else f"ε ≤ {terms.epsilon_per_release:g}"
+    )
+    simulations = "; simulations are allowed" if terms.simulations else ""
+    return Finding(
+        "terms",
+        True,
+        f"You agree to {each} a training and ε ≤ {terms.epsilon_total:g} for all together "
+        f"(δ = {terms.delta:g}), and offer data {days}{simulations}.",
+    )
+
+
+def _connection(kit: Path) -> Finding:
+    startup = kit / "startup"
+    target = "the server"
+    try:
+        config = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
+        target = config["servers"][0]["service"]["target"]
+        host, port = target.rsplit(":", 1)
+        context = ssl.create_default_context(cafile=startup / "rootCA.pem")
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            tls.settimeout(1)
+            version = tls.version()
+            try:
+                ended = tls.recv(1) == b""
+            except TimeoutError:
+                ended = False
+    except (OSError, KeyError, ValueError) as error:
+        return Finding("connection", False, f"{target} cannot be reached or trusted: {error}")
+    if ended:
+        return Finding("connection", False, f"{target} does not accept this site's certificate")
+    return Finding(
+        "connection",
+        True,
+        f"The server at {target} answers with a certificate of this federation ({version}). This "
+        "is the only connection the site makes; it opens no port.",
+    )
+
+
+def _clients(kit: Path, panel: CasePanel) -> Finding:
+    wanted = json.loads((kit / "clients.json").read_text(encoding="utf-8"))
+    missing = sorted(set(wanted) - set(panel.regions))
+    if missing:
+        return Finding(
+            "clients",
+            False,
+            f"{panel.source}: no data of client {missing[0]} ({len(missing)} of {len(wanted)} "
+            "missing); expected all clients that the roster says you host",
+        )
+    return Finding(
+        "clients",
+        True,
+        f"{panel.source} has daily counts of all your {len(wanted)} clients from {panel.start} to "
+        f"{panel.end}.",
+    )
+
+
+def _windows(panel: CasePanel, settings: Settings, period: tuple[date, date] | None) -> Finding:
+    needed = (settings.history or settings.window) + settings.horizon + 9
+    first = max(panel.start, panel.end - timedelta(days=max(needed, 30)))
+    first, last = period or (first, panel.end)
+    try:
+        clients = make_clients(panel, settings, (first, last))
+    except EpifedError as error:
+        return Finding("windows", False, str(error))
+    return Finding(
+        "windows",
+        True,
+        f"From {first} to {last} each client has {clients.train.mask.shape[1]} windows of "
+        f"{settings.window} days to train on and {clients.test.mask.shape[1]} kept back.",
+    )
+
+
+def _sent(settings: Settings) -> Finding:
+    learner = make_learner(settings)
+    state = learner.start(seed_sequence(settings.seed))
+    like = learner.contribute(state, no_windows(settings))
+    number = str(like.dtype).removeprefix("torch.")
+    size = like.shape[1] * like.element_size()
+    bound = (
+        f"of Euclidean norm at most S = {settings.clip_norm:g}"
+        if settings.private
+        else "of ANY NORM, because ε = inf protects nobody"
+    )
+    return Finding(
+        "sent",
+        settings.private,
+        f"In a round, for each of your clients that is drawn, exactly one vector of "
+        f"{like.shape[1]:,} {number} numbers ({size:,} bytes) {bound} leaves this machine, with "
+        "the client's id and the round's number. Nothing else does.",
+    )

@@ -1,0 +1,223 @@
+"""Trainings as short jobs, submitted with the coordinator's kit until all rounds are done.
+
+A job is JSON alone: it names the installed classes and says what is asked for. If a site, a
+worker or the server is lost, the job is; the next one goes on from the server's saved state.
+"""
+
+import contextlib
+import io
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvflare.fuel.flare_api.api_spec import (
+    AuthenticationError,
+    AuthorizationError,
+    InvalidJobDefinition,
+)
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from epifed.engines.federation.controller import STATUS, TOPIC
+from epifed.engines.federation.executor import DELIVER, HELLO, TRAIN
+from epifed.engines.federation.kits import certificate
+from epifed.engines.federation.policies import CONTROLLER, EXECUTOR
+from epifed.engines.federation.roster import Federation
+from epifed.engines.federation.rounds import Plan
+from epifed.errors import EpifedError
+
+Watch = Callable[[dict[str, Any]], None]
+
+POLL = 0.5
+LOST = 300.0
+"""Seconds without a server after which a training gives up waiting; it can be taken up again."""
+MOST_FAILURES = 20
+REJOIN = 20.0
+"""Seconds in which a site that was away at the end may come back for its model."""
+MOST_DELIVERIES = 3
+RUNNING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING", "STARTING")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The coordinator's kit, from which trainings are started and looked after."""
+
+    kit: Path
+
+    @contextlib.contextmanager
+    def session(self, patience: float = 10.0) -> Iterator[Session]:
+        """A session with the server, over the one port, under the coordinator's certificate."""
+        if not (self.kit / "startup" / "fed_admin.json").is_file():
+            raise EpifedError(
+                f"{self.kit}: expected the coordinator's kit by 'epifed federation init'"
+            )
+        name = certificate(self.kit).name
+        with contextlib.redirect_stdout(io.StringIO()):
+            try:
+                session = new_secure_session(name, str(self.kit.resolve()), timeout=patience)
+            except Exception as error:
+                raise EpifedError(f"the server cannot be reached: {error}") from None
+        try:
+            yield session
+        finally:
+            with contextlib.suppress(Exception):
+                session.close()
+
+
+def write_job(folder: Path, federation: Federation, plan: Plan, rounds: int) -> Path:
+    """The folder of a job: three JSON files, no code."""
+    job = folder / plan.training
+    config = job / "app" / "config"
+    config.mkdir(parents=True)
+    sites = [site.name for site in federation.sites]
+    meta = {
+        "name": f"epifed-{plan.training}",
+        "min_clients": federation.min_sites,
+        "resource_spec": {},
+        "deploy_map": {"app": ["server", *sites]},
+    }
+    controller = {
+        "id": "controller",
+        "path": CONTROLLER,
+        "args": {"plan": plan.sealed(), "rounds": rounds},
+    }
+    server = {
+        "format_version": 2,
+        "server": {"task_request_interval": federation.request_interval},
+        "task_data_filters": [],
+        "task_result_filters": [],
+        "components": [],
+        "workflows": [controller],
+    }
+    client = {
+        "format_version": 2,
+        "executors": [
+            {"tasks": [HELLO, TRAIN, DELIVER], "executor": {"path": EXECUTOR, "args": {}}}
+        ],
+        "task_data_filters": [],
+        "task_result_filters": [],
+        "components": [],
+    }
+    (job / "meta.json").write_text(json.dumps(meta, indent=2))
+    (config / "config_fed_server.json").write_text(json.dumps(server, indent=2))
+    (config / "config_fed_client.json").write_text(json.dumps(client, indent=2))
+    return job
+
+
+def run_training(
+    desk: Desk, federation: Federation, plan: Plan, watch: Watch, patience: float = LOST
+) -> dict[str, Any]:
+    """Submit jobs until the training is finished: the last status. It may be repeated.
+
+    Sites that were away when the model was delivered get it in a further job, if they come back
+    soon.
+    """
+    lost_since: float | None = None
+    deliveries = 0
+    failures, furthest = 0, -1
+
+    def follow(status: dict[str, Any]) -> None:
+        nonlocal failures, furthest
+        if status.get("round", -1) > furthest:
+            failures, furthest = 0, status["round"]
+        watch(status)
+
+    while True:
+        try:
+            status = _one_job(desk, federation, plan, follow)
+            lost_since = None
+        except (AuthenticationError, AuthorizationError, InvalidJobDefinition) as error:
+            raise EpifedError(f"the server refused the training: {error}") from None
+        except Exception as error:  # FLARE's own errors have no common base
+            lost_since = lost_since or time.monotonic()
+            if time.monotonic() - lost_since > patience:
+                raise EpifedError(
+                    f"training '{plan.training}': the server has been away for {patience:g} "
+                    f"seconds ({error}); start it and repeat the command to go on"
+                ) from None
+            time.sleep(1)
+            continue
+        if status is None:
+            failures += 1
+            if failures > MOST_FAILURES:
+                raise EpifedError(
+                    f"training '{plan.training}': {failures} jobs failed without a round between "
+                    "them; the reason is in the logs of the server and the sites"
+                )
+            continue
+        follow(status)
+        if "error" in status:
+            raise EpifedError(str(status["error"]))
+        if status.get("stopped") and not status["finished"]:
+            return status
+        if status["finished"]:
+            deliveries += 1
+            away = set(status.get("missing", ()))
+            if not away or deliveries > MOST_DELIVERIES or not _return(desk, away):
+                return status
+
+
+def _return(desk: Desk, away: set[str]) -> bool:
+    """Wait a little for one of these sites to connect."""
+    until = time.monotonic() + REJOIN
+    while time.monotonic() < until:
+        with contextlib.suppress(Exception):  # the server may be restarting
+            if away & set(look(desk)["connected"]):
+                return True
+        time.sleep(1)
+    return False
+
+
+def _one_job(desk: Desk, federation: Federation, plan: Plan, watch: Watch) -> dict[str, Any] | None:
+    """One job from submission to its end: the status it left, or none if it was lost."""
+    with desk.session() as session, tempfile.TemporaryDirectory() as temporary:
+        job = write_job(Path(temporary), federation, plan, federation.rounds_per_job)
+        with contextlib.redirect_stdout(io.StringIO()):
+            name = session.submit_job(str(job))
+        while (state := str(session.get_job_status(name))) in RUNNING:
+            if state == "RUNNING":
+                with contextlib.suppress(Exception):  # it may just have ended
+                    status = _asked(session, name)
+                    watch(status)
+                    if "delivered" in status:  # what is left is FLARE's tidying up
+                        return status
+            time.sleep(POLL)
+        if "COMPLETED" not in state:
+            return None
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = Path(session.download_job_result(name, temporary))
+        left = next(iter(found.rglob(STATUS)), None)
+        last = json.loads(left.read_text()) if left else None
+        shutil.rmtree(desk.kit / "transfer" / name, ignore_errors=True)
+        return last
+
+
+def look(desk: Desk) -> dict[str, Any]:
+    """Who is connected, and the status of what is running."""
+    with desk.session() as session:
+        connected = sorted(client.name for client in session.get_connected_client_list())
+        return {"connected": connected, "running": [*_running(session, None)]}
+
+
+def halt(desk: Desk) -> list[str]:
+    """Stop what is running after its current round."""
+    with desk.session() as session:
+        return [str(s["training"]) for s in _running(session, {"stop": True}) if "training" in s]
+
+
+def _running(session: Session, wish: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    for job in session.list_jobs():
+        if job["status"] == "RUNNING":
+            try:
+                yield _asked(session, job["job_id"], wish)
+            except Exception:  # not yet, or no longer
+                yield {"job": job["job_id"]}
+
+
+def _asked(session: Session, job: str, wish: dict[str, Any] | None = None) -> dict[str, Any]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        return dict(session.do_app_command(job, TOPIC, wish or {}))

@@ -1,0 +1,279 @@
+"""Startup kits: certificates and configuration of each party, made by FLARE's own provisioner.
+
+`make_kits` makes the root certificate and a kit for each party that has none yet. A site that
+wants its private key seen by nobody makes it itself and sends a request; `approve` signs it and
+`assemble`, back at the site, puts the kit together.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from nvflare.lighter.entity import Project
+from nvflare.lighter.impl.cert import CertBuilder
+from nvflare.lighter.impl.static_file import StaticFileBuilder
+from nvflare.lighter.impl.workspace import WorkspaceBuilder
+from nvflare.lighter.provisioner import Provisioner
+
+from epifed.engines.federation.policies import ROLE, is_server, lock
+from epifed.engines.federation.roster import Federation, Site
+from epifed.errors import EpifedError
+from epifed.evaluate.store import write_text
+
+SCHEME = "grpc"
+SERVER, COORDINATOR = "server", "coordinator"
+ORGANISATION = "epifed"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What `make_kits` did."""
+
+    kits: tuple[Path, ...]
+    requests: tuple[Path, ...]
+    """For the sites that make their own keys: what to hand them."""
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a kit's certificate says."""
+
+    name: str
+    expires: datetime
+    root_expires: datetime
+
+    @property
+    def days_left(self) -> int:
+        """Whole days until the first of the two certificates expires."""
+        return (min(self.expires, self.root_expires) - datetime.now(UTC)).days
+
+
+class _Certificates(CertBuilder):  # type: ignore[misc]
+    """FLARE's certificates, with the federation's lifetime."""
+
+    def __init__(self, days: int) -> None:
+        super().__init__()
+        self.days = days
+
+    def _generate_cert(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["not_valid_after"] = None
+        left = (self.root_cert.not_valid_after_utc - datetime.now(UTC)).days
+        return CertBuilder._generate_cert(
+            *args, **kwargs | {"valid_days": max(1, min(self.days, left))}
+        )
+
+
+class _Quiet:
+    """What the provisioner would print."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def info(self, *_: object) -> None:
+        """Not needed."""
+
+    debug = warning = info
+
+    def error(self, message: str, *_: object) -> None:
+        """Kept for the one sentence."""
+        self.errors.append(message)
+
+
+def make_kits(federation: Federation, folder: Path) -> Made:
+    """Kits for all parties of the roster that have none in `folder`, under one root certificate."""
+    kits, root = folder / "kits", folder / "ca"
+    _make_root(federation, folder)
+    new = [
+        site for site in federation.sites if not site.own_key and not (kits / site.name).exists()
+    ]
+    made = []
+    if new or not (kits / SERVER).exists():
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as temporary:
+            made = _provision(federation, new, root, Path(temporary), kits)
+    for site in federation.sites:
+        if (kits / site.name).exists():
+            introduce(kits / site.name, federation, site)
+    write_text(kits / SERVER / "federation.toml", federation.to_toml())
+    requests = []
+    for site in federation.sites:
+        if site.own_key and not (kits / site.name).exists():
+            path = folder / "requests" / site.name / "participant.yml"
+            write_text(path, _participant(federation, site))
+            write_text(path.parent / "federation.toml", federation.to_toml())
+            requests.append(path.parent)
+    return Made(tuple(made), tuple(requests), fingerprint(root / "rootCA.pem"))
+
+
+def request_key(participant: Path, out: Path) -> Path:
+    """At the site: make its private key, which stays in `out`, and the request to be signed."""
+    _nvflare("cert", "request", "-p", str(participant), "--out", str(out))
+    return next(out.glob("*.request.zip"))
+
+
+def approve(federation: Federation, folder: Path, request: Path, out: Path) -> Path:
+    """At the coordinator: sign a site's request into a folder. Its key never comes here."""
+    answer = out / request.name.replace(".request.zip", ".signed.zip")
+    out.mkdir(parents=True, exist_ok=True)
+    _nvflare(
+        "cert",
+        "approve",
+        str(request),
+        "-c",
+        str(folder / "ca"),
+        "--profile",
+        str(folder / "ca" / "profile.yml"),
+        "--valid-days",
+        str(federation.certificate_days),
+        "--out",
+        str(answer),
+    )
+    return answer
+
+
+def assemble(federation: Federation, signed: Path, keys: Path, root: str, kit: Path) -> None:
+    """At the site: a kit of the signed certificate and its own key; checks the root."""
+    if kit.exists():
+        raise EpifedError(f"{kit}: exists already; expected a name that is not taken")
+    with tempfile.TemporaryDirectory() as temporary:
+        _nvflare(
+            "package",
+            str(signed.resolve()),
+            "--request-dir",
+            str(keys.resolve()),
+            "--fingerprint",
+            root,
+            "-w",
+            temporary,
+        )
+        (startup,) = Path(temporary).glob("*/prod_*/*/startup")
+        _settle(startup.parent, kit)
+    name = certificate(kit).name
+    introduce(kit, federation, federation.site(name))
+
+
+def introduce(kit: Path, federation: Federation, site: Site) -> None:
+    """Give a site's kit its terms, which the site may change, and the names of its clients."""
+    if not (kit / "site.toml").exists():
+        write_text(kit / "site.toml", federation.terms.to_toml())
+    write_text(kit / "clients.json", json.dumps(site.clients))
+
+
+def certificate(kit: Path) -> Certificate:
+    """The certificate of a kit, which must be one."""
+    startup = kit / "startup"
+    name = "server.crt" if is_server(kit) else "client.crt"
+    try:
+        own = x509.load_pem_x509_certificate((startup / name).read_bytes())
+        root = x509.load_pem_x509_certificate((startup / "rootCA.pem").read_bytes())
+    except (OSError, ValueError):
+        raise EpifedError(
+            f"{kit}: not a startup kit; expected one by 'epifed federation init'"
+        ) from None
+    (subject,) = own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return Certificate(str(subject.value), own.not_valid_after_utc, root.not_valid_after_utc)
+
+
+def fingerprint(path: Path) -> str:
+    """The SHA-256 of a certificate, to be compared by telephone."""
+    root = x509.load_pem_x509_certificate(path.read_bytes())
+    return "SHA256:" + root.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def _make_root(federation: Federation, folder: Path) -> None:
+    root = folder / "ca"
+    if (root / "rootCA.key").exists():
+        return
+    profile = {
+        "name": federation.name,
+        "scheme": SCHEME,
+        "connection_security": "mtls",
+        "server": {
+            "host": federation.server.host,
+            "fed_learn_port": federation.server.port,
+            "admin_port": federation.server.port,
+        },
+    }
+    root.mkdir(parents=True, exist_ok=True)
+    root.chmod(0o700)
+    write_text(root / "profile.yml", json.dumps(profile))
+    arguments = ("--profile", str(root / "profile.yml"), "-o", str(root))
+    _nvflare("cert", "init", *arguments, "--valid-days", str(federation.root_days))
+
+
+def _provision(
+    federation: Federation, sites: list[Site], root: Path, temporary: Path, kits: Path
+) -> list[Path]:
+    key = serialization.load_pem_private_key((root / "rootCA.key").read_bytes(), password=None)
+    project = Project(
+        federation.name,
+        "epifed federation",
+        root_private_key=key,
+        serialized_root_cert=(root / "rootCA.pem").read_bytes(),
+    )
+    port = federation.server.port
+    project.set_server(
+        federation.server.host, ORGANISATION, {"fed_learn_port": port, "admin_port": port}
+    )
+    project.add_admin(federation.coordinator, ORGANISATION, {"role": ROLE})
+    for site in sites:
+        project.add_client(site.name, organisation(site.name), {})
+    builders = [
+        WorkspaceBuilder(),
+        StaticFileBuilder(config_folder="config", scheme=SCHEME),
+        _Certificates(federation.certificate_days),
+    ]
+    log = _Quiet()
+
+    Provisioner(str(temporary), builders).provision(project, logger=log)
+    if log.errors:
+        raise EpifedError(f"the kits could not be made: {log.errors[0]}")
+    (prod,) = temporary.glob("*/prod_*")
+    made = []
+    named = {federation.server.host: SERVER, federation.coordinator: COORDINATOR}
+    for built in sorted(prod.iterdir()):
+        kit = kits / named.get(built.name, built.name)
+        if built.is_dir() and not kit.exists():
+            _settle(built, kit)
+            made.append(kit)
+    return made
+
+
+def _settle(built: Path, kit: Path) -> None:
+    """Move a kit to its place, locked, its key readable by its owner alone."""
+    kit.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(built, kit)
+    kit.chmod(0o700)
+    if not (kit / "startup" / "fed_admin.json").exists():
+        lock(kit)
+
+
+def _participant(federation: Federation, site: Site) -> str:
+    party = {"name": site.name, "type": "client", "org": organisation(site.name)}
+    return json.dumps({"name": federation.name, "participants": [party]})
+
+
+def organisation(name: str) -> str:
+    """The organisation in a site's certificate: the site itself."""
+    return name.replace("-", "_")
+
+
+def _nvflare(*arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nvflare.cli", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise EpifedError(f"nvflare {' '.join(arguments[:2])}: {said[0] if said else 'failed'}")

@@ -1,0 +1,169 @@
+"""A whole federation on one machine: real processes, real certificates, over loopback.
+
+For rehearsals, tests and benchmarks. Everything is in one folder, and every process is a child.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import polars as pl
+
+from epifed.engines.federation.jobs import Desk, Watch, run_training
+from epifed.engines.federation.kits import COORDINATOR, SERVER, make_kits
+from epifed.engines.federation.parties import Command, server_command, site_command
+from epifed.engines.federation.roster import Federation
+from epifed.engines.federation.rounds import Plan
+from epifed.engines.federation.site import Source
+from epifed.errors import EpifedError
+from epifed.evaluate.store import write_text
+from epifed.panel import CasePanel
+
+PATIENCE = 90.0
+"""Seconds in which a party must have started."""
+
+
+@dataclass
+class LocalFederation:
+    """A federation whose parties are child processes. As a context it ends them all."""
+
+    folder: Path
+    federation: Federation
+    ledger: Path | None = None
+    environment: dict[str, dict[str, str]] = field(default_factory=dict)
+    """More environment variables, by party."""
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @classmethod
+    def make(
+        cls, folder: Path, federation: Federation, panel: CasePanel, ledger: Path | None = None
+    ) -> Self:
+        """Kits and a data file for each site, with the days of its own clients alone."""
+        write_text(folder / "federation.toml", federation.to_toml())
+        make_kits(federation, folder)
+        long = panel.to_long().rename({"day": "date"})
+        for site in federation.sites:
+            path = folder / "data" / f"{site.name}.csv"
+            path.parent.mkdir(exist_ok=True)
+            long.filter(pl.col("region").is_in(site.clients)).write_csv(path)
+        return cls(folder, federation, ledger)
+
+    def kit(self, party: str) -> Path:
+        """The kit of a party."""
+        return self.folder / "kits" / party
+
+    @property
+    def desk(self) -> Desk:
+        """Where trainings are started."""
+        return Desk(self.kit(COORDINATOR))
+
+    def start(self, *parties: str) -> None:
+        """Start parties, by default all, and wait until the server has heard of the sites."""
+        chosen = parties or (SERVER, *(site.name for site in self.federation.sites))
+        for party in chosen:
+            self._launch(party)
+            if party == SERVER:
+                self._wait_for_port()
+        self.wait_for_sites(tuple(party for party in chosen if party != SERVER))
+
+    def command(self, party: str) -> Command:
+        """The program of a party."""
+        if party == SERVER:
+            return server_command(self.kit(SERVER), self.ledger)
+        source = Source(str(self.folder / "data" / f"{party}.csv"), None, {})
+        return site_command(self.kit(party), source)
+
+    def kill(self, party: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """End a party's process at once; its workers are left to notice."""
+        process = self.processes.pop(party)
+        process.send_signal(how)
+        process.wait()
+
+    def workers(self, party: str) -> list[int]:
+        """The process ids of a party's workers."""
+        process = self.processes[party]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        found = set(map(int, children.read_text().split())) if children.exists() else set()
+        for task in Path(f"/proc/{process.pid}/task").glob("*/children"):
+            with suppress(OSError):
+                found |= set(map(int, task.read_text().split()))
+        return sorted(found)
+
+    def train(self, plan: Plan, watch: Watch = lambda _: None) -> dict[str, object]:
+        """Run a training to its end."""
+        return run_training(self.desk, self.federation, plan, watch)
+
+    def training_folder(self, plan: Plan) -> Path:
+        """Where the server keeps a training."""
+        return self.kit(SERVER) / "trainings" / plan.training
+
+    def log(self, party: str) -> str:
+        """What a party has printed."""
+        path = self.folder / "logs" / f"{party}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def wait_for_sites(self, sites: tuple[str, ...], patience: float = PATIENCE) -> None:
+        """Until the server has these sites registered."""
+        until = time.monotonic() + patience
+        with self.desk.session(patience) as session:
+            while missing := set(sites) - {c.name for c in session.get_connected_client_list()}:
+                for site in missing:
+                    if self.processes[site].poll() is not None:
+                        raise EpifedError(f"site '{site}' has ended: see its log")
+                if time.monotonic() > until:
+                    raise EpifedError(f"site '{min(missing)}' did not connect in {patience:g} s")
+                time.sleep(0.2)
+
+    def __enter__(self) -> Self:
+        """The federation itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all parties and their workers."""
+        pids = [pid for party in self.processes for pid in self.workers(party)]
+        for party in list(self.processes):
+            self.kill(party)
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _launch(self, party: str) -> None:
+        command = self.command(party)
+        logs = self.folder / "logs"
+        logs.mkdir(exist_ok=True)
+        with (logs / f"{party}.log").open("ab") as log:
+            self.processes[party] = subprocess.Popen(
+                command.arguments,
+                env=command.environment | self.environment.get(party, {}),
+                cwd=self.kit(party),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _wait_for_port(self) -> None:
+        until = time.monotonic() + PATIENCE
+        server = self.federation.server
+        while time.monotonic() < until:
+            if self.processes[SERVER].poll() is not None:
+                raise EpifedError("the server has ended: see its log")
+            with (
+                suppress(OSError),
+                closing(socket.create_connection((server.host, server.port), timeout=1)),
+            ):
+                return
+            time.sleep(0.1)
+        raise EpifedError(f"the server did not start in {PATIENCE:g} seconds: see its log")
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,87 @@
+"""How the parties are started: FLARE's own server and client programs, in the foreground.
+
+They run under the Python of this environment, so that their workers find the installed epifed.
+"""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from epifed.engines.federation.controller import ROSTER, SERVER_FILE
+from epifed.engines.federation.kits import ORGANISATION, certificate, organisation
+from epifed.engines.federation.policies import is_server, lock
+from epifed.engines.federation.roster import Federation
+from epifed.engines.federation.site import TERMS, Source
+from epifed.engines.federation.terms import Terms
+from epifed.errors import EpifedError
+from epifed.evaluate.store import write_text
+from epifed.privacy.ledger import Ledger
+
+HEARTBEAT = 5
+"""Seconds between two signs of life of a site."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program to run."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+
+    def become(self) -> None:
+        """Replace this process by it."""
+        os.execve(self.arguments[0], self.arguments, self.environment)
+
+
+def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -> Command:
+    """The server of a kit. `ledger` pays for its trainings; `roster` replaces the kit's."""
+    kit = kit.resolve()
+    if not is_server(kit):
+        raise EpifedError(f"{kit}: expected the server's kit by 'epifed federation init'")
+    certificate(kit)
+    federation = Federation.read(roster or kit / ROSTER)
+    if roster:
+        write_text(kit / ROSTER, federation.to_toml())
+    if ledger:
+        Ledger(ledger)
+    write_text(kit / SERVER_FILE, json.dumps({"ledger": str(ledger.resolve()) if ledger else None}))
+    void = {"disabled_clients": sorted(federation.removed)}
+    write_text(kit / "disabled_clients.json", json.dumps(void))
+    lock(kit)
+    return _command("server.server_train", kit, "fed_server.json", (f"org={ORGANISATION}",))
+
+
+def site_command(kit: Path, source: Source) -> Command:
+    """The site of a kit, with its data."""
+    kit = kit.resolve()
+    if is_server(kit) or not (kit / "startup" / "fed_client.json").is_file():
+        raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
+    name = certificate(kit).name
+    Terms.read(kit / TERMS)
+    source.write(kit)
+    lock(kit)
+    who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
+    return _command("client.client_train", kit, "fed_client.json", who)
+
+
+def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Command:
+    (kit / "transfer").mkdir(exist_ok=True)
+    settings = ("secure_train=true", "config_folder=config", *more)
+    arguments = (
+        sys.executable,
+        "-u",
+        "-m",
+        f"nvflare.private.fed.app.{module}",
+        "-m",
+        str(kit),
+        "-s",
+        config,
+        "--set",
+        *settings,
+    )
+    environment = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "GRPC_VERBOSITY": "INFO"}
+    if "client" in module:
+        environment["NVFLARE_SECURE_LOGGING"] = "true"
+    return Command(arguments, {**environment, **os.environ})

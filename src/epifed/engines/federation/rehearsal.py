@@ -1,0 +1,181 @@
+"""A rehearsal: a whole federation on this machine, on invented data, against the simulation."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from epifed.engines.federation.jobs import Watch
+from epifed.engines.federation.local import LocalFederation, free_port
+from epifed.engines.federation.roster import Federation, Server, Site
+from epifed.engines.federation.rounds import Plan, read_state
+from epifed.engines.federation.terms import Terms
+from epifed.engines.simulation import train
+from epifed.learners import make_learner
+from epifed.modelfile import read_model
+from epifed.panel import CasePanel
+from epifed.settings import Settings
+from epifed.simulate.simulation import SimulationSettings, simulate
+from epifed.windows import Clients, make_clients
+
+NAME = "rehearsal"
+DAYS = 31
+"""The length of the paper's periods."""
+END = date(2020, 12, 1)
+"""The last day of the paper's first one."""
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """What came of a rehearsal."""
+
+    sites: int
+    clients: int
+    rounds: int
+    epsilon: float
+    delta: float
+    accountant: str
+    randomness: str
+    sites_with_model: int
+    sha256: str
+    largest_difference: float
+    """Of any weight to the simulation engine's, with the same seeds."""
+    loss: float
+    seconds_start: float
+    seconds_training: float
+    seconds_per_round: float | None
+    """Between rounds of one job."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return asdict(self)
+
+
+def rehearsal_federation(panel: CasePanel, sites: int, **changes: Any) -> Federation:
+    """The panel's regions dealt out to so many sites on this machine."""
+    hosted = tuple(
+        Site(name=f"site-{i + 1}", clients=tuple(panel.regions[i::sites])) for i in range(sites)
+    )
+    terms = Terms(epsilon_per_release=float("inf"), simulations=True)
+    server = Server(host="localhost", port=free_port())
+    return Federation(**{"server": server, "terms": terms, "sites": hosted} | changes)
+
+
+def rehearse(
+    folder: Path,
+    panel: CasePanel,
+    settings: Settings,
+    sites: int,
+    watch: Watch = lambda _: None,
+    losses: dict[int, float] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Rehearsed:
+    """Provision, start, train, stop, compare."""
+    period = (max(panel.start, panel.end - timedelta(days=DAYS - 1)), panel.end)
+    federation = rehearsal_federation(panel, sites, min_sites=sites, rounds_per_job=settings.rounds)
+    plan = Plan.of(NAME, settings, *period, simulation=True)
+    clients = make_clients(panel, settings, period)
+    began = time.perf_counter()
+    progress("making certificates and kits")
+    with LocalFederation.make(folder, federation, panel) as local:
+        progress(f"starting a server and {sites} sites")
+        local.start()
+        started = time.perf_counter()
+        progress("training")
+        eye = _Eye(local.training_folder(plan), clients, settings, losses)
+        with eye:
+            status = local.train(plan, watch)
+        trained = time.perf_counter()
+        models = [
+            read_model(path)
+            for site in federation.sites
+            if (path := local.kit(site.name) / "models" / f"{NAME}.epifed").exists()
+        ]
+        seconds = round_seconds(local.training_folder(plan))
+    progress("comparing with the simulation engine")
+    simulated = train(_in_order(clients, federation), settings)
+    state = torch.from_numpy(models[0].weights)
+    return Rehearsed(
+        sites=sites,
+        clients=len(clients),
+        rounds=settings.rounds,
+        epsilon=models[0].epsilon,
+        delta=settings.delta,
+        accountant=settings.accountant,
+        randomness=models[0].randomness,
+        sites_with_model=sum(model.sha256 == status["sha256"] for model in models),
+        sha256=str(status["sha256"]),
+        largest_difference=float((state - simulated.state).abs().max()),
+        loss=eye.loss(state),
+        seconds_start=started - began,
+        seconds_training=trained - started,
+        seconds_per_round=seconds,
+    )
+
+
+def simulated_panel(clients: int, seed: int) -> CasePanel:
+    """The invented country of autumn 2020 with so many counties."""
+    communities = min(10_786, 27 * clients)
+    settings = SimulationSettings.of(counties=clients, communities=communities, seed=seed)
+    panel = simulate(settings).county_panel
+    return panel.between(panel.start, END)
+
+
+def round_seconds(folder: Path) -> float | None:
+    """The median time between two rounds of a job, from the server's report."""
+    path = folder / "report.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    times = [json.loads(line)["time"] for line in lines]
+    return float(np.median(np.diff(times))) if len(times) > 1 else None
+
+
+class _Eye:
+    """Reads the server's saved states as they come, for the loss, which no site may send."""
+
+    def __init__(
+        self, folder: Path, clients: Clients, settings: Settings, losses: dict[int, float] | None
+    ) -> None:
+        self._folder, self._clients, self._losses = folder, clients, losses
+        self._learner = make_learner(settings)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def loss(self, state: Tensor) -> float:
+        """The mean absolute error on the windows kept back."""
+        test = self._clients.test
+        predicted = self._learner.predict(state, torch.from_numpy(test.inputs)).numpy()
+        return float(np.abs(predicted - test.targets)[test.mask].mean())
+
+    def __enter__(self) -> "_Eye":
+        """Start looking."""
+        if self._losses is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop looking."""
+        self._end.set()
+        if self._losses is not None:
+            self._thread.join()
+
+    def _look(self) -> None:
+        assert self._losses is not None
+        while not self._end.wait(0.1):
+            found = read_state(self._folder)
+            if found and found[0] not in self._losses:
+                self._losses[found[0]] = self.loss(found[1])
+
+
+def _in_order(clients: Clients, federation: Federation) -> Clients:
+    """The clients in the order by which the server samples."""
+    if clients.regions != federation.clients:
+        raise ValueError("expected the panel's regions to be sorted")
+    return clients

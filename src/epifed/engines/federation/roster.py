@@ -1,0 +1,104 @@
+"""Who takes part: the roster of a federation in `federation.toml`.
+
+The clients enrolled here are the N of the accountant. The server samples among them whoever is
+online, and a site that is away contributes zero.
+"""
+
+from collections import Counter
+from functools import cached_property
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from epifed.engines.federation.tables import Table
+from epifed.engines.federation.terms import Terms
+from epifed.errors import EpifedError
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}$")]
+Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$")]
+Mail = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9._-]+@([A-Za-z0-9-]+\.)+[A-Za-z]{2,}$", max_length=63)
+]
+
+MANY_SITES = 50
+"""From here on the sites ask for work less often, so that asking does not fill the server."""
+
+
+class Server(Table):
+    """Where the sites dial to: one host, one port."""
+
+    host: Host
+    port: int = Field(8002, ge=1, le=65535)
+
+
+class Site(Table):
+    """One party with data: a machine that hosts one or more clients."""
+
+    name: Name
+    clients: tuple[str, ...] = Field(min_length=1)
+    own_key: bool = Field(False, description="the site makes its private key itself")
+
+
+class Federation(Table):
+    """The roster and how its rounds are run."""
+
+    name: Name = "epifed"
+    coordinator: Mail = Field("coordinator@epifed.org", description="who may start trainings")
+    root_days: int = Field(3650, ge=1, description="life of the root certificate")
+    certificate_days: int = Field(730, ge=1, description="life of a party's certificate")
+    rounds_per_job: int = Field(10, ge=1, description="rounds until sites that came late may join")
+    round_timeout: float = Field(120.0, gt=0, description="seconds a round waits for its sites")
+    min_sites: int = Field(1, ge=1, description="sites that must be connected for rounds to run")
+    removed: tuple[Name, ...] = Field((), description="sites whose certificates are void")
+    server: Server
+    terms: Terms = Field(Terms(), description="proposed to the sites, each of which has its own")
+    sites: tuple[Site, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [site.name.lower() for site in self.sites]
+        for taken in (names, self.clients):
+            name, times = Counter(taken).most_common(1)[0]
+            if times > 1:
+                raise ValueError(f"sites: found '{name}' {times} times; expected it once")
+        reserved = {"server", "all", self.server.host.lower()} & set(names)
+        if reserved:
+            raise ValueError(f"sites: found the name '{min(reserved)}', which is not free")
+        void = {name.lower() for name in self.removed} & set(names)
+        if void:
+            raise ValueError(
+                f"sites: found '{min(void)}', which was removed; expected a new name, because a "
+                "removed one is refused for good"
+            )
+        if self.certificate_days > self.root_days:
+            raise ValueError(
+                f"certificate_days: found {self.certificate_days}; expected at most the "
+                f"{self.root_days} days of the root certificate"
+            )
+        if self.min_sites > len(names):
+            raise ValueError(
+                f"min_sites: found {self.min_sites} of {len(names)} sites; expected at most all"
+            )
+        return self
+
+    @cached_property
+    def clients(self) -> tuple[str, ...]:
+        """The N enrolled clients in their one order, which sampling goes by."""
+        return tuple(sorted(client for site in self.sites for client in site.clients))
+
+    @cached_property
+    def site_of(self) -> dict[str, str]:
+        """The site that hosts a client."""
+        return {client: site.name for site in self.sites for client in site.clients}
+
+    @property
+    def request_interval(self) -> float:
+        """Seconds between two questions of a waiting site for work."""
+        return 0.2 if len(self.sites) < MANY_SITES else 2.0
+
+    def site(self, name: str) -> Site:
+        """The site of that name."""
+        for site in self.sites:
+            if site.name == name:
+                return site
+        raise EpifedError(f"site '{name}': not in the roster of the federation '{self.name}'")

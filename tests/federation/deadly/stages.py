@@ -1,0 +1,10 @@
+"""The stages of a round at which the server is killed: before or after a method of `Rounds`."""
+
+STAGES = {
+    "before-asking": ("_tasks", "before"),
+    "after-asking": ("_tasks", "after"),
+    "before-paying": ("_pay", "before"),
+    "after-paying": ("_pay", "after"),
+    "before-saving": ("_save", "before"),
+    "after-saving": ("_save", "after"),
+}

@@ -1,0 +1,138 @@
+"""Real processes over loopback: equal to the simulation, sending and taking vectors alone."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from epifed.engines.federation.local import LocalFederation
+from epifed.engines.simulation import train
+from epifed.learners import LEARNERS
+from epifed.learners.fedavg import FedAvg
+from epifed.modelfile import read_model
+from epifed.settings import Settings
+from epifed.windows import Windows, make_clients
+from tests.federation.evil import deeds as evil
+from tests.federation.helpers import federation, on_path, panel, plan
+from tests.helpers import small_settings
+
+EVIL = "site-3"
+"""The site that runs changed code. Outside the trainings called evil it is only overheard."""
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    folder = tmp_path_factory.mktemp("federation")
+    overheard = folder / "overheard"
+    overheard.mkdir()
+    environment = {EVIL: on_path("evil", EVIL_FOLDER=str(overheard))}
+    with federation(
+        folder, 3, environment=environment, rounds_per_job=20, round_timeout=5
+    ) as local:
+        yield local
+
+
+def _settings(learner: str, epsilon: float) -> Settings:
+    changes: dict[str, Any] = {"learner": learner, "epsilon": epsilon}
+    if learner != "fedavg":
+        changes["rounds"] = 1
+    return small_settings(**changes)
+
+
+TRAININGS = [("fedavg", 2.0), ("fedavg", math.inf)] + [
+    (learner, 2.0) for learner in LEARNERS if learner != "fedavg"
+]
+
+
+@pytest.mark.parametrize(("learner", "epsilon"), TRAININGS)
+def test_federation_and_simulation_give_the_same_weights(
+    local: LocalFederation, learner: str, epsilon: float
+) -> None:
+    settings = _settings(learner, epsilon)
+    wanted = plan(f"same-{learner}-{'private' if settings.private else 'open'}", settings)
+    status = local.train(wanted)
+    simulated = train(make_clients(panel(), settings), settings)
+    assert status["delivered"] == ["site-1", "site-2", "site-3"]
+    for site in local.federation.sites:
+        model = read_model(local.kit(site.name) / "models" / f"{wanted.training}.epifed")
+        torch.testing.assert_close(torch.from_numpy(model.weights), simulated.state)
+        assert model.epsilon == pytest.approx(simulated.calibration.epsilon_spent, rel=1e-9)
+        assert model.settings == settings
+
+
+def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
+    local: LocalFederation,
+) -> None:
+    settings = small_settings(rounds=12, epsilon=2.0, clients_per_round=12, epochs=1)
+    wanted = plan("evil-deeds", settings)
+    status = local.train(wanted)
+    assert status["finished"]
+    lines = (local.training_folder(wanted) / "report.jsonl").read_text().splitlines()
+    reasons = {
+        line["round"]: [(p["site"], p["reason"]) for p in line["problems"]]
+        for line in map(json.loads, lines)
+    }
+    expected = {
+        "nan": ["not-finite"],
+        "infinite": ["not-finite"],
+        "shape": ["shape"],
+        "dtype": ["dtype"],
+        "norm": ["norm"],
+        "twice": ["duplicate"],
+        "foreign": ["foreign-client"],
+        "exception": ["error"],
+        "nonsense": ["message"],
+        "late": ["no-answer"],
+        "stale": ["late"],
+        "good": [],
+    }
+    for number, deed in evil.DEEDS.items():
+        found = [reason for site, reason in reasons[number] if site == EVIL]
+        assert found == expected[deed], (number, deed, reasons[number])
+    assert {site for problems in reasons.values() for site, _ in problems} == {EVIL}
+    silenced = [panel().regions.index(c) for c in local.federation.site(EVIL).clients]
+    simulated = train(
+        make_clients(panel(), settings), settings, learner=_Silenced(settings, silenced, until=12)
+    )
+    model = read_model(local.kit(EVIL) / "models" / f"{wanted.training}.epifed")
+    torch.testing.assert_close(torch.from_numpy(model.weights), simulated.state)
+
+
+class _Silenced(FedAvg):
+    """Some clients contribute nothing before a round. Everybody is sampled: row k is client k."""
+
+    def __init__(self, settings: Settings, rows: list[int], until: int) -> None:
+        super().__init__(settings)
+        self.rows, self.until, self.calls = rows, until, 0
+
+    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
+        self.calls += 1
+        updates = super().contribute(state, windows)
+        if self.calls < self.until:
+            updates[self.rows] = 0.0
+        return updates
+
+
+def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFederation) -> None:
+    sent = b"".join(
+        path.read_bytes() for path in sorted((local.folder / "overheard").glob("sent-*.bin"))
+    )
+    assert b"same-fedavg-private" in sent, "nothing was overheard"
+    assert evil.SECRET.encode() not in sent
+    assert str(local.folder / "data").encode() not in sent
+    mine = panel()
+    rows = [mine.regions.index(c) for c in local.federation.site(EVIL).clients]
+    clients = make_clients(mine, small_settings())
+    for k in rows:
+        for window in clients.train.inputs[k]:
+            assert window.tobytes() not in sent
+        for counts in (mine.counts[k], mine.counts[k].astype(np.float32)):
+            for day in range(len(counts) - 2):
+                assert counts[day : day + 3].tobytes() not in sent
+        text = ",".join(f"{value:g}" for value in mine.counts[k][:3])
+        assert text.encode() not in sent

@@ -1,0 +1,154 @@
+"""kill -9 of sites, workers and the server: the training goes on, and the ledger tells no less.
+
+EPIFED_KILLS sets how often the server is killed, at every stage of a round in turn.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epifed.engines.federation.kits import SERVER
+from epifed.engines.federation.local import LocalFederation
+from epifed.engines.federation.rounds import Plan, read_state
+from epifed.modelfile import read_model
+from epifed.privacy.accounting import spent
+from epifed.privacy.ledger import Ledger
+from epifed.privacy.ledger_plan import Cap
+from tests.federation.deadly.stages import STAGES
+from tests.federation.helpers import federation, on_path, plan
+from tests.helpers import small_settings
+
+KILLS = int(os.environ.get("EPIFED_KILLS", "2"))
+SITES = 3
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    folder = tmp_path_factory.mktemp("kills")
+    ledger = folder / "budget.ledger"
+    Ledger.create(ledger, Cap(1000.0, 1e-5, "rdp"))
+    environment = {SERVER: on_path("deadly", DEADLY_FILE=str(folder / "deadly"))}
+    with federation(
+        folder,
+        SITES,
+        environment=environment,
+        ledger=ledger,
+        rounds_per_job=4,
+        round_timeout=10,
+        terms={"epsilon_per_release": 1000.0, "epsilon_total": 1000.0},
+    ) as local:
+        yield local
+
+
+class Training(threading.Thread):
+    """A training that runs beside the killing."""
+
+    def __init__(self, local: LocalFederation, wanted: Plan) -> None:
+        super().__init__(daemon=True)
+        self.local, self.wanted = local, wanted
+        self.status: dict[str, Any] = {}
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.status = self.local.train(self.wanted)
+        except Exception as error:
+            self.error = error
+
+    def until_round(self, number: int, patience: float = 120.0) -> None:
+        until = time.monotonic() + patience
+        while self.done() < number:
+            assert self.is_alive(), self.error
+            assert time.monotonic() < until, f"round {number} did not come"
+            time.sleep(0.05)
+
+    def done(self) -> int:
+        found = read_state(self.local.training_folder(self.wanted))
+        return found[0] if found else 0
+
+    def finished(self, patience: float = 240.0) -> dict[str, Any]:
+        self.join(patience)
+        assert not self.is_alive(), "the training did not finish"
+        assert self.error is None, self.error
+        return self.status
+
+
+def _record(local: LocalFederation, wanted: Plan) -> Any:
+    assert local.ledger is not None
+    book = Ledger(local.ledger).book()
+    (record,) = (run for run in book.runs.values() if run.note == wanted.training)
+    return record
+
+
+def _check_money(local: LocalFederation, wanted: Plan, crashes: int) -> None:
+    """Never less in the ledger than was released, and at most one round twice for each crash."""
+    record = _record(local, wanted)
+    rounds = wanted.settings.rounds
+    assert rounds <= record.spent <= rounds + crashes
+    assert record.outcome == "finished"
+    model = read_model(local.kit("site-1") / "models" / f"{wanted.training}.epifed")
+    assert model.randomness == "secure"
+    assert model.sha256 == record.model_hash
+    assert model.ledger_run == record.run
+    settings = wanted.settings
+    paid = spent(model.noise_multiplier, record.sampling_rate, record.spent, settings.delta)
+    assert model.epsilon == pytest.approx(paid, rel=1e-9)
+    site = Ledger(local.kit("site-1") / "site.ledger").book()
+    (own,) = (run for run in site.runs.values() if run.note == wanted.training)
+    assert own.spent >= record.spent
+    assert own.outcome == "finished"
+
+
+def _restart(local: LocalFederation, party: str) -> None:
+    if party in local.processes:
+        local.processes.pop(party).wait()
+    local.start(party)
+
+
+def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> None:
+    stages = list(STAGES)
+    rounds = max(4, KILLS + 2)
+    wanted = plan("deadly", small_settings(rounds=rounds, epsilon=4.0), simulation=False)
+    deadly = local.folder / "deadly"
+    deadly.write_text("")
+    training = Training(local, wanted)
+    released = 0
+    for kill in range(KILLS):
+        stage = stages[(kill + 3) % len(stages)]
+        deadly.write_text(f"{stage} {kill + 1}")
+        local.processes[SERVER].wait(timeout=240)
+        record = _record(local, wanted)
+        assert record.spent >= training.done() >= released
+        assert record.spent <= training.done() + 1 + kill
+        released = training.done()
+        _restart(local, SERVER)
+    status = training.finished()
+    assert status["round"] == rounds
+    _check_money(local, wanted, KILLS)
+
+
+def test_a_worker_a_site_and_a_third_of_the_sites_killed_in_a_round(
+    local: LocalFederation,
+) -> None:
+    wanted = plan("mortal", small_settings(rounds=12, epsilon=2.0), simulation=False)
+    training = Training(local, wanted)
+    training.until_round(2)
+    for pid in local.workers("site-2"):
+        os.kill(pid, signal.SIGKILL)
+    training.until_round(5)
+    local.kill("site-3")
+    training.until_round(6)
+    _restart(local, "site-3")
+    status = training.finished()
+    assert status["round"] == 12
+    assert status["missing"] == []
+    _check_money(local, wanted, crashes=3)
+    book = Path(local.kit("site-3") / "participation.jsonl").read_text().splitlines()
+    assert any('"mortal"' in line for line in book)

@@ -1,0 +1,138 @@
+"""The server's rounds without FLARE, killed at every stage in forked processes."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from epifed.engines.federation.messages import Task
+from epifed.engines.federation.rehearsal import rehearsal_federation
+from epifed.engines.federation.rounds import Answers, Plan, Rounds, read_state
+from epifed.errors import EpifedError
+from epifed.privacy.ledger import Ledger
+from epifed.privacy.ledger_plan import Cap
+from tests.federation.deadly.stages import STAGES
+from tests.federation.helpers import panel, plan
+from tests.helpers import small_settings
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
+
+KILLS = 60
+
+
+def _absent(tasks: dict[str, Task], rounds: Rounds) -> Answers:
+    del tasks, rounds
+    return {}, []
+
+
+def _open(folder: Path, wanted: Plan, ledger: Path) -> Rounds:
+    return Rounds(folder, rehearsal_federation(panel(), 2), wanted, Ledger(ledger))
+
+
+def _victim(folder: Path, wanted: Plan, ledger: Path, stage: str, number: int) -> int:
+    """A process that plays until it is killed at a stage of a round; its exit status."""
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1]
+    try:
+        rounds = _open(folder, wanted, ledger)
+        method, when = STAGES[stage]
+        original = getattr(rounds, method)
+
+        def deadly(*args: Any) -> Any:
+            due = rounds.done + (method != "_save") >= number
+            if due and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = original(*args)
+            if due:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(rounds, method, deadly)
+        while not rounds.finished:
+            rounds.play(_absent, lambda _: None)
+    finally:
+        os._exit(1)
+
+
+def test_killed_at_every_stage_the_ledger_never_shows_less_than_was_released(
+    tmp_path: Path,
+) -> None:
+    torch.set_num_threads(1)
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(10_000.0, 1e-5, "rdp"))
+    wanted = plan(
+        "killed",
+        small_settings(rounds=KILLS, epsilon=4.0, clients_per_round=12),
+        simulation=False,
+    )
+    folder = tmp_path / "training"
+    for kill in range(KILLS):
+        stage = list(STAGES)[kill % len(STAGES)]
+        before = read_state(folder)
+        paid_before = _spent(ledger)
+        status = _victim(folder, wanted, ledger, stage, kill + 1 - kill // 6)
+        assert os.WIFSIGNALED(status), stage
+        found = read_state(folder)
+        done = found[0] if found else 0
+        played = done - (before[0] if before else 0)
+        paid = _spent(ledger) - paid_before
+        assert played <= paid <= played + 1, (stage, played, paid)
+    rounds = _open(folder, wanted, ledger)
+    while not rounds.finished:
+        rounds.play(_absent, lambda _: None)
+    model = rounds.finish()
+    (record,) = Ledger(ledger).book().runs.values()
+    assert record.outcome == "finished"
+    assert record.model_hash == model.sha256
+    assert KILLS <= record.spent <= 2 * KILLS
+    assert len(rounds.cohort_sizes) == KILLS
+    assert model.epsilon == pytest.approx(rounds.epsilon)
+
+
+def _spent(ledger: Path) -> int:
+    return sum(record.spent for record in Ledger(ledger).book().runs.values())
+
+
+def test_two_processes_never_play_the_same_training(tmp_path: Path) -> None:
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
+    wanted = plan("held", small_settings(epsilon=2.0), simulation=False)
+    holder = _open(tmp_path / "training", wanted, ledger)
+    with pytest.raises(BlockingIOError):
+        _open(tmp_path / "training", wanted, ledger)
+    assert holder.done == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clients_per_round": 13}, "13 of 12 enrolled clients"),
+        ({"split": "shuffled"}, "expected 'temporal'"),
+        ({"epsilon": float("inf")}, "expected a finite budget"),
+    ],
+)
+def test_what_a_federation_cannot_train_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
+    settings = small_settings(**{"epsilon": 2.0} | changes)
+    with pytest.raises(EpifedError, match=words):
+        _open(tmp_path / "training", plan("no", settings, simulation=False), ledger)
+    assert Ledger(ledger).book().runs == {}
+
+
+def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
+    settings = small_settings(epsilon=2.0)
+    first = _open(tmp_path / "t", plan("same", settings, simulation=False), ledger)
+    first.play(_absent, lambda _: None)
+    first._lock.close()
+    with pytest.raises(EpifedError, match="found it with other settings"):
+        _open(tmp_path / "t", plan("same", settings.but(epochs=9), simulation=False), ledger)
