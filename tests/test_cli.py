@@ -94,7 +94,9 @@ def test_run_writes_results_figures_and_a_table(tidy: Path, tmp_path: Path) -> N
     assert names == {
         "parts", "runs.parquet", "predictions.parquet", "convergence.parquet", "settings.toml",
         "manifest.json", "privacy_utility.png", "convergence.png", "predicted_against_true.png",
+        "report.html",
     }  # fmt: skip
+    assert "the report has no forecast" in " ".join(done.stderr.split())
     for word in ("persistence", "federated", "0.5", "∞", "δ = 1e-05", "add or remove one client"):
         assert word in done.stdout
     assert "persistence at ε" in done.stdout

@@ -17,16 +17,7 @@ from epifed.cli.grid import (
     print_table,
     refuse_file,
 )
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    Level,
-    read_source,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json, write_text
 from epifed.settings import Settings, read_settings
@@ -34,6 +25,7 @@ from epifed.settings import Settings, read_settings
 HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
 
 
+@reads_cases
 def backtest(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     first: Annotated[datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="First origin.")],
@@ -61,16 +53,11 @@ def backtest(
         Path | None, typer.Option(help="Also write the forecasts into this hubverse folder.")
     ] = None,
     model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
     seed: Seed = None,
     workers: Workers = None,
     as_json: AsJson = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Forecast from every origin with what was known then, and score it when the day has come.
 
@@ -85,16 +72,7 @@ def backtest(
     from epifed.evaluate.manifest import manifest
     from epifed.hub import write_hub
 
-    panel = read_source(
-        data,
-        format=format,
-        date_column=date_column,
-        column_date=column_date,
-        column_region=column_region,
-        column_cases=column_cases,
-        column_population=column_population,
-        level=level,
-    )
+    panel = reading.read(data)
     panel = panel.between(panel.start, min(last.date(), panel.end))
     chosen = (
         read_settings(settings) if settings else Settings.for_learner(learner, len(panel.regions))

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epifed.cli.communities import communities
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    Level,
-    read_source,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.evaluate.store import to_json
 
 if TYPE_CHECKING:
@@ -37,6 +28,7 @@ _BAR = 20
 
 
 @app.command("check")
+@reads_cases
 def check(
     file: Annotated[
         Path,
@@ -46,16 +38,10 @@ def check(
         ),
     ],
     *,
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
     ] = False,
+    reading: Reading,
 ) -> None:
     """Say what is in a file of case counts: regions, days, gaps, zeros, the week, spikes.
 
@@ -63,18 +49,7 @@ def check(
     """
     from epifed.check import check_panel
 
-    report = check_panel(
-        read_source(
-            file,
-            format=format,
-            date_column=date_column,
-            column_date=column_date,
-            column_region=column_region,
-            column_cases=column_cases,
-            column_population=column_population,
-            level=level,
-        )
-    )
+    report = check_panel(reading.read(file))
     if as_json:
         print(to_json(report.to_dict()))
     else:

@@ -9,15 +9,7 @@ import typer
 
 from epifed.cli import federation_rehearse, federation_train
 from epifed.cli.grid import AsJson, messages
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    Level,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import Settings, read_settings
@@ -136,30 +128,24 @@ def server(
 
 
 @app.command("site")
+@reads_cases
 def site(
     kit: Kit,
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Run a site in the foreground, until it is stopped. It only dials out, to one port."""
     from epifed.engines.federation.parties import site_command
     from epifed.engines.federation.site import Source
 
-    options = _options(
-        date_column, column_date, column_region, column_cases, column_population, level
-    )
-    source = Source(str(data.resolve()), format, options)
+    source = Source(str(data.resolve()), reading.format, reading.options)
     source.load()
     site_command(kit, source).become()
 
 
 @app.command("check")
+@reads_cases
 def check(
     kit: Kit,
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
@@ -172,14 +158,9 @@ def check(
     last: Annotated[
         datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
     ] = None,
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
     as_json: AsJson = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Look at a site before anything runs: kit, certificate, connection, data, what would be sent.
 
@@ -191,11 +172,8 @@ def check(
     if (first is None) != (last is None):
         raise EpifedError("found one of --from and --to; expected both or neither")
     period = (first.date(), last.date()) if first and last else None
-    options = _options(
-        date_column, column_date, column_region, column_cases, column_population, level
-    )
     chosen = read_settings(settings) if settings else Settings()
-    source = Source(str(data.resolve()), format, options)
+    source = Source(str(data.resolve()), reading.format, reading.options)
     findings = inspect_site(kit, source, chosen, period)
     if as_json:
         print(to_json([vars(finding) for finding in findings]))
@@ -204,22 +182,3 @@ def check(
             print(f"{'ok ' if finding.ok else 'NOT'} {finding.what}: {finding.sentence}")
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def _options(
-    date_column: str | None,
-    date: str | None,
-    region: str | None,
-    cases: str | None,
-    population: str | None,
-    level: str | None,
-) -> dict[str, str]:
-    options = {
-        "date_column": date_column,
-        "date": date,
-        "region": region,
-        "cases": cases,
-        "population": population,
-        "level": level,
-    }
-    return {name: value for name, value in options.items() if value is not None}

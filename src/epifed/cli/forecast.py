@@ -6,16 +6,7 @@ from typing import Annotated
 import typer
 
 from epifed.cli.grid import AsJson, messages, print_table, refuse_file
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    Level,
-    read_source,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.evaluate.store import to_json
 
 HEADER = ["region", "week to", "like today", "forecast", "50 % interval", "95 % interval"]
@@ -23,6 +14,7 @@ STALE_DAYS = 7
 MOST_FIGURES = 12
 
 
+@reads_cases
 def forecast(
     model: Annotated[Path, typer.Argument(help="The model file of 'train' or a federation.")],
     data: Annotated[Path, typer.Option(help="Your own cases: any source 'data check' reads.")],
@@ -37,14 +29,9 @@ def forecast(
         Path | None, typer.Option(help="Also write the forecast into this hubverse folder.")
     ] = None,
     model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
     as_json: AsJson = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Forecast the 7-day average of daily cases from the last day of your own data.
 
@@ -67,16 +54,7 @@ def forecast(
     from epifed.windows import smooth
 
     trained = read_model(model)
-    panel = read_source(
-        data,
-        format=format,
-        date_column=date_column,
-        column_date=column_date,
-        column_region=column_region,
-        column_cases=column_cases,
-        column_population=column_population,
-        level=level,
-    )
+    panel = reading.read(data)
     age = trained.age_on(panel.end)
     state = torch.from_numpy(trained.weights)
     made = [

@@ -6,19 +6,11 @@ from typing import Annotated
 import typer
 
 from epifed.cli.grid import messages
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    Level,
-    read_source,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 
 
+@reads_cases
 def report(
     results: Annotated[
         Path,
@@ -38,13 +30,8 @@ def report(
     title: Annotated[
         str | None, typer.Option(help="Title of the page.", show_default="in the reader's language")
     ] = None,
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Write one HTML file: map, forecasts with their uncertainty, privacy in plain words.
 
@@ -57,15 +44,6 @@ def report(
 
     panel = None
     if data is not None:
-        panel = read_source(
-            data,
-            format=format,
-            date_column=date_column,
-            column_date=column_date,
-            column_region=column_region,
-            column_cases=column_cases,
-            column_population=column_population,
-            level=level,
-        )
+        panel = reading.read(data)
     write_report(results, out, panel, ledger=ledger, title=title, remark=messages.print)
     print(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB). Open it in a browser.")

@@ -22,15 +22,7 @@ from epifed.cli.grid import (
     refuse_file,
     suited,
 )
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    read_source,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import PERIODS, Settings, SplitName
@@ -44,6 +36,7 @@ BELOW_THE_PAPER = (0.05, 0.1)
 """Budgets that the paper does not try."""
 
 
+@reads_cases
 def reproduce(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     out: Annotated[Path, typer.Option(help="Directory for the results; resumes what is there.")],
@@ -73,15 +66,11 @@ def reproduce(
     table: Annotated[
         list[str] | None, typer.Option(help="The paper's table: main or s1.", show_default="both")
     ] = None,
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
     seed: Seed = None,
     workers: Workers = None,
     as_json: AsJson = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Run the paper's county experiment and compare it with the published tables.
 
@@ -122,15 +111,7 @@ def reproduce(
         given |= {"history": settings.history, "min_windows": settings.min_windows}
         for name in splits:
             make_learner(suited(learner, model, 1, split=name, **given))
-    panel = read_source(
-        data,
-        format=format,
-        date_column=date_column,
-        column_date=column_date,
-        column_region=column_region,
-        column_cases=column_cases,
-        column_population=column_population,
-    )
+    panel = reading.read(data)
     if other:
         settings = suited(learner, model, len(panel.regions), **given)
     else:

@@ -22,16 +22,7 @@ from epifed.cli.grid import (
     refuse_file,
     suited,
 )
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    Level,
-    read_source,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import Settings, read_settings
@@ -47,6 +38,7 @@ LEAST_DAYS = 56
 """Days before the first forecast of the report."""
 
 
+@reads_cases
 def run(
     data: Annotated[
         Path | None,
@@ -69,16 +61,11 @@ def run(
     last: Annotated[
         datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
     ] = None,
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
     seed: Seed = None,
     workers: Workers = None,
     as_json: AsJson = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Train the private federated forecaster at several budgets, beside the baselines.
 
@@ -111,16 +98,7 @@ def run(
         messages.print("no --data: simulating an epidemic")
         panel, end = default_panel(chosen.seed), date(2020, 12, 1)
     else:
-        panel = read_source(
-            data,
-            format=format,
-            date_column=date_column,
-            column_date=column_date,
-            column_region=column_region,
-            column_cases=column_cases,
-            column_population=column_population,
-            level=level,
-        )
+        panel = reading.read(data)
         end = panel.end
     end = last.date() if last else end
     begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)

@@ -9,21 +9,13 @@ import typer
 
 from epifed.cli.grid import AsJson, GridProgress, LearnerName, ModelName, messages, suited
 from epifed.cli.run import preset_for
-from epifed.cli.source import (
-    ColumnCases,
-    ColumnDate,
-    ColumnPopulation,
-    ColumnRegion,
-    DateColumn,
-    Format,
-    Level,
-    read_source,
-)
+from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import read_settings
 
 
+@reads_cases
 def train(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     out: Annotated[Path, typer.Option(help="The model file to write.")],
@@ -54,14 +46,9 @@ def train(
     last: Annotated[
         datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
     ] = None,
-    format: Format = None,
-    date_column: DateColumn = None,
-    column_date: ColumnDate = None,
-    column_region: ColumnRegion = None,
-    column_cases: ColumnCases = None,
-    column_population: ColumnPopulation = None,
-    level: Level = None,
     as_json: AsJson = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Train one private forecaster on real data and write it as a model file.
 
@@ -87,16 +74,7 @@ def train(
     from epifed.windows import last_learned, make_clients
 
     paying = Ledger(ledger) if ledger else None
-    panel = read_source(
-        data,
-        format=format,
-        date_column=date_column,
-        column_date=column_date,
-        column_region=column_region,
-        column_cases=column_cases,
-        column_population=column_population,
-        level=level,
-    )
+    panel = reading.read(data)
     begin = first.date() if first else panel.start
     end = last.date() if last else panel.end
     if settings:

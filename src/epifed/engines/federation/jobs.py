@@ -36,6 +36,8 @@ POLL = 0.5
 LOST = 300.0
 """Seconds without a server after which a training gives up waiting; it can be taken up again."""
 MOST_FAILURES = 20
+SILENT = 45.0
+"""Seconds after which a running job that does not answer is given up."""
 REJOIN = 20.0
 """Seconds in which a site that was away at the end may come back for its model."""
 MOST_DELIVERIES = 3
@@ -178,13 +180,20 @@ def _one_job(desk: Desk, federation: Federation, plan: Plan, watch: Watch) -> di
         job = write_job(Path(temporary), federation, plan, federation.rounds_per_job)
         with contextlib.redirect_stdout(io.StringIO()):
             name = session.submit_job(str(job))
+        heard = time.monotonic()
         while (state := str(session.get_job_status(name))) in RUNNING:
-            if state == "RUNNING":
+            if state != "RUNNING":
+                heard = time.monotonic()
+            else:
                 with contextlib.suppress(Exception):  # it may just have ended
                     status = _asked(session, name)
+                    heard = time.monotonic()
                     watch(status)
                     if "delivered" in status:  # what is left is FLARE's tidying up
                         return status
+            if time.monotonic() - heard > SILENT:
+                # A server that was restarted still calls the job of before its crash running.
+                return None
             time.sleep(POLL)
         if "COMPLETED" not in state:
             return None
