@@ -93,6 +93,16 @@ def test_it_resumes_and_the_number_of_workers_does_not_matter(
     assert calls[-1] == (every, every)
 
 
+def test_a_forecast_knows_which_releases_came_before_it(panel: CasePanel, tmp_path: Path) -> None:
+    """A finer backtest in the same directory does not take over forecasts of the coarser one."""
+    settings = trend(epsilon=math.inf)
+    seldom, often = (origins_between(FIRST, LAST, every, panel, 7) for every in (14, 7))
+    run_backtest(panel, settings, seldom, tmp_path / "a", workers=1)
+    after = run_backtest(panel, settings, often, tmp_path / "a", workers=1)
+    fresh = run_backtest(panel, settings, often, tmp_path / "b", workers=1)
+    assert after.table.equals(fresh.table)
+
+
 def test_the_summary_is_the_table_and_the_budget_is_composed(
     panel: CasePanel, tmp_path: Path
 ) -> None:

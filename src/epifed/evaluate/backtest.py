@@ -19,15 +19,14 @@ import torch
 from torch import Tensor
 
 from epifed import intervals
-from epifed.engines.simulation import train
+from epifed.engines.simulation import calibration_of, train
 from epifed.errors import EpifedError
 from epifed.evaluate.metrics import strata
 from epifed.evaluate.store import load_part, save_part, to_json, write_parquet, write_text
 from epifed.forecast import Forecast, forecast
 from epifed.learners.trend import advance, join
 from epifed.panel import CasePanel
-from epifed.privacy.accounting import calibrate, epsilon_of, rounded_up, training_event
-from epifed.protocol import sampling_rate
+from epifed.privacy.accounting import epsilon_of, rounded_up, training_event
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.windows import make_clients, smooth
@@ -160,8 +159,8 @@ def run_backtest(
     folder = out / "parts" / _fingerprint(panel, settings)
     ends = sorted({*origins, panel.end})
     states = [folder / f"{day}_state.npz" for day in ends]
-    forecasts = [folder / f"{day}_forecast_{settings.horizon}.npz" for day in ends]
-    _calibrate_once(settings, len(panel.regions))
+    forecasts = [folder / f"{day}_{_hash(ends[: i + 1])}.npz" for i, day in enumerate(ends)]
+    release = _release(settings, len(panel.regions))
     done = 0
 
     def tick(jobs: Iterable[Any]) -> None:
@@ -191,22 +190,15 @@ def run_backtest(
     tested = tuple(made[day] for day in sorted(origins))
     ahead = AHEAD if settings.learner == "trend" else (settings.horizon,)
     latest = tuple(forecast(panel, settings, joined[-1], days) for days in ahead)
-    event = dp.SelfComposedDpEvent(_release(settings, len(panel.regions)), len(ends))
+    event = dp.SelfComposedDpEvent(release, len(ends))
     total = epsilon_of(event, settings.delta, settings.accountant) if settings.private else math.inf
     return Backtest(_table(panel, tested), tested, settings, len(ends), total, latest)
 
 
 def _release(settings: Settings, clients: int) -> dp.DpEvent:
-    rate = sampling_rate(clients, settings.clients_per_round)
-    noise = calibrate(
-        settings.epsilon, settings.delta, rate, settings.rounds, settings.accountant
-    ).noise_multiplier
-    return training_event(rate, noise, settings.rounds)
-
-
-def _calibrate_once(settings: Settings, clients: int) -> None:
-    """Here, before the workers all ask for the same number."""
-    _release(settings, clients)
+    """What one origin's training costs; remembered, so the workers need not search for it."""
+    found = calibration_of(settings, clients)
+    return training_event(found.sampling_rate, found.noise_multiplier, settings.rounds)
 
 
 def _train(known: CasePanel, settings: Settings, path: Path) -> None:
@@ -260,5 +252,8 @@ def _table(panel: CasePanel, made: Sequence[Forecast]) -> pl.DataFrame:
 
 
 def _fingerprint(panel: CasePanel, settings: Settings) -> str:
-    text = f"{settings.to_toml()}{panel.digest()}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _hash([settings.to_toml(), panel.digest()])
+
+
+def _hash(parts: Iterable[object]) -> str:
+    return hashlib.sha256("".join(map(str, parts)).encode()).hexdigest()[:16]
