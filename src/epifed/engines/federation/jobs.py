@@ -7,11 +7,15 @@ worker or the server is lost, the job is; the next one goes on from the server's
 import contextlib
 import io
 import json
+import queue
 import shutil
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,8 @@ LOST = 300.0
 MOST_FAILURES = 20
 SILENT = 45.0
 """Seconds after which a running job that does not answer is given up."""
+HUNG = 60.0
+"""Seconds in which each call to the server must have returned."""
 REJOIN = 20.0
 """Seconds in which a site that was away at the end may come back for its model."""
 MOST_DELIVERIES = 3
@@ -130,7 +136,7 @@ def run_training(
 
     while True:
         try:
-            status = _one_job(desk, federation, plan, follow)
+            status = _watched(desk, federation, plan, follow)
             lost_since = None
         except (AuthenticationError, AuthorizationError, InvalidJobDefinition) as error:
             raise EpifedError(f"the server refused the training: {error}") from None
@@ -174,14 +180,55 @@ def _return(desk: Desk, away: set[str]) -> bool:
     return False
 
 
-def _one_job(desk: Desk, federation: Federation, plan: Plan, watch: Watch) -> dict[str, Any] | None:
+def _watched(desk: Desk, federation: Federation, plan: Plan, watch: Watch) -> dict[str, Any] | None:
+    """`_one_job` in a thread of its own, given up if it hangs.
+
+    FLARE's calls may wait for ever for the answer of a server that died at the wrong moment.
+    """
+    events: queue.SimpleQueue[Callable[[], dict[str, Any] | None] | None] = queue.SimpleQueue()
+    abandoned = threading.Event()
+    output = sys.stdout
+
+    def alive() -> None:
+        if abandoned.is_set():
+            sys.exit()
+        events.put(None)
+
+    def attempt() -> None:
+        try:
+            status = _one_job(desk, federation, plan, watch, alive)
+            events.put(lambda: status)
+        except Exception as error:
+            events.put(partial(_fail, error))
+
+    threading.Thread(target=attempt, daemon=True).start()
+    while True:
+        try:
+            ended = events.get(timeout=HUNG)
+        except queue.Empty:
+            abandoned.set()
+            sys.stdout = output
+            return None
+        if ended:
+            return ended()
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+def _one_job(
+    desk: Desk, federation: Federation, plan: Plan, watch: Watch, alive: Callable[[], None]
+) -> dict[str, Any] | None:
     """One job from submission to its end: the status it left, or none if it was lost."""
     with desk.session() as session, tempfile.TemporaryDirectory() as temporary:
+        alive()
         job = write_job(Path(temporary), federation, plan, federation.rounds_per_job)
         with contextlib.redirect_stdout(io.StringIO()):
             name = session.submit_job(str(job))
         heard = time.monotonic()
         while (state := str(session.get_job_status(name))) in RUNNING:
+            alive()
             if state != "RUNNING":
                 heard = time.monotonic()
             else:
