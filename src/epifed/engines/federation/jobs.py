@@ -191,7 +191,7 @@ def _watched(desk: Desk, federation: Federation, plan: Plan, watch: Watch) -> di
 
     def alive() -> None:
         if abandoned.is_set():
-            sys.exit()
+            raise TimeoutError
         events.put(None)
 
     def attempt() -> None:
