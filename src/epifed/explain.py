@@ -1,6 +1,5 @@
 """The guarantee of one concrete result, in plain sentences."""
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.evaluate.results import ALL, TRAINED
+from epifed.evaluate.store import read_json
 from epifed.modelfile import read_model
 from epifed.privacy.accounting import (
     NEIGHBOURING,
@@ -155,7 +155,7 @@ def explain(result: Path) -> Explanation:
 
 
 def _of_directory(directory: Path) -> Explanation:
-    manifest = _manifest(directory / "manifest.json")
+    manifest = read_json(directory / "manifest.json", EXPECTED)
     settings = read_settings(directory / "settings.toml")
     path = directory / "runs.parquet"
     try:
@@ -256,18 +256,6 @@ def _explanation(
         budgets=budgets,
         composed_epsilon=composed,
     )
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EpifedError(f"{path}: cannot be read: {error.strerror}; {EXPECTED}") from None
-    except ValueError as error:
-        raise EpifedError(f"{path}: expected JSON; {error}") from None
-    if not isinstance(found, dict):
-        raise EpifedError(f"{path}: expected a JSON object; {EXPECTED}")
-    return found
 
 
 def _worth(ratio: float | None) -> str:

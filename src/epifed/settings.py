@@ -148,7 +148,7 @@ class Settings(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise EpifedError(_sentence(error)) from None
+            raise EpifedError(sentence_of(error, f"one of {', '.join(cls.model_fields)}")) from None
 
     def but(self, **changes: Any) -> Self:
         """The same settings with some changed, checked again."""
@@ -183,12 +183,15 @@ def read_settings(path: Path) -> Settings:
         raise EpifedError(f"{path}: {error}") from None
 
 
-def _sentence(error: ValidationError) -> str:
+def sentence_of(error: ValidationError, known: str = "it left out") -> str:
+    """What is wrong first, as one sentence; `known` is expected instead of an unknown name."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if not where:
         return message
+    if first["type"] == "missing":
+        return f"{where}: found nothing; expected a value"
     if first["type"] == "extra_forbidden":
-        return f"{where}: not a setting; expected one of {', '.join(Settings.model_fields)}"
+        return f"{where}: not a setting; expected {known}"
     return f"{where}: found {first['input']!r}; {message[0].lower()}{message[1:]}"

@@ -1,6 +1,5 @@
 """`epifed federation`: a real federation between machines, on NVIDIA FLARE."""
 
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,7 @@ import typer
 
 from epifed.cli import federation_rehearse, federation_train
 from epifed.cli.grid import AsJson, messages
-from epifed.cli.source import Reading, reads_cases
+from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import Settings, read_settings
@@ -152,12 +151,8 @@ def check(
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
     ] = None,
-    first: Annotated[
-        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
-    ] = None,
-    last: Annotated[
-        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
-    ] = None,
+    first: FirstDay = None,
+    last: LastDay = None,
     as_json: AsJson = False,
     *,
     reading: Reading,

@@ -1,6 +1,6 @@
 """`epifed run`: train the private federated forecaster against the baselines on one data set."""
 
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ from epifed.cli.grid import (
     refuse_file,
     suited,
 )
-from epifed.cli.source import Reading, reads_cases
+from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import Settings, read_settings
@@ -55,12 +55,8 @@ def run(
     ] = None,
     learner: LearnerName = None,
     model: ModelName = None,
-    first: Annotated[
-        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
-    ] = None,
-    last: Annotated[
-        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
-    ] = None,
+    first: FirstDay = None,
+    last: LastDay = None,
     seed: Seed = None,
     workers: Workers = None,
     as_json: AsJson = False,

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,13 @@ import typer
 
 if TYPE_CHECKING:
     from epifed.panel import CasePanel
+
+FirstDay = Annotated[
+    datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
+]
+LastDay = Annotated[
+    datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
+]
 
 
 @dataclass(frozen=True)

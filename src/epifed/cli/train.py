@@ -1,6 +1,5 @@
 """`epifed train`: one private training on real data, paid for by a ledger, as a model file."""
 
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 
 from epifed.cli.grid import AsJson, GridProgress, LearnerName, ModelName, messages, suited
 from epifed.cli.run import preset_for
-from epifed.cli.source import Reading, reads_cases
+from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import read_settings
@@ -40,12 +39,8 @@ def train(
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
     ] = None,
-    first: Annotated[
-        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
-    ] = None,
-    last: Annotated[
-        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
-    ] = None,
+    first: FirstDay = None,
+    last: LastDay = None,
     as_json: AsJson = False,
     *,
     reading: Reading,

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -83,3 +84,16 @@ def to_json(value: object) -> str:
         return value.isoformat() if isinstance(value, date) else value
 
     return json.dumps(finite(value), indent=2, ensure_ascii=False)
+
+
+def read_json(path: Path, expected: str) -> dict[str, Any]:
+    """The object in a JSON file; `expected` ends the sentence if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be read: {error.strerror}; {expected}") from None
+    except ValueError as error:
+        raise EpifedError(f"{path}: expected JSON; {error}") from None
+    if not isinstance(found, dict):
+        raise EpifedError(f"{path}: expected a JSON object; {expected}")
+    return found

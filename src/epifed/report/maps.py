@@ -6,7 +6,6 @@ from datetime import date, timedelta
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-import geopandas as gpd
 import matplotlib.pyplot as plt
 import numpy as np
 import shapely
@@ -19,7 +18,6 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from numpy.typing import NDArray
 
-from epifed.errors import EpifedError
 from epifed.report.data_figures import daily_counts
 from epifed.report.drawing import (
     THOUSANDS,
@@ -29,6 +27,7 @@ from epifed.report.drawing import (
     period_title,
     style,
 )
+from epifed.report.shapes import read_shapes
 
 if TYPE_CHECKING:
     from epifed.report.country import Country, Place
@@ -40,17 +39,7 @@ WEEKS = 4
 
 def read_boundaries(path: FilePath, regions: Sequence[str]) -> Any:
     """Shapes by region id, in metres of an equal-area projection centred on them."""
-    try:
-        found = gpd.read_file(path)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise EpifedError(f"{path}: cannot be read as GeoJSON ({error})") from None
-    if "id" not in found.columns:
-        raise EpifedError(f"{path}: found no property 'id'; expected it in every feature")
-    shapes = found.assign(id=found["id"].astype(str)).set_index("id")
-    missing = set(regions) - set(shapes.index)
-    if missing:
-        raise EpifedError(f"{path}: found no shape for region {min(missing)}; expected all regions")
-    shapes = shapes.loc[list(regions), ["geometry"]]
+    shapes = read_shapes(path, regions)
     west, south, east, north = shapes.total_bounds
     return shapes.to_crs(
         f"+proj=laea +lat_0={(south + north) / 2:.4f} +lon_0={(west + east) / 2:.4f} +units=m"

@@ -8,6 +8,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epifed.errors import EpifedError
+from epifed.settings import sentence_of
 
 
 class Table(BaseModel):
@@ -25,21 +26,8 @@ class Table(BaseModel):
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise EpifedError(f"{path}: expected TOML; {error}") from None
         except ValidationError as error:
-            raise EpifedError(f"{path}: {_sentence(error)}") from None
+            raise EpifedError(f"{path}: {sentence_of(error)}") from None
 
     def to_toml(self) -> str:
         """The table as `read` takes it."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if not where:
-        return message
-    if first["type"] == "missing":
-        return f"{where}: found nothing; expected a value"
-    if first["type"] == "extra_forbidden":
-        return f"{where}: found a name that is not known here; expected it left out"
-    return f"{where}: found {first['input']!r}; {message[0].lower()}{message[1:]}"

@@ -1,6 +1,5 @@
 """What a results directory holds for the report; every part of it may be missing."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.evaluate.results import Results
+from epifed.evaluate.store import read_json
 from epifed.settings import Settings, read_settings
 
 EXPECTED = "expected a directory that 'epifed run', 'epifed reproduce' or 'epifed backtest' wrote"
@@ -125,14 +125,4 @@ def _table(path: Path, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EpifedError(f"{path}: cannot be read: {error.strerror}; {EXPECTED}") from None
-    except ValueError as error:
-        raise EpifedError(f"{path}: expected JSON; {error}") from None
-    if not isinstance(found, dict):
-        raise EpifedError(f"{path}: expected a JSON object; {EXPECTED}")
-    return found
+    return read_json(path, EXPECTED) if path.is_file() else {}

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import geopandas as gpd
 import numpy as np
 import shapely
 
-from epifed.errors import EpifedError
+from epifed.report.shapes import read_shapes
 
 GRID = 8000
 """Steps along the longer side of the country: finer than a screen shows at the usual zoom."""
@@ -25,7 +24,7 @@ def outlines(path: Path, regions: Sequence[str]) -> dict[str, Any]:
     A shape is a list of polygons, a polygon a list of rings, and a ring the flat list of its
     first point and the steps to each further one, the closing point left out.
     """
-    shapes = _read(path, regions)
+    shapes = read_shapes(path, regions).geometry.to_numpy()
     west, south, east, north = (float(v) for v in shapely.total_bounds(shapes))
     squeeze = math.cos(math.radians((south + north) / 2))
     step = max((east - west) * squeeze, north - south, 1e-6) / GRID
@@ -38,20 +37,6 @@ def outlines(path: Path, regions: Sequence[str]) -> dict[str, Any]:
         "aspect": round(squeeze, 4),
         "shapes": [_encoded(shape) for shape in _simplified(flat)],
     }
-
-
-def _read(path: Path, regions: Sequence[str]) -> Any:
-    try:
-        found = gpd.read_file(path)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise EpifedError(f"{path}: cannot be read as GeoJSON ({error})") from None
-    if "id" not in found.columns:
-        raise EpifedError(f"{path}: found no property 'id'; expected it in every feature")
-    by_id = dict(zip(found["id"].astype(str), found.geometry, strict=True))
-    missing = [region for region in regions if by_id.get(region) is None]
-    if missing:
-        raise EpifedError(f"{path}: found no shape for region {missing[0]}; expected all regions")
-    return np.array([by_id[region] for region in regions], dtype=object)
 
 
 def _simplified(shapes: Any) -> Any:
