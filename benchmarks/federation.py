@@ -4,11 +4,14 @@
 
 The sites are real processes with real certificates. The training of the same cohorts in one
 process, one site after the other, is timed beside it; what is left of a round is overhead. Light
-sites have a linear model and one epoch, so that their number and not their training counts.
+sites have a linear model and one epoch, so that their number and not their training counts. On one
+machine all sites share its cores with the server, so the server's own processor time is counted
+apart: it is what a server with a machine of its own needs, and what is drawn out to many sites.
 """
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import threading
@@ -57,23 +60,53 @@ def resident(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
+def processor(pid: int) -> float:
+    """Seconds that a process has had on a core."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Scale(threading.Thread):
-    """The most memory that a site and its worker had, and the server and its worker."""
+    """The most memory that a site and its worker had, and the server and its worker.
+
+    And how the server's processor time grew.
+    """
 
     def __init__(self, local: LocalFederation) -> None:
         super().__init__(daemon=True)
         self.local, self.end = local, threading.Event()
         self.most: dict[str, dict[str, float]] = {}
+        self.server: list[tuple[float, float]] = []
+
+    def __enter__(self) -> "Scale":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end.set()
+        self.join()
 
     def run(self) -> None:
-        while not self.end.wait(1.0):
-            for party in ("site-1", "server"):
-                if party not in self.local.processes:
-                    return
-                pids = [self.local.processes[party].pid, *self.local.workers(party)]
+        ticks = 0
+        while not self.end.wait(0.1):
+            self.server.append((time.time(), sum(map(processor, self._of("server")))))
+            ticks += 1
+            for party in ("site-1", "server") if ticks % 10 == 0 else ():
+                pids = self._of(party)
                 now = {"pss": sum(map(memory, pids)), "rss": sum(map(resident, pids))}
                 before = self.most.setdefault(party, now)
                 self.most[party] = {k: max(v, before[k]) for k, v in now.items()}
+
+    def server_seconds(self, began: float, ended: float) -> float:
+        """Of its processor time, between two times of day."""
+        times, seconds = zip(*self.server, strict=True)
+        return float(np.diff(np.interp([began, ended], times, seconds))[0])
+
+    def _of(self, party: str) -> list[int]:
+        return [self.local.processes[party].pid, *self.local.workers(party)]
 
 
 def local_training(settings: Settings, panel: CasePanel, sites: int) -> float:
@@ -99,7 +132,7 @@ def measure(sites: int, clients: int, rounds: int, *, light: bool) -> dict[str, 
         epochs=1 if light else 30,
     )
     federation = rehearsal_federation(
-        panel, sites, rounds_per_job=rounds, min_sites=sites, round_timeout=120
+        panel, sites, rounds_per_job=rounds, min_sites=sites, round_timeout=600
     )
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -108,15 +141,14 @@ def measure(sites: int, clients: int, rounds: int, *, light: bool) -> dict[str, 
         began = time.perf_counter()
         local.start()
         started = time.perf_counter() - began
-        scale = Scale(local)
-        scale.start()
         plan = Plan.of("measured", settings, panel.start, panel.end, simulation=True)
-        local.train(plan)
-        scale.end.set()
-        scale.join()
+        with Scale(local) as scale:
+            local.train(plan)
         text = (local.training_folder(plan) / "report.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
-    seconds = np.diff([line["time"] for line in lines])[1:]
+    times = [line["time"] for line in lines[1:]]
+    seconds = np.diff(times)
+    server = scale.server_seconds(times[0], times[-1]) / len(seconds)
     training = local_training(settings, panel, sites)
     return {
         "sites": sites,
@@ -128,6 +160,7 @@ def measure(sites: int, clients: int, rounds: int, *, light: bool) -> dict[str, 
         "round_seconds_worst": round(float(np.max(seconds)), 3),
         "training_seconds": round(training, 3),
         "overhead_seconds": round(float(np.median(seconds)) - training, 3),
+        "server_processor_seconds": round(server, 3),
         "site_pss_mb": round(scale.most["site-1"]["pss"]),
         "site_rss_mb": round(scale.most["site-1"]["rss"]),
         "server_pss_mb": round(scale.most["server"]["pss"]),
@@ -138,7 +171,7 @@ def main() -> None:
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, action="append", help="numbers of light sites")
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--full", action="store_true", help="also 8 sites with the paper's model")
     arguments = parser.parse_args()
     measured = []
@@ -151,10 +184,9 @@ def main() -> None:
         print(json.dumps(light[-1]), flush=True)
     about: dict[str, object] = {"machine": machine()}
     if len(light) > 1:
-        slope, base = np.polyfit(
-            [m["sites"] for m in light], [m["round_seconds"] for m in light], 1
-        )
-        about |= {"seconds_per_site": slope, f"round_seconds_at_{FULL}": base + slope * FULL}
+        for name in ("round_seconds", "server_processor_seconds"):
+            slope, base = np.polyfit([m["sites"] for m in light], [m[name] for m in light], 1)
+            about |= {f"{name}_per_site": slope, f"{name}_at_{FULL}": base + slope * FULL}
     print(json.dumps(about))
 
 

@@ -32,7 +32,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
     overheard.mkdir()
     environment = {EVIL: on_path("evil", EVIL_FOLDER=str(overheard))}
     with federation(
-        folder, 3, environment=environment, rounds_per_job=20, round_timeout=5
+        folder, 3, environment=environment, rounds_per_job=20, round_timeout=evil.ROUND
     ) as local:
         yield local
 

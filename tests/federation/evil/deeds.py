@@ -15,4 +15,6 @@ DEEDS = {
     11: "stale",
     12: "good",
 }
-LATE = 7.0
+ROUND = 15.0
+"""Seconds that a round waits."""
+LATE = ROUND + 2

@@ -10,6 +10,8 @@ import torch
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask
 from nvflare.apis.controller_spec import Task as FlareTask
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
@@ -24,10 +26,8 @@ from epifed.errors import EpifedError
 from epifed.evaluate.store import write_text
 from epifed.privacy.ledger import Ledger
 
-TOPIC, STATUS = "epifed", "epifed_status.json"
+TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
-START = 60.0
-"""Seconds in which a site's worker must have started, or have taken the model."""
 PATIENCE = 2
 """Rounds without an answer after which a site is not waited for any more in this job."""
 RECENT = 20
@@ -60,6 +60,12 @@ class FederationController(Controller):  # type: ignore[misc]
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing is held but the lock, which goes with the process."""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Put a site's own parcel into its copy of the task that is the same for all."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.AFTER_TASK_DATA_FILTER:
+            fl_ctx.get_prop(FLContextKey.TASK_DATA).update(fl_ctx.get_prop(PARCEL))
 
     def _command(self, topic: str, wish: dict[str, Any] | None, fl_ctx: FLContext) -> Any:
         """The status, and if the coordinator wishes it, an end after this round."""
@@ -156,8 +162,7 @@ class FederationController(Controller):  # type: ignore[misc]
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
         hello: dict[str, Parts] = {site: {"about": "{}"} for site in sorted(present)}
-        timeout = max(START, federation.round_timeout)
-        self._exchange(HELLO, hello, answers, timeout, abort_signal, fl_ctx)
+        self._exchange(HELLO, hello, answers, federation.start_timeout, abort_signal, fl_ctx)
         self._silences |= dict.fromkeys(present - answers.keys(), PATIENCE)
 
     def _ask(
@@ -210,7 +215,7 @@ class FederationController(Controller):  # type: ignore[misc]
             DELIVER,
             dict.fromkeys(sorted(wanting), parcel),
             answers,
-            max(START, federation.round_timeout),
+            federation.start_timeout,
             abort_signal,
             fl_ctx,
         )
@@ -231,29 +236,35 @@ class FederationController(Controller):  # type: ignore[misc]
         abort_signal: Signal,
         fl_ctx: FLContext,
     ) -> None:
-        """Send each site its own parcel and wait for all answers, but not for ever."""
+        """Send each site its own parcel and wait for all answers, but not for ever.
+
+        It is one task for all sites: FLARE looks through all tasks whenever a site asks for work.
+        """
+        if not parcels:
+            return
+
+        def sending(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            parcel = parcels[client_task.client.name]
+            fl_ctx.set_prop(PARCEL, parcel, private=True, sticky=False)
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
             answers.setdefault(client_task.client.name, dict(client_task.result or {}))
             client_task.result = None
 
-        tasks = []
-        for site, parts in parcels.items():
-            data = Shareable()
-            data.update(parts)
-            task = FlareTask(
-                name, data, timeout=max(1, round(timeout)), result_received_cb=received
-            )
-            self.broadcast(task, fl_ctx, targets=[site], min_responses=1)
-            tasks.append(task)
+        task = FlareTask(
+            name,
+            Shareable(),
+            timeout=max(1, round(timeout)),
+            before_task_sent_cb=sending,
+            result_received_cb=received,
+        )
+        self.broadcast(task, fl_ctx, targets=list(parcels), min_responses=len(parcels))
         until = time.monotonic() + timeout
-        while any(task.completion_status is None for task in tasks):
+        while task.completion_status is None:
             if abort_signal.triggered or time.monotonic() > until:
+                self.cancel_task(task, fl_ctx=fl_ctx)
                 break
             time.sleep(CHECK_PERIOD / 5)
-        for task in tasks:
-            if task.completion_status is None:
-                self.cancel_task(task, fl_ctx=fl_ctx)
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any

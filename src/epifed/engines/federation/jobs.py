@@ -7,21 +7,19 @@ worker or the server is lost, the job is; the next one goes on from the server's
 import contextlib
 import io
 import json
-import queue
 import shutil
-import sys
 import tempfile
-import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nvflare.fuel.flare_api.api_spec import (
     AuthenticationError,
     AuthorizationError,
+    InternalError,
     InvalidJobDefinition,
 )
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
@@ -32,11 +30,15 @@ from epifed.engines.federation.kits import certificate
 from epifed.engines.federation.policies import CONTROLLER, EXECUTOR
 from epifed.engines.federation.roster import Federation
 from epifed.engines.federation.rounds import Plan
+from epifed.engines.federation.watchdog import Alive, HungError, watched
 from epifed.errors import EpifedError
 
+T = TypeVar("T")
 Watch = Callable[[dict[str, Any]], None]
 
 POLL = 0.5
+CONNECT = 30.0
+"""Seconds in which the server must have let the coordinator in, for a job."""
 LOST = 300.0
 """Seconds without a server after which a training gives up waiting; it can be taken up again."""
 MOST_FAILURES = 20
@@ -44,6 +46,8 @@ SILENT = 45.0
 """Seconds after which a running job that does not answer is given up."""
 HUNG = 60.0
 """Seconds in which each call to the server must have returned."""
+MOST_PATIENCE = 4.0
+"""Times both, after jobs were lost: a machine with too much to do looks like a dead one."""
 REJOIN = 20.0
 """Seconds in which a site that was away at the end may come back for its model."""
 MOST_DELIVERIES = 3
@@ -103,6 +107,7 @@ def write_job(folder: Path, federation: Federation, plan: Plan, rounds: int) -> 
     }
     client = {
         "format_version": 2,
+        "max_runner_sync_timeout": federation.start_timeout,
         "executors": [
             {"tasks": [HELLO, TRAIN, DELIVER], "executor": {"path": EXECUTOR, "args": {}}}
         ],
@@ -126,17 +131,10 @@ def run_training(
     """
     lost_since: float | None = None
     deliveries = 0
-    failures, furthest = 0, -1
-
-    def follow(status: dict[str, Any]) -> None:
-        nonlocal failures, furthest
-        if status.get("round", -1) > furthest:
-            failures, furthest = 0, status["round"]
-        watch(status)
-
+    course = _Course(watch)
     while True:
         try:
-            status = _watched(desk, federation, plan, follow)
+            status = _one_job(desk, federation, plan, course)
             lost_since = None
         except (AuthenticationError, AuthorizationError, InvalidJobDefinition) as error:
             raise EpifedError(f"the server refused the training: {error}") from None
@@ -150,14 +148,14 @@ def run_training(
             time.sleep(1)
             continue
         if status is None:
-            failures += 1
-            if failures > MOST_FAILURES:
+            course.lost += 1
+            if course.lost > MOST_FAILURES:
                 raise EpifedError(
-                    f"training '{plan.training}': {failures} jobs failed without a round between "
-                    "them; the reason is in the logs of the server and the sites"
+                    f"training '{plan.training}': {course.lost} jobs failed without a round "
+                    "between them; the reason is in the logs of the server and the sites"
                 )
             continue
-        follow(status)
+        course.follow(status)
         if "error" in status:
             raise EpifedError(str(status["error"]))
         if status.get("stopped") and not status["finished"]:
@@ -167,6 +165,37 @@ def run_training(
             away = set(status.get("missing", ()))
             if not away or deliveries > MOST_DELIVERIES or not _return(desk, away):
                 return status
+
+
+@dataclass
+class _Course:
+    """How the jobs of a training have gone."""
+
+    watch: Watch
+    lost: int = 0
+    """Jobs without a round between them."""
+    furthest: int = -1
+    given_up: set[str] = field(default_factory=set)
+    """Jobs that were left, but that the server may still be running."""
+    token: str | None = None
+    """Of the job at hand: submitted again under it, a job is not doubled but found again."""
+    server_start: float | None = None
+
+    @property
+    def patience(self) -> float:
+        return min(2.0**self.lost, MOST_PATIENCE)
+
+    def follow(self, status: dict[str, Any]) -> None:
+        if status.get("round", -1) > self.furthest:
+            self.lost, self.furthest = 0, status["round"]
+        self.watch(status)
+
+    def token_for(self, session: Session) -> str:
+        """The token of the job at hand, or of a new one if the server has lost it in a crash."""
+        start = session.get_system_info().server_info.start_time
+        if self.token is None or start != self.server_start:
+            self.token, self.server_start = uuid.uuid4().hex, start
+        return self.token
 
 
 def _return(desk: Desk, away: set[str]) -> bool:
@@ -180,89 +209,98 @@ def _return(desk: Desk, away: set[str]) -> bool:
     return False
 
 
-def _watched(desk: Desk, federation: Federation, plan: Plan, watch: Watch) -> dict[str, Any] | None:
-    """`_one_job` in a thread of its own, given up if it hangs.
-
-    FLARE's calls may wait for ever for the answer of a server that died at the wrong moment.
-    """
-    events: queue.SimpleQueue[Callable[[], dict[str, Any] | None] | None] = queue.SimpleQueue()
-    abandoned = threading.Event()
-    output = sys.stdout
-
-    def alive() -> None:
-        if abandoned.is_set():
-            raise TimeoutError
-        events.put(None)
-
-    def attempt() -> None:
-        try:
-            status = _one_job(desk, federation, plan, watch, alive)
-            events.put(lambda: status)
-        except Exception as error:
-            events.put(partial(_fail, error))
-
-    threading.Thread(target=attempt, daemon=True).start()
-    while True:
-        try:
-            ended = events.get(timeout=HUNG)
-        except queue.Empty:
-            abandoned.set()
-            sys.stdout = output
-            return None
-        if ended:
-            return ended()
-
-
-def _fail(error: Exception) -> None:
-    raise error
-
-
 def _one_job(
-    desk: Desk, federation: Federation, plan: Plan, watch: Watch, alive: Callable[[], None]
+    desk: Desk, federation: Federation, plan: Plan, course: _Course
 ) -> dict[str, Any] | None:
-    """One job from submission to its end: the status it left, or none if it was lost."""
-    with desk.session() as session, tempfile.TemporaryDirectory() as temporary:
-        alive()
-        job = write_job(Path(temporary), federation, plan, federation.rounds_per_job)
-        with contextlib.redirect_stdout(io.StringIO()):
-            name = session.submit_job(str(job))
-        heard = time.monotonic()
-        while (state := str(session.get_job_status(name))) in RUNNING:
+    """One job from submission to its end: the status it left, or none if it was lost.
+
+    After an error on the way, the next call takes up the same job, if the server still has it.
+    """
+
+    def work(alive: Alive) -> dict[str, Any] | None:
+        with (
+            desk.session(CONNECT) as session,
+            tempfile.TemporaryDirectory() as temporary,
+        ):
+            _abort(session, course.given_up)
             alive()
-            if state != "RUNNING":
+            job = write_job(Path(temporary), federation, plan, federation.rounds_per_job)
+            token = course.token_for(session)
+            with contextlib.redirect_stdout(io.StringIO()):
+                name = session.submit_job(str(job), submit_token=token)
+            status = _followed(session, name, course, alive)
+            if status is None:
+                course.given_up.add(name)
+            course.token = None
+            shutil.rmtree(desk.kit / "transfer" / name, ignore_errors=True)
+            return status
+
+    try:
+        return watched(work, HUNG * course.patience)
+    except HungError:
+        return None
+
+
+def _followed(session: Session, name: str, course: _Course, alive: Alive) -> dict[str, Any] | None:
+    """A job that was submitted, until its end or until it has been silent for too long."""
+    heard = time.monotonic()
+    while (state := str(session.get_job_status(name))) in RUNNING:
+        alive()
+        if state != "RUNNING":
+            heard = time.monotonic()
+        else:
+            with contextlib.suppress(Exception):  # it may just have ended
+                status = _asked(session, name)
                 heard = time.monotonic()
-            else:
-                with contextlib.suppress(Exception):  # it may just have ended
-                    status = _asked(session, name)
-                    heard = time.monotonic()
-                    watch(status)
-                    if "delivered" in status:  # what is left is FLARE's tidying up
-                        return status
-            if time.monotonic() - heard > SILENT:
-                # A server that was restarted still calls the job of before its crash running.
-                return None
-            time.sleep(POLL)
-        if "COMPLETED" not in state:
+                course.follow(status)
+                if "delivered" in status:  # what is left is FLARE's tidying up
+                    return status
+        if time.monotonic() - heard > SILENT * course.patience:
             return None
-        with contextlib.redirect_stdout(io.StringIO()):
-            found = Path(session.download_job_result(name, temporary))
+        time.sleep(POLL)
+    if "COMPLETED" not in state:
+        return None
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        found = Path(session.download_job_result(name, folder))
         left = next(iter(found.rglob(STATUS)), None)
-        last = json.loads(left.read_text()) if left else None
-        shutil.rmtree(desk.kit / "transfer" / name, ignore_errors=True)
-        return last
+        return json.loads(left.read_text()) if left else None
+
+
+def _abort(session: Session, jobs: set[str]) -> None:
+    """End jobs that were given up, so that they hold up neither the next one nor the sites."""
+    while jobs:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(InternalError):
+            session.abort_job(min(jobs))  # the error: it has ended already
+        jobs.remove(min(jobs))
 
 
 def look(desk: Desk) -> dict[str, Any]:
     """Who is connected, and the status of what is running."""
-    with desk.session() as session:
-        connected = sorted(client.name for client in session.get_connected_client_list())
-        return {"connected": connected, "running": [*_running(session, None)]}
+
+    def work(_: Alive) -> dict[str, Any]:
+        with desk.session() as session:
+            connected = sorted(client.name for client in session.get_connected_client_list())
+            return {"connected": connected, "running": [*_running(session, None)]}
+
+    return _answered(work)
 
 
 def halt(desk: Desk) -> list[str]:
     """Stop what is running after its current round."""
-    with desk.session() as session:
-        return [str(s["training"]) for s in _running(session, {"stop": True}) if "training" in s]
+
+    def work(_: Alive) -> list[str]:
+        with desk.session() as session:
+            asked = _running(session, {"stop": True})
+            return [str(status["training"]) for status in asked if "training" in status]
+
+    return _answered(work)
+
+
+def _answered(work: Callable[[Alive], T]) -> T:
+    try:
+        return watched(work, HUNG)
+    except HungError:
+        raise EpifedError(f"the server has not answered for {HUNG:g} seconds") from None
 
 
 def _running(session: Session, wish: dict[str, Any] | None) -> Iterator[dict[str, Any]]:

@@ -102,7 +102,7 @@ def server_resources(kit: Path) -> dict[str, Any]:
             _component(
                 "job_scheduler",
                 "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler",
-                max_jobs=2,
+                max_jobs=1,
                 max_schedule_count=1_000_000,
                 min_schedule_interval=1.0,
                 max_schedule_interval=5.0,

@@ -20,8 +20,10 @@ Mail = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9._-]+@([A-Za-z0-9-]+\.)+[A-Za-z]{2,}$", max_length=63)
 ]
 
-MANY_SITES = 50
-"""From here on the sites ask for work less often, so that asking does not fill the server."""
+QUESTIONS = 50
+"""For work, a second, from all waiting sites together: what fills half a core of the server."""
+START = 60.0
+"""Seconds that a site's worker has at least for its start."""
 
 
 class Server(Table):
@@ -94,7 +96,12 @@ class Federation(Table):
     @property
     def request_interval(self) -> float:
         """Seconds between two questions of a waiting site for work."""
-        return 0.2 if len(self.sites) < MANY_SITES else 2.0
+        return min(max(0.2, len(self.sites) / QUESTIONS), 2.0)
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds in which a site's worker must have started, or have taken the model."""
+        return max(START, self.round_timeout)
 
     def site(self, name: str) -> Site:
         """The site of that name."""

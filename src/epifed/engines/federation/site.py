@@ -1,5 +1,6 @@
 """What a site does with a task, without FLARE: read, check the terms, train, clip, book."""
 
+import contextlib
 import json
 from dataclasses import dataclass
 from datetime import date
@@ -62,6 +63,11 @@ class SiteWork:
         self._clients: dict[tuple[str, tuple[date, date]], Clients] = {}
         self._panel: CasePanel | None = None
 
+    def prepare(self) -> None:
+        """Read the data before a round waits for them. What is wrong with them, a round says."""
+        with contextlib.suppress(EpifedError):
+            self._load()
+
     def answer(self, parts: Parts) -> tuple[Parts, EpifedError | Exception | None]:
         """The answer to a task, and for the site's own log what went wrong."""
         training, number = "", 0
@@ -110,9 +116,12 @@ class SiteWork:
         """The site's clients over these days, cut once a training."""
         key = settings.digest(), period
         if key not in self._clients:
-            self._panel = self._panel or Source.of(self.kit).load()
-            self._clients = {key: make_clients(self._panel, settings, period)}
+            self._clients = {key: make_clients(self._load(), settings, period)}
         return self._clients[key]
+
+    def _load(self) -> CasePanel:
+        self._panel = self._panel or Source.of(self.kit).load()
+        return self._panel
 
     def _note(self, task: Task) -> None:
         line = {
