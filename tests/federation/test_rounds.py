@@ -44,7 +44,7 @@ def _victim(folder: Path, wanted: Plan, ledger: Path, stage: str, number: int) -
         original = getattr(rounds, method)
 
         def deadly(*args: Any) -> Any:
-            due = rounds.done + (method != "_save") >= number
+            due = rounds.done + 1 >= number
             if due and when == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
             result = original(*args)
@@ -59,7 +59,7 @@ def _victim(folder: Path, wanted: Plan, ledger: Path, stage: str, number: int) -
         os._exit(1)
 
 
-def test_killed_at_every_stage_the_ledger_never_shows_less_than_was_released(
+def test_killed_at_every_stage_the_ledger_shows_what_was_released_and_no_round_twice(
     tmp_path: Path,
 ) -> None:
     torch.set_num_threads(1)
@@ -73,15 +73,11 @@ def test_killed_at_every_stage_the_ledger_never_shows_less_than_was_released(
     folder = tmp_path / "training"
     for kill in range(KILLS):
         stage = list(STAGES)[kill % len(STAGES)]
-        before = read_state(folder)
-        paid_before = _spent(ledger)
-        status = _victim(folder, wanted, ledger, stage, kill + 1 - kill // 6)
+        status = _victim(folder, wanted, ledger, stage, kill + 1 - kill // len(STAGES))
         assert os.WIFSIGNALED(status), stage
         found = read_state(folder)
         done = found[0] if found else 0
-        played = done - (before[0] if before else 0)
-        paid = _spent(ledger) - paid_before
-        assert played <= paid <= played + 1, (stage, played, paid)
+        assert done <= _spent(ledger) <= done + 1, stage
     rounds = _open(folder, wanted, ledger)
     while not rounds.finished:
         rounds.play(_absent, lambda _: None)
@@ -89,7 +85,7 @@ def test_killed_at_every_stage_the_ledger_never_shows_less_than_was_released(
     (record,) = Ledger(ledger).book().runs.values()
     assert record.outcome == "finished"
     assert record.model_hash == model.sha256
-    assert KILLS <= record.spent <= 2 * KILLS
+    assert record.spent == KILLS
     assert len(rounds.cohort_sizes) == KILLS
     assert model.epsilon == pytest.approx(rounds.epsilon)
 

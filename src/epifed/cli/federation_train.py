@@ -91,11 +91,15 @@ def outcome(status: dict[str, Any]) -> str:
         f"ε = {epsilon:.4g} spent at δ = {status['delta']:g}" if epsilon < 1e300 else "no privacy"
     )
     if not status["finished"]:
-        return f"{where}, {len(status['sites'])} sites, {cost}"
+        return f"{where}, {_sites(status['sites'])}, {cost}"
     missing = status.get("missing", [])
-    held = f"the model is at {len(status.get('delivered', []))} sites"
+    held = f"the model is at {_sites(status.get('delivered', []))}"
     absent = f"; not yet at {', '.join(missing)}: repeat when they are back" if missing else ""
     return f"{where}, {cost}; {held}{absent}"
+
+
+def _sites(names: list[str]) -> str:
+    return f"{len(names)} site{'s' if len(names) != 1 else ''}"
 
 
 class Watching:

@@ -32,7 +32,7 @@ def _arm(module: ModuleType) -> None:
 
         def armed(self: Any, *args: Any, _original: Any = original, _name: str = method) -> Any:
             stages = {when: stage for stage, (name, when) in STAGES.items() if name == _name}
-            number = self.done + (_name != "_save")
+            number = self.done + 1
             _die(stages["before"], number)
             result = _original(self, *args)
             _die(stages["after"], number)

@@ -3,6 +3,8 @@
 STAGES = {
     "before-asking": ("_tasks", "before"),
     "after-asking": ("_tasks", "after"),
+    "before-waiting": ("_wait", "before"),
+    "after-waiting": ("_wait", "after"),
     "before-paying": ("_pay", "before"),
     "after-paying": ("_pay", "after"),
     "before-saving": ("_save", "before"),

@@ -304,8 +304,10 @@ def _answered(work: Callable[[Alive], T]) -> T:
 
 
 def _running(session: Session, wish: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    for job in session.list_jobs():
-        if job["status"] == "RUNNING":
+    start = session.get_system_info().server_info.start_time
+    for job in session.list_jobs(detailed=True):
+        # A server that was restarted still calls the job of before its crash running.
+        if job["status"] == "RUNNING" and job["last_schedule_time"] >= start:
             try:
                 yield _asked(session, job["job_id"], wish)
             except Exception:  # not yet, or no longer

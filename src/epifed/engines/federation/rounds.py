@@ -1,9 +1,10 @@
 """A training as the server of a federation sees it: rounds that survive a crash.
 
 The rules of a round are `protocol`'s and `privacy.randomness`'s; here is only their order. The
-state is on the disk after every round. A round is paid for before its noise is drawn, so a crash
-between the two has paid for a round that nobody saw; it is run again and paid for once more, and
-the ε of the model counts both.
+result of a round waits on the disk, where nobody reads it, until the round has been paid for; then
+it becomes the state. A crash before the payment has released nothing, and the round is run again;
+after the payment the result is still there. So no round is paid for twice, unless the disk loses
+the result too: then it is run and paid for again, and the model's ε counts both.
 """
 
 import base64
@@ -36,6 +37,8 @@ from epifed.protocol import noise_std
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.windows import Windows
+
+STATE, WAITING = "state.npz", "waiting.npz"
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,6 @@ class Rounds:
         vectors, problems = ask(self._tasks(number, chosen), self) if chosen else ({}, [])
         rows = [vectors[client] for client in chosen if client in vectors]
         updates = torch.stack(rows) if rows else torch.zeros((0, self.length), dtype=self.dtype)
-        self._pay(number)
         released = self.randomness.release(
             updates,
             clip_norm=self.clip_norm,
@@ -178,9 +180,8 @@ class Rounds:
         error = noise_std(
             self.clip_norm, self.calibration.noise_multiplier, settings.clients_per_round
         )
-        self.state = self.learner.step(self.state, released, error)
-        self.done = number
-        self.cohort_sizes = (*self.cohort_sizes, len(chosen))
+        self._wait(number, self.learner.step(self.state, released, error), len(chosen))
+        self._pay(number)
         self._save()
         report(
             {
@@ -269,6 +270,7 @@ class Rounds:
         self.run = name
         record = self.ledger.book().runs[name]
         self.paid = record.spent
+        self._recover()
         left = settings.rounds - self.done
         if left and record.spent + left > record.rounds:
             self.ledger.resume(name, left)
@@ -311,7 +313,7 @@ class Rounds:
             )
 
     def _load(self) -> None:
-        path = self.folder / "state.npz"
+        path = self.folder / STATE
         if not path.exists():
             return
         with np.load(path, allow_pickle=False) as stored:
@@ -320,24 +322,44 @@ class Rounds:
             self.cohort_sizes = tuple(int(size) for size in stored["cohort_sizes"])
             self.run = str(stored["run"]) or None
 
-    def _save(self) -> None:
+    def _wait(self, number: int, state: Tensor, came: int) -> None:
+        """Keep the result of a round for the moment when it has been paid for."""
+
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:
                 np.savez(
                     file,
-                    state=self.state.numpy(),
-                    done=self.done,
-                    cohort_sizes=np.array(self.cohort_sizes, dtype=np.int64),
+                    state=state.numpy(),
+                    done=number,
+                    cohort_sizes=np.array((*self.cohort_sizes, came), dtype=np.int64),
                     run=self.run or "",
+                    paid=self.paid,
                 )
 
-        write_atomic(self.folder / "state.npz", write)
+        write_atomic(self.folder / WAITING, write)
+
+    def _save(self) -> None:
+        """Make the result that waited the state."""
+        (self.folder / WAITING).replace(self.folder / STATE)
+        self._load()
+
+    def _recover(self) -> None:
+        """After a crash: take the result that was paid for, drop one that was not."""
+        path = self.folder / WAITING
+        if not path.exists():
+            return
+        with np.load(path, allow_pickle=False) as stored:
+            paid_for = self.paid > int(stored["paid"])
+        if paid_for:
+            self._save()
+        else:
+            path.unlink()
 
 
 def read_state(folder: Path) -> tuple[int, Tensor] | None:
     """The last round on the disk and its state, if there is one."""
     try:
-        with np.load(folder / "state.npz", allow_pickle=False) as stored:
+        with np.load(folder / STATE, allow_pickle=False) as stored:
             return int(stored["done"]), torch.from_numpy(stored["state"])
     except OSError:
         return None

@@ -1,0 +1,160 @@
+"""Three machines, as far as their networks go: each party in a network namespace of its own.
+
+The steps of docs/federation.md by their commands. A listener on the wire between the machines sees
+that a site only dials out, to one port, and that nothing of its data can be read there.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from epifed.modelfile import read_model
+from tests.federation.helpers import panel
+from tests.helpers import small_settings
+
+HOST, PORT = "fed.example.org", 8002
+ADDRESSES = {"server": "10.77.0.1", "north": "10.77.0.2", "south": "10.77.0.3"}
+MARK = f"epifed-{os.getpid()}"
+WIRE = f"{MARK}-wire"
+EPIFED = str(Path(sys.executable).parent / "epifed")
+PATIENCE = 120.0
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _can_have_namespaces() -> bool:
+    if os.name != "posix" or os.geteuid() != 0 or not shutil.which("ip"):
+        return False
+    tried = subprocess.run(["ip", "netns", "add", WIRE], check=False, capture_output=True)
+    subprocess.run(["ip", "netns", "del", WIRE], check=False, capture_output=True)
+    return tried.returncode == 0
+
+
+pytestmark = pytest.mark.skipif(
+    not _can_have_namespaces(), reason="network namespaces need root, Linux and iproute2"
+)
+
+
+@pytest.fixture
+def machines() -> Iterator[dict[str, str]]:
+    """The namespace of each machine, on one wire, where everybody knows the server's name."""
+    names = {party: f"{MARK}-{party}" for party in ADDRESSES}
+    try:
+        _ip("netns", "add", WIRE)
+        _ip("-n", WIRE, "link", "add", "switch", "type", "bridge")
+        _ip("-n", WIRE, "link", "set", "switch", "up")
+        for party, name in names.items():
+            _ip("netns", "add", name)
+            ends = ("link", "add", party, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("-n", WIRE, *ends)
+            _ip("-n", WIRE, "link", "set", party, "master", "switch", "up")
+            _ip("-n", name, "address", "add", f"{ADDRESSES[party]}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                _ip("-n", name, "link", "set", device, "up")
+            etc = Path("/etc/netns") / name
+            etc.mkdir(parents=True)
+            (etc / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESSES['server']} {HOST}\n")
+        yield names
+    finally:
+        for name in (*names.values(), WIRE):
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+            shutil.rmtree(Path("/etc/netns") / name, ignore_errors=True)
+
+
+@contextmanager
+def _running(namespace: str, log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", namespace, *words],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _said(namespace: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["ip", "netns", "exec", namespace, EPIFED, "federation", *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def _until_connected(machine: str, kit: Path, sites: set[str]) -> None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        found = _said(machine, "status", "--kit", str(kit), "--json")
+        if found.returncode == 0 and sites <= set(json.loads(found.stdout)["connected"]):
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"{sites} did not connect: {found.stdout}{found.stderr}")
+
+
+def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_port(
+    machines: dict[str, str], tmp_path: Path
+) -> None:
+    regions = panel().regions
+    hosted = {"north": regions[::2], "south": regions[1::2]}
+    sites = "".join(
+        f'[[sites]]\nname = "{name}"\nclients = {json.dumps(list(clients))}\n'
+        for name, clients in hosted.items()
+    )
+    roster = tmp_path / "federation.toml"
+    roster.write_text(f'min_sites = 2\n[server]\nhost = "{HOST}"\nport = {PORT}\n{sites}')
+    settings = tmp_path / "settings.toml"
+    settings.write_text(small_settings(epsilon=1.0, clients_per_round=len(regions)).to_toml())
+    long = panel().to_long().rename({"day": "date"})
+    for name, clients in hosted.items():
+        long.filter(pl.col("region").is_in(clients)).write_csv(tmp_path / f"{name}.csv")
+    flu, ledger = tmp_path / "flu", tmp_path / "budget.ledger"
+    for words in (
+        ("federation", "init", str(roster), "--out", str(flu)),
+        ("ledger", "init", str(ledger), "--epsilon", "6"),
+    ):
+        subprocess.run([EPIFED, *words], check=True, capture_output=True)
+    kits, office = flu / "kits", flu / "kits" / "coordinator"
+    wire = tmp_path / "wire.json"
+    listener = (str(Path(__file__).with_name("wire.py")), str(wire), HOST, regions[0], "weights")
+    with _running(WIRE, tmp_path / "wire.log", sys.executable, *listener), ExitStack() as parties:
+        serve = (EPIFED, "federation", "server", "--kit", str(kits / "server"))
+        parties.enter_context(
+            _running(machines["server"], tmp_path / "s.log", *serve, "--ledger", str(ledger))
+        )
+        _until_connected(machines["server"], office, set())
+        for name in hosted:
+            data = ("--kit", str(kits / name), "--data", str(tmp_path / f"{name}.csv"))
+            checked = _said(machines[name], "check", *data)
+            assert checked.returncode == 0, checked.stdout + checked.stderr
+            log = tmp_path / f"{name}.log"
+            parties.enter_context(
+                _running(machines[name], log, EPIFED, "federation", "site", *data)
+            )
+        _until_connected(machines["server"], office, set(hosted))
+        days = ("--from", f"{panel().start}", "--to", f"{panel().end}", "--name", "flu")
+        about = ("--federation", str(roster), "--kit", str(office), *days)
+        trained = _said(machines["server"], "train", str(settings), *about)
+        assert trained.returncode == 0, trained.stdout + trained.stderr
+        for name in hosted:
+            model = read_model(kits / name / "models" / "flu.epifed")
+            assert model.randomness == "secure"
+            assert model.epsilon <= 1.0
+    heard = json.loads(wire.read_text())
+    assert heard["frames"] > 100
+    assert {tuple(one) for one in heard["opened"]} == {
+        (ADDRESSES[name], ADDRESSES["server"], PORT) for name in hosted
+    }
+    assert heard["others"] == []
+    assert heard["read"] == [HOST], "TLS shows the name that is dialled, and nothing inside"
