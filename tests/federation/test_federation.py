@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from epifed.modelfile import read_model
 from epifed.settings import Settings
 from epifed.windows import Windows, make_clients
 from tests.federation.evil import deeds as evil
-from tests.federation.helpers import federation, on_path, panel, plan
+from tests.federation.helpers import HERE, federation, on_path, panel, plan
 from tests.helpers import small_settings
 
 EVIL = "site-3"
@@ -49,12 +50,16 @@ TRAININGS = [("fedavg", 2.0), ("fedavg", math.inf)] + [
 ]
 
 
+def _name(learner: str, epsilon: float) -> str:
+    return f"same-{learner}-{'open' if math.isinf(epsilon) else 'private'}"
+
+
 @pytest.mark.parametrize(("learner", "epsilon"), TRAININGS)
 def test_federation_and_simulation_give_the_same_weights(
     local: LocalFederation, learner: str, epsilon: float
 ) -> None:
     settings = _settings(learner, epsilon)
-    wanted = plan(f"same-{learner}-{'private' if settings.private else 'open'}", settings)
+    wanted = plan(_name(learner, epsilon), settings)
     status = local.train(wanted)
     simulated = train(make_clients(panel(), settings), settings)
     assert status["delivered"] == ["site-1", "site-2", "site-3"]
@@ -118,10 +123,63 @@ class _Silenced(FedAvg):
         return updates
 
 
+def _overheard(local: LocalFederation) -> bytes:
+    """All that the evil site sent, up to the trainings in which it is evil."""
+    folder = local.folder / "overheard"
+    files = [path.read_bytes() for path in sorted(folder.glob("sent-*.bin"))]
+    return b"".join(sent for sent in files if b"evil-deeds" not in sent)
+
+
 def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFederation) -> None:
-    sent = b"".join(
-        path.read_bytes() for path in sorted((local.folder / "overheard").glob("sent-*.bin"))
-    )
+    sent = _overheard(local)
+    certificate = (local.kit(EVIL) / "startup" / "client.crt").read_bytes().strip()
+    assert certificate in sent
+    rest, arrays = _without_arrays(sent.replace(certificate, b""))
+    metadata = [json.loads(text) for text in METADATA.findall(rest)]
+    assert {about["training"] for about in metadata} == {_name(*one) for one in TRAININGS}
+    for about in metadata:
+        assert about.keys() == {"training", "round", "clients", "dtype", "shape"}
+        assert about["dtype"] == "float32"
+        assert set(about["clients"]) <= set(local.federation.site(EVIL).clients)
+    shapes = [tuple(about["shape"]) for about in metadata]
+    assert sorted(arrays) == sorted(4 * rows * length for rows, length in shapes)
+    rest = METADATA.sub(b"", rest)
+    assert len(set(SIGNATURE.findall(rest))) == 1, "the server's own token, sent back"
+    rest = UUID.sub(b"", SIGNATURE.sub(b"", rest))
+    known = set((HERE / "vocabulary.txt").read_text().split())
+    # A byte that tells a length may look like a letter beside a word.
+    unknown = {
+        word
+        for word in map(bytes.decode, WORD.findall(rest))
+        if not {word, word[1:], word[:-1], word[1:-1]} & known
+    }
+    assert unknown == set()
+
+
+METADATA = re.compile(rb'\{"training".*?\}')
+SIGNATURE = re.compile(rb"[A-Za-z0-9+/]{340,}=*")
+UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+WORD = re.compile(rb"[A-Za-z_][A-Za-z_.]{4,}[A-Za-z_]")
+ARRAY = re.compile(rb"array(?:\xc4(.)|\xc5(..)|\xc6(....))", re.DOTALL)
+"""The key and the length before an array, as MessagePack writes them."""
+
+
+def _without_arrays(sent: bytes) -> tuple[bytes, list[int]]:
+    """What was sent without the arrays of contributions, and these arrays' lengths in bytes."""
+    rest, lengths, end = b"", [], 0
+    for found in ARRAY.finditer(sent):
+        length = int.from_bytes(found[1] or found[2] or found[3], "big")
+        rest += sent[end : found.start()]
+        end = found.end() + length
+        lengths.append(length)
+    return rest + sent[end:], lengths
+
+
+def test_no_count_window_path_or_word_of_an_exception_leaves_a_site(
+    local: LocalFederation,
+) -> None:
+    folder = local.folder / "overheard"
+    sent = b"".join(path.read_bytes() for path in sorted(folder.glob("sent-*.bin")))
     assert b"same-fedavg-private" in sent, "nothing was overheard"
     assert evil.SECRET.encode() not in sent
     assert str(local.folder / "data").encode() not in sent
