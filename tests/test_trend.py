@@ -19,9 +19,7 @@ from epifed.learners.trend import (
     HISTORY,
     LARGEST_NORM,
     Trend,
-    advance,
     growth,
-    join,
 )
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
@@ -29,18 +27,18 @@ from epifed.windows import make_clients
 from tests.helpers import small_panel, windows_of
 
 TREND = Settings.for_learner("trend", 12, holidays="", epsilon=math.inf)
+LEARNER = Trend(TREND)
 
 
 def contributions(counts: NDArray[np.float64]) -> Tensor:
     windows = windows_of([1] * len(counts))
     object.__setattr__(windows, "latest", counts.astype(np.float32))
-    return Trend(TREND).contribute(torch.zeros(2 * HISTORY), windows)
+    return LEARNER.contribute(torch.zeros(2 * HISTORY), windows)
 
 
 def released(value: float, noise: float) -> Tensor:
-    learner = Trend(TREND)
-    start = learner.start(seed_sequence(0))
-    return learner.step(start, torch.full((DAYS,), value), noise)
+    start = LEARNER.start(seed_sequence(0))
+    return LEARNER.step(start, torch.full((DAYS,), value), noise)
 
 
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=14, max_size=14), min_size=1, max_size=5))
@@ -93,12 +91,12 @@ def test_noise_shrinks_the_forecast_towards_like_today(noise: float) -> None:
 
 
 def test_one_wild_day_hardly_moves_the_trend() -> None:
-    learner, start = Trend(TREND), torch.zeros(2 * HISTORY)
+    start = torch.zeros(2 * HISTORY)
     week = torch.full((DAYS,), 0.1)
     holiday = week.clone()
     holiday[1] = -0.9
-    usual = growth(learner.step(start, week, 0.01))[0]
-    disturbed = growth(learner.step(start, holiday, 0.01))[0]
+    usual = growth(LEARNER.step(start, week, 0.01))[0]
+    disturbed = growth(LEARNER.step(start, holiday, 0.01))[0]
     plain_mean = FOLLOW * float(
         (0.6 ** torch.arange(7) * holiday).sum() / (0.6 ** torch.arange(7)).sum()
     )
@@ -106,24 +104,25 @@ def test_one_wild_day_hardly_moves_the_trend() -> None:
 
 
 def test_two_releases_of_the_same_days_are_weighted_by_their_precision() -> None:
-    both = join(released(0.0, 0.1), released(0.4, 0.2))
+    both = LEARNER.join(released(0.0, 0.1), released(0.4, 0.2))
     assert float(both[0]) == pytest.approx(0.4 * 0.2**-2 / (0.1**-2 + 0.2**-2), rel=1e-5)
     assert float(both[HISTORY]) == pytest.approx(0.1**-2 + 0.2**-2, rel=1e-5)
-    torch.testing.assert_close(join(torch.zeros(2 * HISTORY), both), both)
+    torch.testing.assert_close(LEARNER.join(torch.zeros(2 * HISTORY), both), both)
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_advancing_twice_is_advancing_once(first: int, second: int) -> None:
     state = released(0.3, 0.1)
     torch.testing.assert_close(
-        advance(advance(state, first), second), advance(state, first + second)
+        LEARNER.advance(LEARNER.advance(state, first), second),
+        LEARNER.advance(state, first + second),
     )
 
 
 def test_an_old_release_fades_to_like_today() -> None:
     state = released(0.3, 0.01)
-    assert growth(advance(state, 3))[0] > 0.2
-    assert growth(advance(state, DAYS))[0] == 0
+    assert growth(LEARNER.advance(state, 3))[0] > 0.2
+    assert growth(LEARNER.advance(state, DAYS))[0] == 0
 
 
 def test_further_ahead_the_growth_is_damped() -> None:

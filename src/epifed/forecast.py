@@ -8,17 +8,15 @@ from datetime import date, timedelta
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epifed import holidays, intervals
+from epifed import intervals
 from epifed.errors import EpifedError
 from epifed.learners import make_learner
-from epifed.learners.trend import DAMPING, DAYS, HISTORY, advance, growth
 from epifed.panel import CasePanel
 from epifed.settings import Settings
-from epifed.windows import last_windows, smooth
+from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +59,10 @@ def forecast(
     panel: CasePanel, settings: Settings, state: Tensor, horizon: int, age: int = 0
 ) -> Forecast:
     """Forecast from the panel's last day with a state that was trained `age` days before it."""
-    past = _as_of_each_day(panel, settings, state, horizon, age)
+    if not 1 <= horizon <= MOST_HORIZON:
+        raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
+    learner = make_learner(settings)
+    past = learner.hindcast(panel, learner.advance(state, age), horizon)
     truth = smooth(panel.counts, "trailing")
     known, least = past.shape[1] - horizon, intervals.LEAST_ERRORS
     if known < least:
@@ -73,44 +74,3 @@ def forecast(
     half = intervals.widths(errors, horizon)
     point = past[:, -1]
     return Forecast(panel.end, horizon, panel.regions, point, intervals.quantiles(point, half))
-
-
-def _as_of_each_day(
-    panel: CasePanel, settings: Settings, state: Tensor, horizon: int, age: int
-) -> Floats:
-    """What would have been forecast on each of the last days, the panel's last day last."""
-    if not 1 <= horizon <= MOST_HORIZON:
-        raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
-    if settings.learner == "trend":
-        return _by_trend(panel, settings, advance(state, age), horizon)
-    if horizon != settings.horizon:
-        raise EpifedError(
-            f"horizon: found {horizon} days; expected {settings.horizon}, the one that the "
-            f"'{settings.learner}' model was trained for"
-        )
-    days = min(panel.counts.shape[1] - settings.window + 1, HISTORY - DAYS + 1)
-    inputs = torch.from_numpy(last_windows(panel, settings, days))
-    prediction: Floats = make_learner(settings).predict(state, inputs).double().numpy()
-    return np.maximum(prediction, 0.0)
-
-
-def _by_trend(panel: CasePanel, settings: Settings, state: Tensor, horizon: int) -> Floats:
-    """The last week again, day by day, times the growth; holidays taken out and put back in."""
-    counts = panel.counts
-    length = counts.shape[1]
-    holiday = holidays.is_holiday(settings.holidays, panel.start, length + horizon)
-    effect = holidays.effect(counts, holiday)
-    usual = np.where(holiday[:length], counts / effect[:, None], counts)
-    days = min(length - DAYS, HISTORY - DAYS + 1)
-    origins = np.arange(length - days, length)
-    now = growth(state)[:days][::-1]
-    total = np.zeros((len(counts), days))
-    for ahead in range(horizon - DAYS + 1, horizon + 1):
-        if ahead <= 0:
-            total += counts[:, origins + ahead]
-            continue
-        weeks = -(-ahead // DAYS)
-        grown = np.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
-        day = usual[:, origins + ahead - weeks * DAYS] * grown
-        total += np.where(holiday[origins + ahead], day * effect[:, None], day)
-    return total / DAYS

@@ -17,7 +17,7 @@ from torch import Tensor
 from epifed.engines.simulation import Training, hash_of
 from epifed.errors import EpifedError
 from epifed.evaluate.store import write_atomic
-from epifed.learners import make_learner, trend
+from epifed.learners import make_learner
 from epifed.settings import Settings
 from epifed.windows import last_learned
 
@@ -69,8 +69,7 @@ class Model:
         )
         if found != expected:
             raise EpifedError(f"--continue: found a model of {found}; expected one of {expected}")
-        state = torch.from_numpy(self.weights)
-        return trend.advance(state, self.age_on(day)) if settings.learner == "trend" else state
+        return make_learner(settings).advance(torch.from_numpy(self.weights), self.age_on(day))
 
     def age_on(self, day: date) -> int:
         """Days from the last day learned from to another, which may not lie before it."""

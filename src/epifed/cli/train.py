@@ -64,6 +64,7 @@ def train(
 
     from epifed.engines.simulation import train as run
     from epifed.evaluate import score
+    from epifed.learners import make_learner
     from epifed.modelfile import Model, read_model
     from epifed.privacy.ledger import Ledger
     from epifed.windows import last_learned, make_clients
@@ -80,7 +81,7 @@ def train(
         chosen = preset_for(panel, 0)
     if epsilon is not None:
         chosen = chosen.but(epsilon=epsilon)
-    if chosen.learner == "trend":
+    if make_learner(chosen).whole_period:
         chosen = chosen.but(train_share=1.0)
     start = read_model(earlier).as_of(chosen, last_learned(chosen, begin, end)) if earlier else None
     clients = make_clients(panel, chosen, (begin, end))

@@ -24,7 +24,7 @@ from epifed.errors import EpifedError
 from epifed.evaluate.metrics import strata
 from epifed.evaluate.store import load_part, save_part, to_json, write_parquet, write_text
 from epifed.forecast import Forecast, forecast
-from epifed.learners.trend import advance, join
+from epifed.learners import make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up, training_event
 from epifed.seeds import seed_sequence
@@ -188,7 +188,7 @@ def run_backtest(
         for day, part in zip(ends, map(load_part, forecasts), strict=True)
     }
     tested = tuple(made[day] for day in sorted(origins))
-    ahead = AHEAD if settings.learner == "trend" else (settings.horizon,)
+    ahead = AHEAD if make_learner(settings).any_horizon else (settings.horizon,)
     latest = tuple(forecast(panel, settings, joined[-1], days) for days in ahead)
     event = dp.SelfComposedDpEvent(release, len(ends))
     total = epsilon_of(event, settings.delta, settings.accountant) if settings.private else math.inf
@@ -211,13 +211,12 @@ def _train(known: CasePanel, settings: Settings, path: Path) -> None:
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Tensor]:
-    """The state as of each day: for the trend, with what earlier releases said."""
+    """The state as of each day, with what earlier releases said."""
+    learner = make_learner(settings)
     states = [torch.from_numpy(load_part(path)["state"]) for path in paths]
-    if settings.learner != "trend":
-        return states
     for i in range(1, len(states)):
         gap = (days[i] - days[i - 1]).days
-        states[i] = join(advance(states[i - 1], gap), states[i])
+        states[i] = learner.join(learner.advance(states[i - 1], gap), states[i])
     return states
 
 

@@ -1,15 +1,17 @@
 """What a client contributes and how the server steps. A learner knows nothing of privacy."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
 from epifed.learners.oneshot import OneShot
 from epifed.learners.trend import Trend
+from epifed.panel import CasePanel
 from epifed.settings import Settings
 from epifed.windows import Windows
 
@@ -37,14 +39,35 @@ class Learner(Protocol):
         ...
 
 
-LEARNERS: dict[str, Callable[[Settings], Learner]] = {
+class Forecaster(Learner, Protocol):
+    """And what becomes of its state, day after day."""
+
+    any_horizon: ClassVar[bool]
+    """Whether a state forecasts any number of days ahead, and not the trained one alone."""
+    whole_period: ClassVar[bool]
+    """Whether it learns from the last days alone, so that none are kept back for a test."""
+
+    def advance(self, state: Tensor, days: int) -> Tensor:
+        """The state as it stands so many days later."""
+        ...
+
+    def join(self, earlier: Tensor, fresh: Tensor) -> Tensor:
+        """What an earlier state, advanced to the same day, and a fresh one know together."""
+        ...
+
+    def hindcast(self, panel: CasePanel, state: Tensor, horizon: int) -> NDArray[np.float64]:
+        """What would have been forecast on each of the last days, the panel's last day last."""
+        ...
+
+
+LEARNERS: dict[str, Callable[[Settings], Forecaster]] = {
     "fedavg": FedAvg,
     "one-shot": OneShot,
     "trend": Trend,
 }
 
 
-def make_learner(settings: Settings) -> Learner:
+def make_learner(settings: Settings) -> Forecaster:
     """The learner that the settings name."""
     if settings.learner not in LEARNERS:
         raise EpifedError(

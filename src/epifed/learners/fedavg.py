@@ -6,12 +6,13 @@ from torch import Tensor
 
 from epifed import stack
 from epifed.learners.recency import recency
+from epifed.learners.windowed import Windowed
 from epifed.models import ScaleFree, make_model
 from epifed.settings import Settings
 from epifed.windows import Windows
 
 
-class FedAvg:
+class FedAvg(Windowed):
     """Clients train the model on their windows with Adam for E epochs and send the difference.
 
     With `average_last` the state is [w, mean of the last iterates, rounds done]: clients train

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from epifed.errors import EpifedError
 from epifed.learners.recency import recency
+from epifed.learners.windowed import Windowed
 from epifed.settings import Settings
 from epifed.windows import Windows
 
@@ -41,7 +42,7 @@ FEATURES = 2
 _ROWS, _COLUMNS = np.triu_indices(FEATURES)
 
 
-class OneShot:
+class OneShot(Windowed):
     """A linear model of the scale-free residual (y − last) / (mean + 1), learned in one round."""
 
     def __init__(self, settings: Settings) -> None:

@@ -7,6 +7,7 @@ and the server keeps the noisy means of past releases, from which everything els
 """
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +15,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
+from epifed import holidays
 from epifed.errors import EpifedError
+from epifed.panel import CasePanel
 from epifed.protocol import clip
 from epifed.settings import Settings
 from epifed.windows import Windows
@@ -51,6 +54,9 @@ _EXACT = 1e12
 class Trend:
     """A state is [mean growth of each day, its precision], the last day first; 0: unknown."""
 
+    any_horizon: ClassVar[bool] = True
+    whole_period: ClassVar[bool] = True
+
     def __init__(self, settings: Settings) -> None:
         if settings.split == "shuffled":
             raise EpifedError(
@@ -83,7 +89,7 @@ class Trend:
         fresh = torch.zeros(2 * HISTORY)
         fresh[:DAYS] = release
         fresh[HISTORY : HISTORY + DAYS] = 1 / noise_std**2 if noise_std else _EXACT
-        return join(state, fresh)
+        return self.join(state, fresh)
 
     def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
         """The last value of each window, carried on by the forecast growth."""
@@ -91,21 +97,40 @@ class Trend:
         now = float(growth(state)[0])
         return inputs[..., -1] * math.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
 
+    def advance(self, state: Tensor, days: int) -> Tensor:
+        """The days move back; of the new ones nothing is known yet."""
+        later = torch.zeros_like(state).view(2, HISTORY)
+        if days < HISTORY:
+            later[:, days:] = state.view(2, HISTORY)[:, : HISTORY - days]
+        return later.reshape(-1)
 
-def join(one: Tensor, other: Tensor) -> Tensor:
-    """Two states that end on the same day, each day weighted by how well it is known."""
-    (a, p), (b, q) = one.view(2, HISTORY), other.view(2, HISTORY)
-    known = p + q
-    mean = torch.where(known > 0, (a * p + b * q) / known.clamp(min=1e-30), 0.0)
-    return torch.cat([mean, known.clamp(max=_EXACT)])
+    def join(self, earlier: Tensor, fresh: Tensor) -> Tensor:
+        """Each day weighted by how well it is known."""
+        (a, p), (b, q) = earlier.view(2, HISTORY), fresh.view(2, HISTORY)
+        known = p + q
+        mean = torch.where(known > 0, (a * p + b * q) / known.clamp(min=1e-30), 0.0)
+        return torch.cat([mean, known.clamp(max=_EXACT)])
 
-
-def advance(state: Tensor, days: int) -> Tensor:
-    """The state as it stands so many days later, of which nothing is known yet."""
-    later = torch.zeros_like(state).view(2, HISTORY)
-    if days < HISTORY:
-        later[:, days:] = state.view(2, HISTORY)[:, : HISTORY - days]
-    return later.reshape(-1)
+    def hindcast(self, panel: CasePanel, state: Tensor, horizon: int) -> Floats:
+        """The last week again, day by day, times the growth; holidays taken out and put back in."""
+        counts = panel.counts
+        length = counts.shape[1]
+        holiday = holidays.is_holiday(self.settings.holidays, panel.start, length + horizon)
+        effect = holidays.effect(counts, holiday)
+        usual = np.where(holiday[:length], counts / effect[:, None], counts)
+        days = min(length - DAYS, HISTORY - DAYS + 1)
+        origins = np.arange(length - days, length)
+        now = growth(state)[:days][::-1]
+        total = np.zeros((len(counts), days))
+        for ahead in range(horizon - DAYS + 1, horizon + 1):
+            if ahead <= 0:
+                total += counts[:, origins + ahead]
+                continue
+            weeks = -(-ahead // DAYS)
+            grown = np.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
+            day = usual[:, origins + ahead - weeks * DAYS] * grown
+            total += np.where(holiday[origins + ahead], day * effect[:, None], day)
+        return total / DAYS
 
 
 def growth(state: Tensor) -> Floats:
