@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +63,14 @@ class Training(threading.Thread):
         except Exception as error:
             self.error = error
 
-    def until_round(self, number: int, patience: float = 120.0) -> None:
+    def until_round(self, number: int) -> None:
+        self.until(lambda: self.done() >= number, f"round {number}")
+
+    def until(self, happened: Callable[[], bool], what: str, patience: float = 240.0) -> None:
         until = time.monotonic() + patience
-        while self.done() < number:
+        while not happened():
             assert self.is_alive(), self.error
-            assert time.monotonic() < until, f"round {number} did not come"
+            assert time.monotonic() < until, f"{what} did not come"
             time.sleep(0.05)
 
     def done(self) -> int:
@@ -123,7 +126,7 @@ def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> 
     for kill in range(KILLS):
         stage = stages[(kill + 3) % len(stages)]
         deadly.write_text(f"{stage} {kill + 1}")
-        local.processes[SERVER].wait(timeout=240)
+        training.until(lambda: local.processes[SERVER].poll() is not None, "a crash")
         record = _record(local, wanted)
         assert record.spent >= training.done() >= released
         assert record.spent <= training.done() + 1

@@ -16,12 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nvflare.fuel.flare_api.api_spec import (
-    AuthenticationError,
-    AuthorizationError,
-    InternalError,
-    InvalidJobDefinition,
-)
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, InvalidJobDefinition
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from epifed.engines.federation.controller import STATUS, TOPIC
@@ -136,9 +131,9 @@ def run_training(
         try:
             status = _one_job(desk, federation, plan, course)
             lost_since = None
-        except (AuthenticationError, AuthorizationError, InvalidJobDefinition) as error:
+        except (AuthorizationError, InvalidJobDefinition) as error:
             raise EpifedError(f"the server refused the training: {error}") from None
-        except Exception as error:  # FLARE's own errors have no common base
+        except Exception as error:  # FLARE's own have no common base; a restart ends sessions too
             lost_since = lost_since or time.monotonic()
             if time.monotonic() - lost_since > patience:
                 raise EpifedError(
