@@ -1,5 +1,6 @@
 """`epifed federation train`, `status` and `stop`: what the coordinator does."""
 
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,10 +48,15 @@ def train(
     chosen = read_settings(settings)
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     plan = Plan.of(named, chosen, first.date(), last.date(), simulation=simulation)
+    desk, roster = Desk(kit), Federation.read(federation)
+    desk.name()
     messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
     watching = Watching()
+    logging.getLogger().addHandler(logging.NullHandler())  # FLARE's own cries; we say what is up
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):
-        status = run_training(Desk(kit), Federation.read(federation), plan, watching)
+        status = run_training(desk, roster, plan, watching)
+    if not messages.is_terminal:
+        messages.print()
     if as_json:
         print(to_json(status))
         return
@@ -112,6 +118,9 @@ class Watching:
 
     def __call__(self, status: dict[str, Any]) -> None:
         """Take a status in."""
+        if "waiting" in status:
+            self.state = f"waiting: {status['waiting']}"
+            return
         self.state = f"round {status.get('round', 0)} of {status.get('rounds', '?')}"
         for line in status.get("lines", []):
             self.rounds[line["round"]] = line

@@ -13,10 +13,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, InvalidJobDefinition
+from nvflare.fuel.flare_api.api_spec import (
+    AuthorizationError,
+    InternalError,
+    InvalidJobDefinition,
+    JobNotFound,
+    JobNotRunning,
+)
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from epifed.engines.federation.controller import STATUS, TOPIC
@@ -46,6 +53,8 @@ MOST_PATIENCE = 4.0
 REJOIN = 20.0
 """Seconds in which a site that was away at the end may come back for its model."""
 MOST_DELIVERIES = 3
+ENDED = (InternalError, JobNotFound, JobNotRunning)
+"""What FLARE says to the wish to end a job that has ended."""
 RUNNING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING", "STARTING")
 
 
@@ -55,14 +64,24 @@ class Desk:
 
     kit: Path
 
-    @contextlib.contextmanager
-    def session(self, patience: float = 10.0) -> Iterator[Session]:
-        """A session with the server, over the one port, under the coordinator's certificate."""
+    def name(self) -> str:
+        """The coordinator's, from a kit that is one and still valid."""
         if not (self.kit / "startup" / "fed_admin.json").is_file():
             raise EpifedError(
                 f"{self.kit}: expected the coordinator's kit by 'epifed federation init'"
             )
-        name = certificate(self.kit).name
+        found = certificate(self.kit)
+        if found.expires < datetime.now(UTC):
+            raise EpifedError(
+                f"{self.kit}: found a certificate that ran out on {found.expires:%Y-%m-%d}; "
+                "expected a valid one, in a kit of a new federation"
+            )
+        return found.name
+
+    @contextlib.contextmanager
+    def session(self, patience: float = 10.0) -> Iterator[Session]:
+        """A session with the server, over the one port, under the coordinator's certificate."""
+        name = self.name()
         with contextlib.redirect_stdout(io.StringIO()):
             try:
                 session = new_secure_session(name, str(self.kit.resolve()), timeout=patience)
@@ -124,22 +143,20 @@ def run_training(
     Sites that were away when the model was delivered get it in a further job, if they come back
     soon.
     """
-    lost_since: float | None = None
     deliveries = 0
     course = _Course(watch)
     while True:
         try:
             status = _one_job(desk, federation, plan, course)
-            lost_since = None
         except (AuthorizationError, InvalidJobDefinition) as error:
             raise EpifedError(f"the server refused the training: {error}") from None
         except Exception as error:  # FLARE's own have no common base; a restart ends sessions too
-            lost_since = lost_since or time.monotonic()
-            if time.monotonic() - lost_since > patience:
+            if time.monotonic() - course.heard > patience:
                 raise EpifedError(
                     f"training '{plan.training}': the server has been away for {patience:g} "
                     f"seconds ({error}); start it and repeat the command to go on"
                 ) from None
+            watch({"waiting": str(error)})
             time.sleep(1)
             continue
         if status is None:
@@ -175,6 +192,8 @@ class _Course:
     token: str | None = None
     """Of the job at hand: submitted again under it, a job is not doubled but found again."""
     server_start: float | None = None
+    heard: float = field(default_factory=time.monotonic)
+    """When the server last answered."""
 
     @property
     def patience(self) -> float:
@@ -188,6 +207,7 @@ class _Course:
     def token_for(self, session: Session) -> str:
         """The token of the job at hand, or of a new one if the server has lost it in a crash."""
         start = session.get_system_info().server_info.start_time
+        self.heard = time.monotonic()
         if self.token is None or start != self.server_start:
             self.token, self.server_start = uuid.uuid4().hex, start
         return self.token
@@ -238,19 +258,20 @@ def _one_job(
 
 def _followed(session: Session, name: str, course: _Course, alive: Alive) -> dict[str, Any] | None:
     """A job that was submitted, until its end or until it has been silent for too long."""
-    heard = time.monotonic()
+    spoke = time.monotonic()
     while (state := str(session.get_job_status(name))) in RUNNING:
         alive()
+        course.heard = time.monotonic()
         if state != "RUNNING":
-            heard = time.monotonic()
+            spoke = course.heard
         else:
             with contextlib.suppress(Exception):  # it may just have ended
                 status = _asked(session, name)
-                heard = time.monotonic()
+                spoke = time.monotonic()
                 course.follow(status)
                 if "delivered" in status:  # what is left is FLARE's tidying up
                     return status
-        if time.monotonic() - heard > SILENT * course.patience:
+        if time.monotonic() - spoke > SILENT * course.patience:
             return None
         time.sleep(POLL)
     if "COMPLETED" not in state:
@@ -264,9 +285,10 @@ def _followed(session: Session, name: str, course: _Course, alive: Alive) -> dic
 def _abort(session: Session, jobs: set[str]) -> None:
     """End jobs that were given up, so that they hold up neither the next one nor the sites."""
     while jobs:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(InternalError):
-            session.abort_job(min(jobs))  # the error: it has ended already
-        jobs.remove(min(jobs))
+        job = min(jobs)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(*ENDED):
+            session.abort_job(job)
+        jobs.remove(job)
 
 
 def look(desk: Desk) -> dict[str, Any]:

@@ -60,6 +60,8 @@ class Plan:
             raise EpifedError(
                 f"name: found '{name}'; expected up to 61 letters, digits and hyphens"
             )
+        if first > last:
+            raise EpifedError(f"days: found {first} to {last}; expected the first before the last")
         return cls(name, settings, first.isoformat(), last.isoformat(), simulation)
 
     def sealed(self) -> str:
