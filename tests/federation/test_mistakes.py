@@ -1,14 +1,15 @@
 """A user's mistakes with the federation's commands: one sentence, exit code 2, at once."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from epifed.cli import main
 from epifed.engines.federation.kits import make_kits
 from epifed.engines.federation.rehearsal import rehearsal_federation
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
-from tests.test_cli import refused
 
 DAYS = ("--from", "2020-10-01", "--to", "2020-11-01")
 BACKWARDS = ("--from", "2020-11-01", "--to", "2020-10-01")
@@ -21,6 +22,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
     federation = rehearsal_federation(panel(), 1)
     (folder / "federation.toml").write_text(federation.to_toml())
     (folder / "settings.toml").write_text(small_settings().to_toml())
+    panel().to_long().rename({"day": "date"}).write_csv(folder / "cases.csv")
     make_kits(federation, folder)
     return folder
 
@@ -38,16 +40,25 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("stop", "--kit", "none"), "expected the coordinator's kit"),
         (("server", "--kit", "kits/site-1"), "expected the server's kit"),
         (("server", "--kit", "kits/server", "--ledger", "none.db"), "none.db: no such file"),
-        (("site", "--kit", "kits/server", "--data", "settings.toml"), "expected a site's kit"),
+        (("site", "--kit", "kits/server", "--data", "cases.csv"), "expected a site's kit"),
         (("site", "--kit", "kits/site-1", "--data", "none.csv"), "none.csv: no such file"),
         (("init", "settings.toml", "--out", "new"), "server: found nothing; expected a value"),
         (("rehearse", "--sites", "9", "--clients", "4"), "found 9 for 4 clients"),
     ],
 )
 def test_a_mistake_gets_one_sentence(
-    office: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], expected: str
+    office: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    expected: str,
 ) -> None:
     monkeypatch.chdir(office)
     before = sorted(office.rglob("*"))
-    assert expected in refused("federation", *words)
+    monkeypatch.setattr(sys, "argv", ["epifed", "federation", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert expected in sentence
     assert sorted(office.rglob("*")) == before
