@@ -27,7 +27,7 @@ from epifed.panel import CasePanel
 
 PATIENCE = 90.0
 """Seconds in which a party must have started."""
-START = 5.0
+START_EACH = 5.0
 """Seconds more for each site, since all of them start on this one machine."""
 NICE = 10
 """How far a site stands back behind the server, whose cores it would not share elsewhere."""
@@ -114,7 +114,7 @@ class LocalFederation:
 
     def wait_for_sites(self, sites: tuple[str, ...]) -> None:
         """Until the server has these sites registered."""
-        patience = PATIENCE + START * len(sites)
+        patience = PATIENCE + START_EACH * len(sites)
         until = time.monotonic() + patience
         with self.desk.session(patience) as session:
             while missing := set(sites) - {c.name for c in session.get_connected_client_list()}:

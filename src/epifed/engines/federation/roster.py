@@ -21,7 +21,7 @@ Mail = Annotated[
 ]
 
 QUESTIONS = 50
-"""For work, a second, from all waiting sites together: what fills half a core of the server."""
+"""For work, a second, of all waiting sites together: they keep about half a core busy."""
 START = 60.0
 """Seconds that a site's worker has at least for its start."""
 
