@@ -36,13 +36,19 @@ def _ip(*words: str) -> None:
 def _can_have_namespaces() -> bool:
     if os.name != "posix" or os.geteuid() != 0 or not shutil.which("ip"):
         return False
-    tried = subprocess.run(["ip", "netns", "add", WIRE], check=False, capture_output=True)
-    subprocess.run(["ip", "netns", "del", WIRE], check=False, capture_output=True)
-    return tried.returncode == 0
+    try:
+        _ip("netns", "add", WIRE)
+        _ip("-n", WIRE, "link", "add", "switch", "type", "bridge")
+        _ip("-n", WIRE, "link", "add", "one", "type", "veth", "peer", "name", "other")
+    except subprocess.CalledProcessError:
+        return False
+    finally:
+        subprocess.run(["ip", "netns", "del", WIRE], check=False, capture_output=True)
+    return True
 
 
 pytestmark = pytest.mark.skipif(
-    not _can_have_namespaces(), reason="network namespaces need root, Linux and iproute2"
+    not _can_have_namespaces(), reason="needs network namespaces: root, Linux and iproute2"
 )
 
 
