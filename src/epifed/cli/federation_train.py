@@ -3,7 +3,7 @@
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from epifed.cli.grid import AsJson, messages
 from epifed.errors import EpifedError
 from epifed.evaluate.store import to_json
 from epifed.settings import read_settings
+
+if TYPE_CHECKING:
+    from epifed.engines.federation.jobs import Desk
 
 Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
 
@@ -41,18 +44,17 @@ def train(
     """
     from rich.live import Live
 
-    from epifed.engines.federation.jobs import Desk, run_training
+    from epifed.engines.federation.jobs import run_training
     from epifed.engines.federation.roster import Federation
     from epifed.engines.federation.rounds import Plan
 
     chosen = read_settings(settings)
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     plan = Plan.of(named, chosen, first.date(), last.date(), simulation=simulation)
-    desk, roster = Desk(kit), Federation.read(federation)
+    desk, roster = _desk(kit), Federation.read(federation)
     desk.name()
     messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
     watching = Watching()
-    logging.getLogger().addHandler(logging.NullHandler())  # FLARE's own cries; we say what is up
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):
         status = run_training(desk, roster, plan, watching)
     if not messages.is_terminal:
@@ -65,9 +67,9 @@ def train(
 
 def status(kit: Kit, as_json: AsJson = False) -> None:
     """Who is connected, and how far the running training is."""
-    from epifed.engines.federation.jobs import Desk, look
+    from epifed.engines.federation.jobs import look
 
-    found = look(Desk(kit))
+    found = look(_desk(kit))
     if as_json:
         print(to_json(found))
         return
@@ -80,13 +82,21 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
 
 def stop(kit: Kit) -> None:
     """Stop the running training after its current round. It can be taken up again."""
-    from epifed.engines.federation.jobs import Desk, halt
+    from epifed.engines.federation.jobs import halt
 
-    stopped = halt(Desk(kit))
+    stopped = halt(_desk(kit))
     if not stopped:
         raise EpifedError("no training is running; expected one to stop")
     for training in stopped:
         print(f"training '{training}' stops after its current round")
+
+
+def _desk(kit: Path) -> "Desk":
+    """The coordinator's desk, at which FLARE's own lines about lost calls are not read out."""
+    from epifed.engines.federation.jobs import Desk
+
+    logging.getLogger().addHandler(logging.NullHandler())
+    return Desk(kit)
 
 
 def outcome(status: dict[str, Any]) -> str:
