@@ -1,14 +1,16 @@
 """What the tests of the federation share."""
 
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from epifed.engines.federation.local import LocalFederation
 from epifed.engines.federation.rehearsal import rehearsal_federation
-from epifed.engines.federation.rounds import Plan
+from epifed.engines.federation.rounds import Plan, read_state
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 from tests.helpers import small_panel
@@ -46,5 +48,43 @@ def federation(
 def on_path(folder: str, **more: str) -> dict[str, str]:
     """An environment whose processes run the sitecustomize of a folder here."""
     before = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(HERE / folder), *([before] if before else [])])
+    folders = [str(HERE / folder), str(HERE / "changing")]
+    path = os.pathsep.join([*folders, *([before] if before else [])])
     return {"PYTHONPATH": path, **more}
+
+
+class Training(threading.Thread):
+    """A training that runs beside what is done to it."""
+
+    def __init__(self, local: LocalFederation, wanted: Plan) -> None:
+        super().__init__(daemon=True)
+        self.local, self.wanted = local, wanted
+        self.status: dict[str, Any] = {}
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.status = self.local.train(self.wanted)
+        except Exception as error:
+            self.error = error
+
+    def until_round(self, number: int) -> None:
+        self.until(lambda: self.done() >= number, f"round {number}")
+
+    def until(self, happened: Callable[[], bool], what: str, patience: float = 240.0) -> None:
+        until = time.monotonic() + patience
+        while not happened():
+            assert self.is_alive(), self.error
+            assert time.monotonic() < until, f"{what} did not come"
+            time.sleep(0.05)
+
+    def done(self) -> int:
+        found = read_state(self.local.training_folder(self.wanted))
+        return found[0] if found else 0
+
+    def finished(self, patience: float = 240.0) -> dict[str, Any]:
+        self.join(patience)
+        assert not self.is_alive(), "the training did not finish"
+        assert self.error is None, self.error
+        return self.status

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from epifed.engines.federation.jobs import halt, look
 from epifed.engines.federation.local import LocalFederation
 from epifed.engines.simulation import train
 from epifed.learners import LEARNERS
@@ -19,7 +20,7 @@ from epifed.modelfile import read_model
 from epifed.settings import Settings
 from epifed.windows import Windows, make_clients
 from tests.federation.evil import deeds as evil
-from tests.federation.helpers import HERE, federation, on_path, panel, plan
+from tests.federation.helpers import HERE, Training, federation, on_path, panel, plan
 from tests.helpers import small_settings
 
 EVIL = "site-3"
@@ -194,3 +195,19 @@ def test_no_count_window_path_or_word_of_an_exception_leaves_a_site(
                 assert counts[day : day + 3].tobytes() not in sent
         text = ",".join(f"{value:g}" for value in mine.counts[k][:3])
         assert text.encode() not in sent
+
+
+def test_a_stopped_training_goes_on_to_the_same_weights(local: LocalFederation) -> None:
+    settings = small_settings(rounds=20, epsilon=2.0)
+    wanted = plan("stopped", settings)
+    training = Training(local, wanted)
+    training.until_round(1)
+    assert halt(local.desk) == ["stopped"]
+    status = training.finished()
+    assert status["stopped"]
+    assert 1 <= status["round"] < settings.rounds
+    assert look(local.desk)["connected"] == ["site-1", "site-2", "site-3"]
+    assert local.train(wanted)["finished"]
+    simulated = train(make_clients(panel(), settings), settings)
+    model = read_model(local.kit("site-1") / "models" / "stopped.epifed")
+    torch.testing.assert_close(torch.from_numpy(model.weights), simulated.state)

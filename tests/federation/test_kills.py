@@ -5,9 +5,8 @@ EPIFED_KILLS sets how often the server is killed, at every stage of a round in t
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ import pytest
 from epifed.engines.federation.jobs import look
 from epifed.engines.federation.kits import SERVER
 from epifed.engines.federation.local import LocalFederation
-from epifed.engines.federation.rounds import Plan, read_state
+from epifed.engines.federation.rounds import Plan
 from epifed.modelfile import read_model
 from epifed.privacy.accounting import spent
 from epifed.privacy.ledger import Ledger
 from epifed.privacy.ledger_plan import Cap
 from tests.federation.deadly.stages import STAGES
-from tests.federation.helpers import federation, on_path, plan
+from tests.federation.helpers import Training, federation, on_path, plan
 from tests.helpers import small_settings
 
 KILLS = int(os.environ.get("EPIFED_KILLS", "2"))
@@ -45,43 +44,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         terms={"epsilon_per_release": 1000.0, "epsilon_total": 1000.0},
     ) as local:
         yield local
-
-
-class Training(threading.Thread):
-    """A training that runs beside the killing."""
-
-    def __init__(self, local: LocalFederation, wanted: Plan) -> None:
-        super().__init__(daemon=True)
-        self.local, self.wanted = local, wanted
-        self.status: dict[str, Any] = {}
-        self.error: Exception | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.status = self.local.train(self.wanted)
-        except Exception as error:
-            self.error = error
-
-    def until_round(self, number: int) -> None:
-        self.until(lambda: self.done() >= number, f"round {number}")
-
-    def until(self, happened: Callable[[], bool], what: str, patience: float = 240.0) -> None:
-        until = time.monotonic() + patience
-        while not happened():
-            assert self.is_alive(), self.error
-            assert time.monotonic() < until, f"{what} did not come"
-            time.sleep(0.05)
-
-    def done(self) -> int:
-        found = read_state(self.local.training_folder(self.wanted))
-        return found[0] if found else 0
-
-    def finished(self, patience: float = 240.0) -> dict[str, Any]:
-        self.join(patience)
-        assert not self.is_alive(), "the training did not finish"
-        assert self.error is None, self.error
-        return self.status
 
 
 def _record(local: LocalFederation, wanted: Plan) -> Any:

@@ -123,8 +123,9 @@ def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_por
     settings = tmp_path / "settings.toml"
     settings.write_text(small_settings(epsilon=1.0, clients_per_round=len(regions)).to_toml())
     long = panel().to_long().rename({"day": "date"})
+    data_of = {name: str(tmp_path / f"{name}.csv") for name in hosted}
     for name, clients in hosted.items():
-        long.filter(pl.col("region").is_in(clients)).write_csv(tmp_path / f"{name}.csv")
+        long.filter(pl.col("region").is_in(clients)).write_csv(data_of[name])
     flu, ledger = tmp_path / "flu", tmp_path / "budget.ledger"
     for words in (
         ("federation", "init", str(roster), "--out", str(flu)),
@@ -141,7 +142,7 @@ def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_por
         )
         _until_connected(machines["server"], office, set())
         for name in hosted:
-            data = ("--kit", str(kits / name), "--data", str(tmp_path / f"{name}.csv"))
+            data = ("--kit", str(kits / name), "--data", data_of[name])
             checked = _said(machines[name], "check", *data)
             assert checked.returncode == 0, checked.stdout + checked.stderr
             log = tmp_path / f"{name}.log"
@@ -157,6 +158,10 @@ def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_por
             model = read_model(kits / name / "models" / "flu.epifed")
             assert model.randomness == "secure"
             assert model.epsilon <= 1.0
+            made = ("forecast", str(kits / name / "models" / "flu.epifed"), "--data", data_of[name])
+            out = tmp_path / f"forecast-{name}"
+            subprocess.run([EPIFED, *made, "--out", str(out)], check=True, capture_output=True)
+            assert any(out.iterdir())
     heard = json.loads(wire.read_text())
     assert heard["frames"] > 100
     assert {tuple(one) for one in heard["opened"]} == {

@@ -4,15 +4,13 @@ The file DEADLY_FILE holds "stage round"; when its worker gets there, the file i
 server and the worker are killed, as by a power cut. A stage is before or after one function.
 """
 
-import importlib.abc
-import importlib.machinery
 import os
 import signal
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from changing import on_import  # type: ignore[import-not-found]
 from stages import STAGES  # type: ignore[import-not-found]
 
 FILE = Path(os.environ["DEADLY_FILE"])
@@ -41,20 +39,4 @@ def _arm(module: ModuleType) -> None:
         setattr(module.Rounds, method, armed)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != "epifed.engines.federation.rounds":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        assert spec is not None and spec.loader is not None
-        load = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            load(module)
-            _arm(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-sys.meta_path.insert(0, _Finder())
+on_import({"epifed.engines.federation.rounds": _arm})

@@ -4,16 +4,14 @@ It keeps the bytes of all that its processes hand to TLS in the folder EVIL_FOLD
 trainings whose name begins with "evil" it answers each round with another thing a site must not.
 """
 
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from changing import on_import  # type: ignore[import-not-found]
 from deeds import DEEDS, LATE, SECRET  # type: ignore[import-not-found]
 
 FOLDER = Path(os.environ["EVIL_FOLDER"])
@@ -82,26 +80,9 @@ def _raising(module: Any) -> Any:
     return make_learner
 
 
-CHANGES = {
-    "nvflare.fuel.f3.drivers.grpc_driver": _record,
-    "epifed.engines.federation.site": _corrupt,
-}
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name not in CHANGES:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        assert spec is not None and spec.loader is not None
-        load = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            load(module)
-            CHANGES[name](module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-sys.meta_path.insert(0, _Finder())
+on_import(
+    {
+        "nvflare.fuel.f3.drivers.grpc_driver": _record,
+        "epifed.engines.federation.site": _corrupt,
+    }
+)

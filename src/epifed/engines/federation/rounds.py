@@ -324,7 +324,7 @@ class Rounds:
             self.cohort_sizes = tuple(int(size) for size in stored["cohort_sizes"])
             self.run = str(stored["run"]) or None
 
-    def _wait(self, number: int, state: Tensor, came: int) -> None:
+    def _wait(self, number: int, state: Tensor, sampled: int) -> None:
         """Keep the result of a round for the moment when it has been paid for."""
 
         def write(temporary: Path) -> None:
@@ -333,7 +333,7 @@ class Rounds:
                     file,
                     state=state.numpy(),
                     done=number,
-                    cohort_sizes=np.array((*self.cohort_sizes, came), dtype=np.int64),
+                    cohort_sizes=np.array((*self.cohort_sizes, sampled), dtype=np.int64),
                     run=self.run or "",
                     paid=self.paid,
                 )
