@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from epifed import stack
 from epifed.learners.fedavg import FedAvg
-from epifed.models import make_model
+from epifed.learners.networks import stack
+from epifed.learners.networks.models import make_model
 from epifed.privacy.noise import SeededNoise
 from epifed.protocol import release
 from epifed.seeds import seed_sequence

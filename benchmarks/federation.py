@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 from _clock import machine
-from epifed.engines.federation.local import LocalFederation
-from epifed.engines.federation.rehearsal import rehearsal_federation
-from epifed.engines.federation.rounds import Plan
+from epifed.federation.flare.local import LocalFederation
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.rounds import Plan
 from epifed.learners import make_learner
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence

@@ -12,10 +12,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from epifed.engines.simulation import train
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.training import train
 from epifed.windows import Clients, make_clients
 
 ROUNDS = (20, 100, 300)

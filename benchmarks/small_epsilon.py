@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from epifed.engines.simulation import train
 from epifed.evaluate import score
 from epifed.seeds import seed_sequence
 from epifed.settings import PERIODS, Settings
 from epifed.sources import read_prepared
+from epifed.training import train
 from epifed.windows import make_clients
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)

@@ -15,17 +15,18 @@ from scipy.stats import binom, norm
 from torch import Tensor
 
 from epifed import protocol
-from epifed.engines import simulation
-from epifed.errors import EpifedError
-from epifed.privacy import audit_one_run, randomness, tradeoff
-from epifed.privacy.accounting import calibrate
-from epifed.privacy.audit import Audit, audit, many_runs
-from epifed.privacy.mechanism_checks import check_mechanism
-from epifed.privacy.mechanisms import (
+from epifed import training as engine
+from epifed.audit import one_run as audit_one_run
+from epifed.audit.audit import Audit, audit, many_runs
+from epifed.audit.checks import check_mechanism
+from epifed.audit.mechanisms import (
     EngineMechanism,
     Trial,
     likelihood_ratio,
 )
+from epifed.errors import EpifedError
+from epifed.privacy import randomness, tradeoff
+from epifed.privacy.accounting import calibrate
 from epifed.privacy.noise import SeededNoise
 from epifed.protocol import release, sample_clients
 from epifed.seeds import seed_sequence
@@ -291,7 +292,7 @@ def test_the_engine_is_audited_itself() -> None:
     sent = torch.eye(CLIENTS) * SETTINGS.clip_norm
     trial = Trial(SETTINGS, sent, np.arange(1, CLIENTS + 1))
     transcript = EngineMechanism().run(trial, seed_sequence(3))
-    training = simulation.train(
+    training = engine.train(
         trial.numbered, SETTINGS, seeds=seed_sequence(3), learner=_Silent(CLIENTS)
     )
     assert tuple(len(c) for c in transcript.cohorts) == training.cohort_sizes

@@ -11,9 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from epifed import protocol
-from epifed.cli import audit as command
-from epifed.errors import EpifedError
-from epifed.privacy.membership import (
+from epifed.audit.membership import (
     EPSILONS,
     SMALL,
     Attack,
@@ -21,6 +19,8 @@ from epifed.privacy.membership import (
     membership_attack,
     small_federation,
 )
+from epifed.cli import audit as command
+from epifed.errors import EpifedError
 from epifed.report import audit_figures, figures
 from tests.helpers import small_clients, small_panel, small_settings
 

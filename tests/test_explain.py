@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from epifed.cli import explain as command
-from epifed.engines.simulation import train
 from epifed.errors import EpifedError
 from epifed.evaluate.experiment import Grid, run_grid
 from epifed.explain import explain
-from epifed.modelfile import Model
 from epifed.privacy.accounting import spent
+from epifed.release import Model
+from epifed.training import train
 from tests.helpers import START, small_clients, small_panel, small_settings
 
 

@@ -17,8 +17,8 @@ from epifed.forecast import forecast
 from epifed.hub import TARGET, write_hub
 from epifed.intervals import LEVELS
 from epifed.learners.trend import HISTORY, Trend
-from epifed.modelfile import read_model
 from epifed.panel import CasePanel
+from epifed.release import read_model
 from epifed.settings import Settings
 
 DAYS = 120

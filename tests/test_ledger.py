@@ -8,11 +8,11 @@ import dp_accounting as dp
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.privacy import ledger as ledger_module
+from epifed.ledger import ledger as ledger_module
+from epifed.ledger.book import Book, canonical, chained
+from epifed.ledger.budget import Cap, least_noise, most_rounds, most_trainings, plan, together
+from epifed.ledger.ledger import Ledger, OverspendError, Run
 from epifed.privacy.accounting import calibrate, epsilon_of, training_event
-from epifed.privacy.ledger import Ledger, OverspendError, Run
-from epifed.privacy.ledger_book import Book, canonical, chained
-from epifed.privacy.ledger_plan import Cap, least_noise, most_rounds, most_trainings, plan, together
 from epifed.settings import AccountantName
 
 CAP = Cap(2.0, 1e-5, "rdp")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from epifed.cli.ledger import app
 from epifed.errors import EpifedError
-from epifed.privacy.ledger import Ledger
+from epifed.ledger.ledger import Ledger
 
 
 def invoke(*arguments: object) -> str:

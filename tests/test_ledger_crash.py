@@ -22,8 +22,8 @@ from unittest import mock
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.privacy.ledger import Ledger, OverspendError, Run
-from epifed.privacy.ledger_plan import Cap, together
+from epifed.ledger.budget import Cap, together
+from epifed.ledger.ledger import Ledger, OverspendError, Run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
 
@@ -316,5 +316,5 @@ if __name__ == "__main__":
     for trainings in (1, 2):
         CAP.price(together([(0.25, 4.9, 75 * trainings)]))
     modes = {"every-write": every_write, "random": random_times, "race": race, "share": share}
-    with mock.patch("epifed.privacy.ledger.refusal", return_value="refused"):
+    with mock.patch("epifed.ledger.ledger.refusal", return_value="refused"):
         print(json.dumps(modes[sys.argv[1]](Path(sys.argv[2]))))

@@ -21,10 +21,10 @@ from hypothesis.stateful import (
 )
 
 from epifed.errors import EpifedError
-from epifed.privacy import ledger as ledger_module
+from epifed.ledger import ledger as ledger_module
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger, OverspendError, Run
 from epifed.privacy.accounting import epsilon_of
-from epifed.privacy.ledger import Ledger, OverspendError, Run
-from epifed.privacy.ledger_plan import Cap
 
 CAP = Cap(1.0, 1e-5, "rdp")
 

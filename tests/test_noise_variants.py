@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from epifed.engines.simulation import TRUST, calibration_of, train
 from epifed.errors import EpifedError
 from epifed.privacy.accounting import spent
 from epifed.protocol import noise_factor
 from epifed.seeds import seed_sequence
 from epifed.settings import NoiseName
+from epifed.training import TRUST, calibration_of, train
 from epifed.windows import Windows
 from tests.helpers import small_clients, small_settings
 

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from epifed.engines.simulation import train
 from epifed.errors import EpifedError
 from epifed.evaluate import score
 from epifed.learners import make_learner
-from epifed.learners.oneshot import LARGEST_RESIDUAL, OneShot
+from epifed.learners.one_shot import LARGEST_RESIDUAL, OneShot
 from epifed.learners.recency import recency
-from epifed.modelfile import Model, read_model
+from epifed.release import Model, read_model
 from epifed.seeds import seed_sequence
 from epifed.settings import PERIODS, Settings
 from epifed.sources import read_prepared
+from epifed.training import train
 from epifed.windows import Windows, make_clients
 from tests.helpers import small_clients, windows_of
 

@@ -24,9 +24,9 @@ from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.evaluate.experiment import Grid, run_grid
 from epifed.evaluate.results import FEDERATED, Results, summary
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
-from epifed.privacy.ledger import Ledger
-from epifed.privacy.ledger_plan import Cap
 from epifed.report.html import write_report
 from epifed.report.html.inputs import BACKTEST, FORECAST, read_inputs
 from epifed.report.html.outlines import outlines

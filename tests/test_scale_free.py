@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from epifed import stack
-from epifed.engines.simulation import train
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
-from epifed.models import ScaleFree, make_model
+from epifed.learners.networks import stack
+from epifed.learners.networks.models import ScaleFree, make_model
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.training import train
 from epifed.windows import Windows
 from tests.helpers import small_clients, small_settings, windows_of
 

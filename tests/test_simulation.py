@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from epifed.engines.simulation import train
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
 from epifed.privacy.accounting import calibrate
 from epifed.privacy.noise import SeededNoise
 from epifed.protocol import sample_clients
 from epifed.seeds import seed_sequence
+from epifed.training import train
 from epifed.windows import Windows
 from tests.helpers import small_clients, small_settings
 

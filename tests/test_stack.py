@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from epifed import stack
-from epifed.models import GRU, MLP, Linear
+from epifed.learners.networks import stack
+from epifed.learners.networks.models import GRU, MLP, Linear
 from epifed.windows import Windows
 from tests.helpers import windows_of
 

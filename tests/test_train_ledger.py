@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from epifed.engines import simulation
-from epifed.engines.simulation import train
+from epifed import training as engine
 from epifed.errors import EpifedError
-from epifed.modelfile import Model, read_model
-from epifed.privacy.ledger import Ledger, OverspendError
-from epifed.privacy.ledger_plan import Cap
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.privacy.randomness import SecureRandomness
+from epifed.release import Model, read_model
+from epifed.training import train
 from tests.helpers import small_clients, small_settings
 
 
@@ -115,7 +115,7 @@ def test_a_changed_or_foreign_model_file_is_refused(tmp_path: Path) -> None:
     training = train(clients, settings)
     path = tmp_path / "a.model"
     Model.of(training, len(clients), "October").write(path)
-    changed = simulation.Training(
+    changed = engine.Training(
         training.state + 1, training.learner, settings, training.calibration, (), "secure"
     )
     forged = Model.of(changed, len(clients), "October")

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epifed.engines.simulation import train
 from epifed.errors import EpifedError
 from epifed.learners.trend import (
     DAMPING,
@@ -23,6 +22,7 @@ from epifed.learners.trend import (
 )
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.training import train
 from epifed.windows import make_clients
 from tests.helpers import small_panel, windows_of
 

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from epifed.engines.simulation import Training, train
     from epifed.errors import EpifedError
     from epifed.evaluate import score
     from epifed.evaluate.experiment import Grid, run_grid
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from epifed.settings import EPSILONS, PERIODS, Settings
     from epifed.simulate import default_panel
     from epifed.sources import load_panel
+    from epifed.training import Training, train
     from epifed.windows import Clients, make_clients
 
 _HOMES = {
@@ -31,7 +31,7 @@ _HOMES = {
     "PERIODS": "settings",
     "Results": "evaluate.results",
     "Settings": "settings",
-    "Training": "engines.simulation",
+    "Training": "training",
     "calibrate": "privacy.accounting",
     "default_panel": "simulate",
     "score": "evaluate",
@@ -39,7 +39,7 @@ _HOMES = {
     "make_clients": "windows",
     "plot": "report.figures",
     "run_grid": "evaluate.experiment",
-    "train": "engines.simulation",
+    "train": "training",
 }
 
 __all__ = [

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from epifed import stack
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
-from epifed.models import SCALE_FREE
+from epifed.learners.networks import stack
+from epifed.learners.networks.models import SCALE_FREE
 from epifed.protocol import sampling_rate
 from epifed.settings import Settings
 from epifed.windows import Clients, Windows

@@ -10,8 +10,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.evaluate.results import ALL, TRAINED
-from epifed.evaluate.store import read_json
-from epifed.modelfile import read_model
+from epifed.files import read_json
 from epifed.privacy.accounting import (
     NEIGHBOURING,
     UNIT,
@@ -21,6 +20,7 @@ from epifed.privacy.accounting import (
 )
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
 from epifed.protocol import sampling_rate
+from epifed.release import read_model
 from epifed.settings import Settings, read_settings
 
 EXPECTED = (

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from epifed.errors import EpifedError
-from epifed.evaluate.store import write_parquet, write_text
+from epifed.files import write_parquet, write_text
 from epifed.forecast import Forecast
 from epifed.intervals import LEVELS
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from epifed.engines.federation.local import LocalFederation
-from epifed.engines.federation.rehearsal import rehearsal_federation
-from epifed.engines.federation.rounds import Plan, read_state
+from epifed.federation.flare.local import LocalFederation
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.rounds import Plan, read_state
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 from tests.helpers import small_panel

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from epifed.engines.federation.jobs import halt, look
-from epifed.engines.federation.local import LocalFederation
-from epifed.engines.simulation import train
+from epifed.federation.flare.jobs import halt, look
+from epifed.federation.flare.local import LocalFederation
 from epifed.learners import LEARNERS
 from epifed.learners.fedavg import FedAvg
-from epifed.modelfile import read_model
+from epifed.release import read_model
 from epifed.settings import Settings
+from epifed.training import train
 from epifed.windows import Windows, make_clients
 from tests.federation.evil import deeds as evil
 from tests.federation.helpers import HERE, Training, federation, on_path, panel, plan

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from epifed.engines.federation.jobs import look
-from epifed.engines.federation.kits import SERVER
-from epifed.engines.federation.local import LocalFederation
-from epifed.engines.federation.rounds import Plan
-from epifed.modelfile import read_model
+from epifed.federation.flare.jobs import look
+from epifed.federation.flare.kits import SERVER
+from epifed.federation.flare.local import LocalFederation
+from epifed.federation.rounds import Plan
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
-from epifed.privacy.ledger import Ledger
-from epifed.privacy.ledger_plan import Cap
+from epifed.release import read_model
 from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import Training, federation, on_path, plan
 from tests.helpers import small_settings

@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from epifed.modelfile import read_model
+from epifed.release import read_model
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 

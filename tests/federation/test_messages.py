@@ -9,9 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epifed.engines.federation.codes import SENTENCES, Code
-from epifed.engines.federation.kits import approve, assemble, certificate, make_kits, request_key
-from epifed.engines.federation.messages import (
+from epifed.errors import EpifedError
+from epifed.federation.codes import SENTENCES, Code
+from epifed.federation.flare.kits import approve, assemble, certificate, make_kits, request_key
+from epifed.federation.flare.policies import EXECUTOR
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.messages import (
     MessageError,
     Parts,
     Task,
@@ -21,13 +24,10 @@ from epifed.engines.federation.messages import (
     pack_task,
     unpack_task,
 )
-from epifed.engines.federation.policies import EXECUTOR
-from epifed.engines.federation.rehearsal import rehearsal_federation
-from epifed.engines.federation.roster import Federation
-from epifed.engines.federation.terms import SiteBook, Terms
-from epifed.errors import EpifedError
+from epifed.federation.roster import Federation
+from epifed.federation.terms import SiteBook, Terms
+from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
-from epifed.privacy.ledger import Ledger
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 

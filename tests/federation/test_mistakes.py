@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from epifed.cli import main
-from epifed.engines.federation.kits import make_kits
-from epifed.engines.federation.rehearsal import rehearsal_federation
+from epifed.federation.flare.kits import make_kits
+from epifed.federation.flare.rehearsal import rehearsal_federation
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 

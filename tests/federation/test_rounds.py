@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from epifed.engines.federation.messages import Task
-from epifed.engines.federation.rehearsal import rehearsal_federation
-from epifed.engines.federation.rounds import Answers, Plan, Rounds, read_state
 from epifed.errors import EpifedError
-from epifed.privacy.ledger import Ledger
-from epifed.privacy.ledger_plan import Cap
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.messages import Task
+from epifed.federation.rounds import Answers, Plan, Rounds, read_state
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
 from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import panel, plan
 from tests.helpers import small_settings

@@ -15,12 +15,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
-from epifed.engines.federation.inspection import inspect_site
-from epifed.engines.federation.jobs import Desk, write_job
-from epifed.engines.federation.kits import COORDINATOR, SERVER, make_kits
-from epifed.engines.federation.local import LocalFederation
-from epifed.engines.federation.rehearsal import rehearsal_federation
-from epifed.engines.federation.site import Source
+from epifed.federation.flare.inspection import inspect_site
+from epifed.federation.flare.jobs import Desk, write_job
+from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
+from epifed.federation.flare.local import LocalFederation
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.site import Source
 from tests.federation.helpers import panel, plan
 from tests.helpers import small_settings
 

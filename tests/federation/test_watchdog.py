@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from epifed.engines.federation import jobs
-from epifed.engines.federation.jobs import Desk, look
-from epifed.engines.federation.watchdog import Alive, HungError, watched
 from epifed.errors import EpifedError
+from epifed.federation.flare import jobs
+from epifed.federation.flare.jobs import Desk, look
+from epifed.federation.flare.watchdog import Alive, HungError, watched
 
 
 def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(

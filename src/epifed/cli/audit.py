@@ -8,12 +8,12 @@ import typer
 
 from epifed.cli.grid import AsJson, GridProgress, messages, print_table
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
-    from epifed.privacy.audit import Audit
-    from epifed.privacy.membership import Attack
+    from epifed.audit.audit import Audit
+    from epifed.audit.membership import Attack
 
 _DEFAULTS = Settings()
 
@@ -75,9 +75,9 @@ def audit(
         _membership(runs, seed, out, as_json)
         return
 
-    from epifed.privacy.audit import LENGTH, METHODS
-    from epifed.privacy.audit import audit as measure
-    from epifed.privacy.mechanisms import EngineMechanism
+    from epifed.audit.audit import LENGTH, METHODS
+    from epifed.audit.audit import audit as measure
+    from epifed.audit.mechanisms import EngineMechanism
     from epifed.report import audit_figures, figures
 
     chosen = next((name for name in METHODS if name == method), None)
@@ -137,7 +137,7 @@ def _as_text(found: "Audit") -> str:
 
 
 def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
-    from epifed.privacy.membership import (
+    from epifed.audit.membership import (
         CONFIDENCE,
         EPSILONS,
         SMALL,

@@ -19,7 +19,7 @@ from epifed.cli.grid import (
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json, write_text
+from epifed.files import to_json, write_text
 from epifed.settings import Settings, read_settings
 
 HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]

@@ -7,7 +7,7 @@ import typer
 
 from epifed.cli.grid import AsJson, messages, print_table, refuse_file
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import PERIODS, Settings, Smoothing
 
 COPIED = ("county_cases.parquet", "counties.csv", "communities.csv", "counties.geojson",
@@ -35,7 +35,7 @@ def communities(
     import polars as pl
 
     from epifed.communities import disaggregate, zero_entries
-    from epifed.evaluate.store import write_parquet
+    from epifed.files import write_parquet
     from epifed.report import figures
     from epifed.seeds import seed_sequence
     from epifed.sources import read_communities, read_prepared

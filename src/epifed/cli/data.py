@@ -7,7 +7,7 @@ import typer
 
 from epifed.cli.communities import communities
 from epifed.cli.source import Reading, reads_cases
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.check import CheckReport

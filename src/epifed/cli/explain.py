@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from epifed.cli.grid import AsJson
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 
 
 def explain(

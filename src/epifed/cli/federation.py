@@ -10,7 +10,7 @@ from epifed.cli import federation_rehearse, federation_train
 from epifed.cli.grid import AsJson, messages
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import Settings, read_settings
 
 app = typer.Typer(
@@ -45,8 +45,8 @@ def init(
     Sites with own_key = true get a request form instead, so that nobody sees their private key.
     Keep OUT/ca to yourself: who has it can admit sites.
     """
-    from epifed.engines.federation.kits import make_kits
-    from epifed.engines.federation.roster import Federation
+    from epifed.federation.flare.kits import make_kits
+    from epifed.federation.roster import Federation
 
     made = make_kits(Federation.read(federation), out)
     if as_json:
@@ -71,7 +71,7 @@ def key(
     out: Annotated[Path, typer.Option(help="Directory for the private key, which stays here.")],
 ) -> None:
     """At a site: make the private key and a request for its certificate."""
-    from epifed.engines.federation.kits import request_key
+    from epifed.federation.flare.kits import request_key
 
     request = request_key(form / "participant.yml", out)
     print(f"send {request} to the coordinator; keep {out} to yourself")
@@ -85,8 +85,8 @@ def approve(
     out: Annotated[Path, typer.Option(help="Directory for the signed answer.")],
 ) -> None:
     """At the coordinator: sign the request of a site that made its own key."""
-    from epifed.engines.federation.kits import approve as sign
-    from epifed.engines.federation.roster import Federation
+    from epifed.federation.flare.kits import approve as sign
+    from epifed.federation.roster import Federation
 
     print(f"send {sign(Federation.read(federation), ca, request, out)} back to the site")
 
@@ -102,8 +102,8 @@ def assemble(
     kit: Annotated[Path, typer.Option(help="The kit to make.")],
 ) -> None:
     """At a site: put the kit together from the signed certificate and the private key."""
-    from epifed.engines.federation.kits import assemble as make
-    from epifed.engines.federation.roster import Federation
+    from epifed.federation.flare.kits import assemble as make
+    from epifed.federation.roster import Federation
 
     make(Federation.read(form / "federation.toml"), signed, keys, fingerprint, kit)
     print(f"made {kit}; look at {kit / 'site.toml'}, then run 'epifed federation check'")
@@ -121,7 +121,7 @@ def server(
     ] = None,
 ) -> None:
     """Run the server in the foreground, until it is stopped."""
-    from epifed.engines.federation.parties import server_command
+    from epifed.federation.flare.parties import server_command
 
     server_command(kit, ledger, roster).become()
 
@@ -135,8 +135,8 @@ def site(
     reading: Reading,
 ) -> None:
     """Run a site in the foreground, until it is stopped. It only dials out, to one port."""
-    from epifed.engines.federation.parties import site_command
-    from epifed.engines.federation.site import Source
+    from epifed.federation.flare.parties import site_command
+    from epifed.federation.site import Source
 
     source = Source(str(data.resolve()), reading.format, reading.options)
     source.load()
@@ -161,8 +161,8 @@ def check(
 
     Sends no data. Exit code 1 if something is wrong.
     """
-    from epifed.engines.federation.inspection import inspect_site
-    from epifed.engines.federation.site import Source
+    from epifed.federation.flare.inspection import inspect_site
+    from epifed.federation.site import Source
 
     if (first is None) != (last is None):
         raise EpifedError("found one of --from and --to; expected both or neither")

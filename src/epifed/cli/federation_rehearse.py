@@ -10,7 +10,7 @@ import typer
 from epifed.cli.federation_train import Watching
 from epifed.cli.grid import AsJson, messages
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import Settings, read_settings
 
 
@@ -45,8 +45,8 @@ def rehearse(
 
     from rich.live import Live
 
-    from epifed.engines.federation.rehearsal import rehearse as run
-    from epifed.engines.federation.rehearsal import simulated_panel
+    from epifed.federation.flare.rehearsal import rehearse as run
+    from epifed.federation.flare.rehearsal import simulated_panel
 
     messages.print(f"simulating an epidemic in {clients} counties")
     panel = simulated_panel(clients, seed)

@@ -9,11 +9,11 @@ import typer
 
 from epifed.cli.grid import AsJson, messages
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import read_settings
 
 if TYPE_CHECKING:
-    from epifed.engines.federation.jobs import Desk
+    from epifed.federation.flare.jobs import Desk
 
 Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
 
@@ -44,9 +44,9 @@ def train(
     """
     from rich.live import Live
 
-    from epifed.engines.federation.jobs import run_training
-    from epifed.engines.federation.roster import Federation
-    from epifed.engines.federation.rounds import Plan
+    from epifed.federation.flare.jobs import run_training
+    from epifed.federation.roster import Federation
+    from epifed.federation.rounds import Plan
 
     chosen = read_settings(settings)
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -67,7 +67,7 @@ def train(
 
 def status(kit: Kit, as_json: AsJson = False) -> None:
     """Who is connected, and how far the running training is."""
-    from epifed.engines.federation.jobs import look
+    from epifed.federation.flare.jobs import look
 
     found = look(_desk(kit))
     if as_json:
@@ -82,7 +82,7 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
 
 def stop(kit: Kit) -> None:
     """Stop the running training after its current round. It can be taken up again."""
-    from epifed.engines.federation.jobs import halt
+    from epifed.federation.flare.jobs import halt
 
     stopped = halt(_desk(kit))
     if not stopped:
@@ -93,7 +93,7 @@ def stop(kit: Kit) -> None:
 
 def _desk(kit: Path) -> "Desk":
     """The coordinator's desk, at which FLARE's own lines about lost calls are not read out."""
-    from epifed.engines.federation.jobs import Desk
+    from epifed.federation.flare.jobs import Desk
 
     logging.getLogger().addHandler(logging.NullHandler())
     return Desk(kit)

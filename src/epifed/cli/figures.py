@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epifed.cli.grid import AsJson, caption, messages, refuse_file
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.report.country import Country
@@ -46,7 +46,7 @@ def figures(
     refuse_file(out)
 
     from epifed.errors import EpifedError
-    from epifed.evaluate.store import write_text
+    from epifed.files import write_text
     from epifed.report.country import choose_place, read_country
     from epifed.report.paper_figures import plan
     from epifed.report.paper_tables import paper_tables

@@ -7,7 +7,7 @@ import typer
 
 from epifed.cli.grid import AsJson, messages, print_table, refuse_file
 from epifed.cli.source import Reading, reads_cases
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 
 HEADER = ["region", "week to", "like today", "forecast", "50 % interval", "95 % interval"]
 STALE_DAYS = 7
@@ -45,10 +45,10 @@ def forecast(
     import torch
 
     from epifed import forecast as forecasting
-    from epifed.evaluate.store import write_parquet
+    from epifed.files import write_parquet
     from epifed.hub import to_hub, write_hub
     from epifed.intervals import LEVELS
-    from epifed.modelfile import read_model
+    from epifed.release import read_model
     from epifed.report import drawing
     from epifed.report.forecast_figure import forecast_figure
     from epifed.windows import smooth

@@ -13,8 +13,8 @@ from epifed.errors import EpifedError
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
-    from epifed.privacy.ledger_book import Book, RunRecord
-    from epifed.privacy.ledger_plan import Cap, Plan
+    from epifed.ledger.book import Book, RunRecord
+    from epifed.ledger.budget import Cap, Plan
 
 app = typer.Typer(
     help="Keep the privacy budget of a federation across all its trainings.",
@@ -40,9 +40,9 @@ def init(
     note: Note = "",
 ) -> None:
     """Make a ledger. Its cap is set here, once and for all."""
+    from epifed.ledger.budget import Cap
+    from epifed.ledger.ledger import Ledger
     from epifed.privacy.accounting import accountant_name
-    from epifed.privacy.ledger import Ledger
-    from epifed.privacy.ledger_plan import Cap
 
     cap = Cap(epsilon, delta, accountant_name(accountant))
     book = Ledger.create(file, cap, note).book()
@@ -52,7 +52,7 @@ def init(
 @app.command("show")
 def show(file: File, copy: IsCopy = False, as_json: AsJson = False) -> None:
     """Print all runs, what is spent and what is left."""
-    from epifed.privacy.ledger import Ledger
+    from epifed.ledger.ledger import Ledger
 
     book = Ledger(file, copy=copy).book()
     summary = _summary(book)
@@ -97,9 +97,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Tell how many retrainings fit under a cap, and how much noise each of them needs."""
-    from epifed.privacy import ledger_plan
+    from epifed.ledger import budget as ledger_plan
+    from epifed.ledger.ledger import Ledger
     from epifed.privacy.accounting import accountant_name, calibrate
-    from epifed.privacy.ledger import Ledger
 
     if noise_multiplier is not None and epsilon_each is not None:
         raise EpifedError("found both of --noise-multiplier and --epsilon-each; expected one")
@@ -168,7 +168,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check the file and the chain of its rows; the first that does not fit is named."""
-    from epifed.privacy.ledger import Ledger
+    from epifed.ledger.ledger import Ledger
 
     book = Ledger(file, copy=copy).verify(head)
     if as_json:
@@ -190,7 +190,7 @@ def close(
 
     A training that is still going on under this run is stopped before its next round.
     """
-    from epifed.privacy.ledger import Ledger
+    from epifed.ledger.ledger import Ledger
 
     book = Ledger(file).close(run, "abandoned", note=note)
     record = book.runs[run]
@@ -209,7 +209,7 @@ def adopt(
     ] = None,
 ) -> None:
     """Make a restored or moved copy the ledger. Its original must never spend again."""
-    from epifed.privacy.ledger import Ledger
+    from epifed.ledger.ledger import Ledger
 
     book = Ledger.adopt(file, note, head).book()
     typer.echo(f"{file}: is the ledger now\n")
@@ -217,7 +217,7 @@ def adopt(
 
 
 def _summary(book: "Book") -> dict[str, Any]:
-    from epifed.privacy.ledger_plan import left
+    from epifed.ledger.budget import left
 
     taken = book.cap.price(book.taken())
     return {
@@ -250,7 +250,7 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
 
 
 def _run_row(cap: "Cap", run: "RunRecord") -> list[str]:
-    from epifed.privacy.ledger_plan import together
+    from epifed.ledger.budget import together
 
     rounds = {"open": f"{run.spent} of {run.rounds} open", "finished": str(run.spent)}
     return [
@@ -286,7 +286,7 @@ def _up(value: float) -> str:
 def _plot(curve: list["Plan"], chosen: "Plan", cap: "Cap", out: Path) -> None:
     from matplotlib.figure import Figure
 
-    from epifed.evaluate.store import write_atomic
+    from epifed.files import write_atomic
 
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")

@@ -24,7 +24,7 @@ from epifed.cli.grid import (
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import PERIODS, Settings, SplitName
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def reproduce(
 
     from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
-    from epifed.evaluate.store import write_atomic, write_text
+    from epifed.files import write_atomic, write_text
     from epifed.learners import make_learner
     from epifed.report import figures, small_epsilon
 

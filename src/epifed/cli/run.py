@@ -24,7 +24,7 @@ from epifed.cli.grid import (
 )
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import Settings, read_settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from epifed.cli.grid import AsJson, GridProgress, LearnerName, ModelName, messag
 from epifed.cli.run import preset_for
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
-from epifed.evaluate.store import to_json
+from epifed.files import to_json
 from epifed.settings import read_settings
 
 
@@ -62,11 +62,11 @@ def train(
             "and the model"
         )
 
-    from epifed.engines.simulation import train as run
     from epifed.evaluate import score
     from epifed.learners import make_learner
-    from epifed.modelfile import Model, read_model
-    from epifed.privacy.ledger import Ledger
+    from epifed.ledger.ledger import Ledger
+    from epifed.release import Model, read_model
+    from epifed.training import train as run
     from epifed.windows import last_learned, make_clients
 
     paying = Ledger(ledger) if ledger else None

@@ -9,7 +9,7 @@ from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import method_of
 
 if TYPE_CHECKING:
-    from epifed.engines.simulation import Training
+    from epifed.training import Training
     from epifed.windows import Clients
 
 

@@ -19,16 +19,16 @@ import torch
 from torch import Tensor
 
 from epifed import intervals
-from epifed.engines.simulation import calibration_of, train
 from epifed.errors import EpifedError
 from epifed.evaluate.metrics import strata
-from epifed.evaluate.store import load_part, save_part, to_json, write_parquet, write_text
+from epifed.files import load_part, save_part, to_json, write_parquet, write_text
 from epifed.forecast import Forecast, forecast
 from epifed.learners import make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up, training_event
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.training import calibration_of, train
 from epifed.windows import make_clients, smooth
 
 Progress = Callable[[int, int], None]

@@ -17,15 +17,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from epifed.baselines import BASELINES, COUNTY_BASELINES, RANDOM_BASELINES
-from epifed.engines.simulation import calibration_of, train
 from epifed.evaluate.manifest import manifest
 from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import KEYS, Results, gather, method_of
-from epifed.evaluate.store import Part, load_part, save_part, to_json, write_text
+from epifed.files import Part, load_part, save_part, to_json, write_text
 from epifed.learners import make_learner
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
 from epifed.settings import EPSILONS, PERIODS, Settings, SplitName
+from epifed.training import calibration_of, train
 from epifed.windows import Clients, Windows, make_clients
 
 Progress = Callable[[int, int], None]

@@ -8,7 +8,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.evaluate.metrics import HONEST_METRICS, METRICS, scores, strata
-from epifed.evaluate.store import Part, write_parquet
+from epifed.files import Part, write_parquet
 from epifed.settings import Settings
 from epifed.windows import Clients
 

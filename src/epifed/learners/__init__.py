@@ -9,7 +9,7 @@ from torch import Tensor
 
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
-from epifed.learners.oneshot import OneShot
+from epifed.learners.one_shot import OneShot
 from epifed.learners.trend import Trend
 from epifed.panel import CasePanel
 from epifed.settings import Settings

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epifed import stack
+from epifed.learners.networks import stack
+from epifed.learners.networks.models import ScaleFree, make_model
 from epifed.learners.recency import recency
 from epifed.learners.windowed import Windowed
-from epifed.models import ScaleFree, make_model
 from epifed.settings import Settings
 from epifed.windows import Windows
 

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from epifed.audit.audit import Audit
+from epifed.audit.membership import Attack
 from epifed.errors import EpifedError
-from epifed.privacy.audit import Audit
-from epifed.privacy.membership import Attack
 from epifed.report import drawing
 from epifed.report.tables import budget
 

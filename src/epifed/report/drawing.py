@@ -29,7 +29,7 @@ from matplotlib.ticker import (
 )
 from numpy.typing import NDArray
 
-from epifed.evaluate.store import write_atomic
+from epifed.files import write_atomic
 from epifed.report.tables import table_epsilons
 from epifed.settings import EPSILONS
 

@@ -30,7 +30,7 @@ from epifed.report.result_figures import predicted_against_true
 from epifed.report.tables import budget, published
 
 if TYPE_CHECKING:
-    from epifed.engines.simulation import Training
+    from epifed.training import Training
     from epifed.windows import Clients
 
 __all__ = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from epifed.evaluate.results import TRAINED, summary
-from epifed.evaluate.store import write_atomic, write_text
+from epifed.files import write_atomic, write_text
 from epifed.report.drawing import period_title
 from epifed.report.stored import Stored
 from epifed.report.tables import NAMES, budget, markdown, table_epsilons, with_spread

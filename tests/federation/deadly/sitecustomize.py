@@ -39,4 +39,4 @@ def _arm(module: ModuleType) -> None:
         setattr(module.Rounds, method, armed)
 
 
-on_import({"epifed.engines.federation.rounds": _arm})
+on_import({"epifed.federation.rounds": _arm})

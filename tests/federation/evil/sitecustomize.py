@@ -83,6 +83,6 @@ def _raising(module: Any) -> Any:
 on_import(
     {
         "nvflare.fuel.f3.drivers.grpc_driver": _record,
-        "epifed.engines.federation.site": _corrupt,
+        "epifed.federation.site": _corrupt,
     }
 )

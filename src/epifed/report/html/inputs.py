@@ -8,7 +8,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.evaluate.results import Results
-from epifed.evaluate.store import read_json
+from epifed.files import read_json
 from epifed.settings import Settings, read_settings
 
 EXPECTED = "expected a directory that 'epifed run', 'epifed reproduce' or 'epifed backtest' wrote"

@@ -10,8 +10,8 @@ import polars as pl
 
 from epifed.evaluate.results import TRAINED, Results, summary
 from epifed.explain import explain
-from epifed.privacy.ledger import Ledger
-from epifed.privacy.ledger_plan import left, together
+from epifed.ledger.budget import left, together
+from epifed.ledger.ledger import Ledger
 from epifed.privacy.tradeoff import most_advantage, right_at_most
 from epifed.report.html.inputs import Inputs
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from epifed.evaluate.store import write_text
+from epifed.files import write_text
 from epifed.panel import CasePanel
 from epifed.report.html.inputs import Inputs, read_inputs
 from epifed.report.html.payload import SIMULATED, payload

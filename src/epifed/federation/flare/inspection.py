@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-from epifed.engines.federation.kits import certificate
-from epifed.engines.federation.policies import authorization, site_resources
-from epifed.engines.federation.rounds import no_windows
-from epifed.engines.federation.site import TERMS, Source
-from epifed.engines.federation.terms import Terms
 from epifed.errors import EpifedError
+from epifed.federation.flare.kits import certificate
+from epifed.federation.flare.policies import authorization, site_resources
+from epifed.federation.rounds import no_windows
+from epifed.federation.site import TERMS, Source
+from epifed.federation.terms import Terms
 from epifed.learners import make_learner
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence

@@ -11,9 +11,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from epifed.engines.federation.codes import Code
-from epifed.engines.federation.messages import Parts, pack_code
-from epifed.engines.federation.site import SiteWork
+from epifed.federation.codes import Code
+from epifed.federation.messages import Parts, pack_code
+from epifed.federation.site import SiteWork
 
 HELLO, TRAIN, DELIVER = "hello", "train", "deliver"
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epifed.engines import simulation
+from epifed import training
 from epifed.privacy.accounting import Calibration, calibrate
 from epifed.protocol import sampling_rate
 from epifed.settings import Settings
@@ -114,7 +114,7 @@ class Recorder:
 
 
 class EngineMechanism:
-    """`engines.simulation.train` as it is: its sampling, its noise, its release.
+    """`training.train` as it is: its sampling, its noise, its release.
 
     With `secure`, the path for real data, which pays no heed to the seeds.
     """
@@ -126,7 +126,7 @@ class EngineMechanism:
     def run(self, trial: Trial, seeds: np.random.SeedSequence) -> Transcript:
         """One training by the engine."""
         recorder = Recorder(trial.sent)
-        simulation.train(
+        training.train(
             trial.numbered, trial.settings, seeds=seeds, learner=recorder, secure=self.secure
         )
         return Transcript(tuple(recorder.cohorts), torch.stack(recorder.releases))

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Self
 
 from epifed.errors import EpifedError
+from epifed.ledger.book import GENESIS, Book, Outcome, Row, canonical, chained, read_book
+from epifed.ledger.budget import Cap, refusal, together
 from epifed.privacy.accounting import training_event
-from epifed.privacy.ledger_book import GENESIS, Book, Outcome, Row, canonical, chained, read_book
-from epifed.privacy.ledger_plan import Cap, refusal, together
 
 APPLICATION_ID = 0x45504C47
 """'EPLG' in the header of the SQLite file."""

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from epifed.engines.federation.codes import Code
-from epifed.engines.federation.messages import MessageError, Task
-from epifed.engines.federation.tables import Table
 from epifed.errors import EpifedError
+from epifed.federation.codes import Code
+from epifed.federation.messages import MessageError, Task
+from epifed.federation.tables import Table
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.privacy.accounting import spent
-from epifed.privacy.ledger import Ledger, OverspendError
-from epifed.privacy.ledger_plan import Cap
 from epifed.protocol import sampling_rate
 from epifed.settings import AccountantName, Settings
 

@@ -10,9 +10,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from epifed.engines.federation.tables import Table
-from epifed.engines.federation.terms import Terms
 from epifed.errors import EpifedError
+from epifed.federation.tables import Table
+from epifed.federation.terms import Terms
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}$")]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$")]

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epifed.engines.simulation import Training, hash_of
 from epifed.errors import EpifedError
-from epifed.evaluate.store import write_atomic
+from epifed.files import write_atomic
 from epifed.learners import make_learner
 from epifed.settings import Settings
+from epifed.training import Training, hash_of
 from epifed.windows import last_learned
 
 KIND = "epifed model 1"

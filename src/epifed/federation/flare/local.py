@@ -15,14 +15,14 @@ from typing import Self
 
 import polars as pl
 
-from epifed.engines.federation.jobs import Desk, Watch, run_training
-from epifed.engines.federation.kits import COORDINATOR, SERVER, make_kits
-from epifed.engines.federation.parties import Command, server_command, site_command
-from epifed.engines.federation.roster import Federation
-from epifed.engines.federation.rounds import Plan
-from epifed.engines.federation.site import Source
 from epifed.errors import EpifedError
-from epifed.evaluate.store import write_text
+from epifed.federation.flare.jobs import Desk, Watch, run_training
+from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
+from epifed.federation.flare.parties import Command, server_command, site_command
+from epifed.federation.roster import Federation
+from epifed.federation.rounds import Plan
+from epifed.federation.site import Source
+from epifed.files import write_text
 from epifed.panel import CasePanel
 
 PATIENCE = 90.0

@@ -22,20 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epifed.engines.federation.codes import Code
-from epifed.engines.federation.messages import Task
-from epifed.engines.federation.roster import Federation
-from epifed.engines.simulation import Training, calibration_of
 from epifed.errors import EpifedError
-from epifed.evaluate.store import write_atomic, write_text
+from epifed.federation.codes import Code
+from epifed.federation.messages import Task
+from epifed.federation.roster import Federation
+from epifed.files import write_atomic, write_text
 from epifed.learners import make_learner
-from epifed.modelfile import Model
+from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import Calibration, priced
-from epifed.privacy.ledger import Ledger
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
 from epifed.protocol import noise_std
+from epifed.release import Model
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.training import Training, calibration_of
 from epifed.windows import Windows
 
 STATE, WAITING = "state.npz", "waiting.npz"

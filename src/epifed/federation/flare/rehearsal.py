@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epifed.engines.federation.jobs import Watch
-from epifed.engines.federation.local import LocalFederation, free_port
-from epifed.engines.federation.roster import Federation, Server, Site
-from epifed.engines.federation.rounds import Plan, read_state
-from epifed.engines.federation.terms import Terms
-from epifed.engines.simulation import train
+from epifed.federation.flare.jobs import Watch
+from epifed.federation.flare.local import LocalFederation, free_port
+from epifed.federation.roster import Federation, Server, Site
+from epifed.federation.rounds import Plan, read_state
+from epifed.federation.terms import Terms
 from epifed.learners import make_learner
-from epifed.modelfile import read_model
 from epifed.panel import CasePanel
+from epifed.release import read_model
 from epifed.settings import Settings
 from epifed.simulate.simulation import SimulationSettings, simulate
+from epifed.training import train
 from epifed.windows import Clients, make_clients
 
 NAME = "rehearsal"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from epifed.errors import EpifedError
-from epifed.privacy.ledger_plan import Cap, Part, Spending, together
+from epifed.ledger.budget import Cap, Part, Spending, together
 
 Row = dict[str, Any]
 Outcome = Literal["open", "finished", "abandoned"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from epifed.privacy.mechanisms import Mechanism, Trial, likelihood_ratio
+from epifed.audit.mechanisms import Mechanism, Trial, likelihood_ratio
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 

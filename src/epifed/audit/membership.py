@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest, norm, rankdata
 from torch import Tensor
 
-from epifed.engines.simulation import train
 from epifed.errors import EpifedError
 from epifed.learners.fedavg import FedAvg
 from epifed.panel import CasePanel
@@ -27,6 +26,7 @@ from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at
 from epifed.protocol import clip, sampling_rate
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.training import train
 from epifed.windows import Clients, Windows, make_clients
 
 Floats = NDArray[np.float64]

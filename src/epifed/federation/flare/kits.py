@@ -23,10 +23,10 @@ from nvflare.lighter.impl.static_file import StaticFileBuilder
 from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
-from epifed.engines.federation.policies import ROLE, is_server, lock
-from epifed.engines.federation.roster import Federation, Site
 from epifed.errors import EpifedError
-from epifed.evaluate.store import write_text
+from epifed.federation.flare.policies import ROLE, is_server, lock
+from epifed.federation.roster import Federation, Site
+from epifed.files import write_text
 
 SCHEME = "grpc"
 SERVER, COORDINATOR = "server", "coordinator"

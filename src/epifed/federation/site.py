@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from epifed.engines.federation.codes import Code
-from epifed.engines.federation.messages import (
+from epifed.errors import EpifedError
+from epifed.federation.codes import Code
+from epifed.federation.messages import (
     MessageError,
     Parts,
     Task,
@@ -18,13 +19,12 @@ from epifed.engines.federation.messages import (
     pack_contribution,
     unpack_task,
 )
-from epifed.engines.federation.terms import SiteBook, Terms
-from epifed.errors import EpifedError
-from epifed.evaluate.store import write_text
+from epifed.federation.terms import SiteBook, Terms
+from epifed.files import write_text
 from epifed.learners import make_learner
-from epifed.modelfile import Model, read_model
 from epifed.panel import CasePanel
 from epifed.protocol import clip
+from epifed.release import Model, read_model
 from epifed.settings import Settings
 from epifed.sources import load_panel
 from epifed.windows import Clients, make_clients

@@ -17,14 +17,14 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from epifed.engines.federation.codes import Code
-from epifed.engines.federation.executor import DELIVER, HELLO, TRAIN
-from epifed.engines.federation.messages import MessageError, Parts, Task, accept, pack_task
-from epifed.engines.federation.roster import Federation
-from epifed.engines.federation.rounds import Answers, Plan, Problem, Rounds
 from epifed.errors import EpifedError
-from epifed.evaluate.store import write_text
-from epifed.privacy.ledger import Ledger
+from epifed.federation.codes import Code
+from epifed.federation.flare.executor import DELIVER, HELLO, TRAIN
+from epifed.federation.messages import MessageError, Parts, Task, accept, pack_task
+from epifed.federation.roster import Federation
+from epifed.federation.rounds import Answers, Plan, Problem, Rounds
+from epifed.files import write_text
+from epifed.ledger.ledger import Ledger
 
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05

@@ -9,15 +9,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from epifed.engines.federation.controller import ROSTER, SERVER_FILE
-from epifed.engines.federation.kits import ORGANISATION, certificate, organisation
-from epifed.engines.federation.policies import is_server, lock
-from epifed.engines.federation.roster import Federation
-from epifed.engines.federation.site import TERMS, Source
-from epifed.engines.federation.terms import Terms
 from epifed.errors import EpifedError
-from epifed.evaluate.store import write_text
-from epifed.privacy.ledger import Ledger
+from epifed.federation.flare.controller import ROSTER, SERVER_FILE
+from epifed.federation.flare.kits import ORGANISATION, certificate, organisation
+from epifed.federation.flare.policies import is_server, lock
+from epifed.federation.roster import Federation
+from epifed.federation.site import TERMS, Source
+from epifed.federation.terms import Terms
+from epifed.files import write_text
+from epifed.ledger.ledger import Ledger
 
 HEARTBEAT = 5
 """Seconds between two signs of life of a site."""

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epifed.engines.federation.codes import Code
 from epifed.errors import EpifedError
+from epifed.federation.codes import Code
 
 Parts = dict[str, Any]
 """What travels: {"about": JSON text, "array": bytes}."""

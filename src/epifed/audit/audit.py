@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from epifed.audit.checks import Check, check_mechanism
+from epifed.audit.mechanisms import EngineMechanism, Mechanism, Trial, likelihood_ratio
+from epifed.audit.one_run import EXCESS, OneRun, one_run
 from epifed.errors import EpifedError
-from epifed.privacy.audit_one_run import EXCESS, OneRun, one_run
-from epifed.privacy.mechanism_checks import Check, check_mechanism
-from epifed.privacy.mechanisms import EngineMechanism, Mechanism, Trial, likelihood_ratio
 from epifed.privacy.tradeoff import (
     Errors,
     direct_epsilon,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from epifed.errors import EpifedError
 from epifed.learners import Learner, make_learner
+from epifed.ledger.ledger import Ledger, Run
 from epifed.privacy.accounting import Calibration, calibrate
-from epifed.privacy.ledger import Ledger, Run
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
 from epifed.protocol import noise_factor, noise_std, sampling_rate
 from epifed.seeds import seed_sequence

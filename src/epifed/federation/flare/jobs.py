@@ -26,14 +26,14 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from epifed.engines.federation.controller import STATUS, TOPIC
-from epifed.engines.federation.executor import DELIVER, HELLO, TRAIN
-from epifed.engines.federation.kits import certificate
-from epifed.engines.federation.policies import CONTROLLER, EXECUTOR
-from epifed.engines.federation.roster import Federation
-from epifed.engines.federation.rounds import Plan
-from epifed.engines.federation.watchdog import Alive, HungError, watched
 from epifed.errors import EpifedError
+from epifed.federation.flare.controller import STATUS, TOPIC
+from epifed.federation.flare.executor import DELIVER, HELLO, TRAIN
+from epifed.federation.flare.kits import certificate
+from epifed.federation.flare.policies import CONTROLLER, EXECUTOR
+from epifed.federation.flare.watchdog import Alive, HungError, watched
+from epifed.federation.roster import Federation
+from epifed.federation.rounds import Plan
 
 T = TypeVar("T")
 Watch = Callable[[dict[str, Any]], None]

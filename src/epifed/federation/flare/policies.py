@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from epifed.evaluate.store import write_text
+from epifed.files import write_text
 
-PACKAGE = "epifed.engines.federation"
+PACKAGE = "epifed.federation.flare"
 CONTROLLER = f"{PACKAGE}.controller.FederationController"
 EXECUTOR = f"{PACKAGE}.executor.FederationExecutor"
 

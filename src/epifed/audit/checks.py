@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epifed.privacy.mechanisms import Mechanism, Transcript, Trial
+from epifed.audit.mechanisms import Mechanism, Transcript, Trial
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
