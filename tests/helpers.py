@@ -1,6 +1,9 @@
 """Small panels and clients that several tests use."""
 
+import os
+from collections.abc import Mapping
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,3 +52,30 @@ def windows_of(lengths: list[int], window: int = 10, seed: int = 0, scale: float
     targets = (scale * rng.random(shape)).astype(np.float32)
     inputs[~mask], targets[~mask] = 1e3, -1e3
     return Windows(inputs, targets, mask, np.full(shape, np.datetime64(START)))
+
+
+def lay_package(
+    site: Path,
+    name: str,
+    modules: Mapping[str, str],
+    entry_points: Mapping[str, Mapping[str, str]],
+    version: str = "1.0",
+) -> dict[str, str]:
+    """Lay a package into `site` as an installer does; an environment that has it installed.
+
+    `entry_points` maps a group to the names in it and their 'module:attribute'.
+    """
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    for module, text in modules.items():
+        (site / f"{module}.py").write_text(text, encoding="utf-8")
+    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    (info / "METADATA").write_text(head, encoding="utf-8")
+    lines = [
+        line
+        for group, entries in entry_points.items()
+        for line in (f"[{group}]", *(f"{key} = {value}" for key, value in entries.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    search = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": search}

@@ -1,4 +1,7 @@
-from datetime import date, timedelta
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -51,6 +54,46 @@ def test_between_includes_both_ends() -> None:
         panel.between(DAY, DAY + timedelta(days=10))
     with pytest.raises(EpifedError, match="expected its end after its start"):
         panel.between(DAY + timedelta(days=1), DAY)
+    assert panel.between("2021-05-03", datetime(2021, 5, 5)).digest() == cut.digest()
+    assert panel.between("2021-05-03", DAY + timedelta(days=4)).digest() == cut.digest()
+
+
+@pytest.mark.parametrize(
+    "day",
+    ["2021-5-3", "20210503", "2021-W18-1", "2021-02-30", "", 7, None, datetime(2021, 5, 3, 1)],
+)
+def test_what_is_no_day_is_refused(day: object) -> None:
+    panel = CasePanel(np.arange(10.0)[None], ("a",), DAY)
+    with pytest.raises(EpifedError) as refused:
+        panel.between(day, DAY)  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        f"first day: found '{day}'; expected a date, or its text YYYY-MM-DD"
+    )
+
+
+def test_the_repr_is_one_short_line() -> None:
+    panel = CasePanel(np.ones((400, 911)), tuple(map(str, range(400))), date(2020, 1, 2))
+    of_file = replace(panel, source="/somewhere/else/county_cases.parquet")
+    assert repr(of_file) == (
+        "CasePanel(400 regions × 911 days, 2020-01-02 … 2022-06-30, 'county_cases.parquet')"
+    )
+    simulated = replace(panel, source="simulated (autumn-2020, seed 0)")
+    assert repr(simulated).endswith("2022-06-30, 'simulated (autumn-2020, seed 0)')")
+
+
+@pytest.mark.parametrize("kind", ["text", "datetime", "pandas", "pandas index"])
+def test_a_long_table_may_have_days_of_any_kind(kind: str) -> None:
+    panel = CasePanel(np.arange(6.0).reshape(2, 3), ("a", "b"), DAY)
+    frame = panel.to_long()
+    tables: dict[str, Callable[[], Any]] = {
+        "text": lambda: frame.with_columns(pl.col("day").cast(pl.String)),
+        "datetime": lambda: frame.with_columns(pl.col("day").cast(pl.Datetime)),
+        "pandas": frame.to_pandas,
+        "pandas index": lambda: frame.to_pandas().set_index(["region", "day"]),
+    }
+    again = CasePanel.from_long(tables[kind]())
+    assert again.digest() == panel.digest()
+    assert again.source == "memory"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +123,9 @@ def test_what_is_no_panel_is_refused(
         (long([(DAY, "a", 1.0), (DAY, "a", 2.0)]), {}, "region a on 2021-05-01 more than once"),
         (long([(DAY, "b", 1.0)]), {"regions": ["a"]}, "found region b, which is not among"),
         (long([(DAY, "a", 1.0)]), {"population": {"b": 3}}, "no population for region a"),
+        (long([(DAY, "a", 1.0)]).drop("day"), {}, "x: found no column day; expected day, region"),
+        (long([(DAY, "a", 1.0)]).with_columns(day=1), {}, "column day: found the type Int32"),
+        (long([(DAY, "a", 1.0)]).with_columns(day=pl.lit("1.5.21")), {}, "x: column day: found '1"),
     ],
 )
 def test_a_long_table_that_does_not_fit_is_refused(

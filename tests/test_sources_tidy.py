@@ -4,6 +4,7 @@ import tempfile
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -63,6 +64,30 @@ def test_parquet(tmp_path: Path, as_time: bool) -> None:
     frame.write_parquet(tmp_path / "a.parquet")
     panel = load_panel(tmp_path / "a.parquet")
     assert panel.digest() == read_tidy(write(tmp_path / "a.csv", TABLE)).digest()
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_midnight_is_the_day_of_its_own_time_zone(
+    tmp_path: Path, zone: str | None, unit: Literal["ms", "us", "ns"]
+) -> None:
+    stamps = pl.Series("date", [datetime(2020, 11, 1), datetime(2020, 11, 2)])
+    zoned = stamps.dt.cast_time_unit(unit).dt.replace_time_zone(zone)
+    frame = pl.DataFrame({"date": zoned, "region": "a", "cases": 1})
+    frame.write_parquet(tmp_path / "a.parquet")
+    for panel in (load_panel(tmp_path / "a.parquet"), load_panel(frame)):
+        assert panel.days == [date(2020, 11, 1), date(2020, 11, 2)]
+
+
+def test_a_time_of_the_day_is_refused(tmp_path: Path) -> None:
+    days = [datetime(2020, 11, 1), datetime(2020, 11, 1, 17, 0)]
+    frame = pl.DataFrame({"date": days, "region": ["a", "b"], "cases": 1})
+    frame.write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(EpifedError, match="row 2, column date: found '2020-11-01 17:00:00"):
+        load_panel(tmp_path / "a.parquet")
+    extreme = frame.with_columns(date=pl.lit(2**62).cast(pl.Datetime("ms")))
+    with pytest.raises(EpifedError, match="DataFrame: row 1, column date: found '9999-12-31"):
+        load_panel(extreme)
 
 
 def test_own_column_names(tmp_path: Path) -> None:

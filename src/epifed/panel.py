@@ -1,4 +1,4 @@
-"""The case panel: regions × days of counts. Every source makes one, everything else reads one."""
+"""The case panel, regions × days of counts: every source makes one, everything else reads one."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,10 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from epifed.days import Day, to_day
 from epifed.errors import EpifedError
+from epifed.frames import Table, column_names, pick
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CasePanel:
     """Daily case counts c[k, t] of regions k (the paper's geographic units) on days t.
 
@@ -76,12 +78,18 @@ class CasePanel:
                 f"expected {counts.shape}"
             )
 
+    def __repr__(self) -> str:
+        """Regions, days and source in one line."""
+        regions, days = self.counts.shape
+        period = f"{self.start} … {self.end}"
+        return f"CasePanel({regions} regions × {days} days, {period}, {Path(self.source).name!r})"
+
     @classmethod
     def from_long(
         cls,
-        frame: pl.DataFrame,
+        table: Table,
         *,
-        source: str,
+        source: str = "memory",
         names: dict[str, str] | None = None,
         population: dict[str, int] | None = None,
         parents: dict[str, str] | None = None,
@@ -90,11 +98,13 @@ class CasePanel:
         boundaries: Path | None = None,
         notes: tuple[str, ...] = (),
     ) -> "CasePanel":
-        """Lay a long table (`day`: Date, `region`: String, `cases`) out as regions × days.
+        """Lay a long table with the columns `day`, `region` and `cases` out as regions × days.
 
-        Pairs that are absent become zero and are remembered as not reported. `regions` fixes the
-        rows and their order; without it they are the sorted regions of the table.
+        The table is a DataFrame of polars or pandas; days are dates or text YYYY-MM-DD, regions
+        are text. Pairs that are absent become zero and are remembered as not reported. `regions`
+        fixes the rows and their order; without it they are the sorted regions of the table.
         """
+        frame = _long(table, source)
         if frame.is_empty():
             raise EpifedError(f"{source}: found no rows; expected at least one day of one region")
         twice = frame.select(pl.struct("region", "day").is_duplicated().alias("twice"))["twice"]
@@ -166,8 +176,9 @@ class CasePanel:
         """The last day, inclusive."""
         return self.day(self.counts.shape[1] - 1)
 
-    def between(self, first: date, last: date) -> "CasePanel":
+    def between(self, first: Day, last: Day) -> "CasePanel":
         """The days from `first` to `last`, both included; refused where the panel has not both."""
+        first, last = to_day(first, "first day"), to_day(last, "last day")
         if first > last:
             raise EpifedError(
                 f"found the period {first} … {last}; expected its end after its start"
@@ -195,3 +206,21 @@ class CasePanel:
         if self.population is not None:
             sha.update(self.population.tobytes())
         return sha.hexdigest()
+
+
+def _long(table: Table, source: str) -> pl.DataFrame:
+    """The columns day (dates), region and cases of a long table; refused without them."""
+    wanted = ("day", "region", "cases")
+    if missing := [name for name in wanted if name not in column_names(table)]:
+        raise EpifedError(
+            f"{source}: found no column {', '.join(missing)}; expected {', '.join(wanted)}"
+        )
+    frame = pick(table, {name: name for name in wanted}, source)
+    kind = frame.schema["day"]
+    if kind == pl.Date:
+        return frame
+    if kind not in (pl.String, pl.Datetime):
+        raise EpifedError(f"{source}: column day: found the type {kind}; expected dates")
+    found = frame["day"].unique()
+    days = pl.Series([to_day(day, f"{source}: column day") for day in found], dtype=pl.Date)
+    return frame.with_columns(pl.col("day").replace_strict(found, days, return_dtype=pl.Date))

@@ -26,7 +26,11 @@ class Reading:
     """How case data is to be read: each field is an option."""
 
     format: Annotated[
-        str | None, typer.Option(help="rki, memilio, tidy or prepared; recognised if not given.")
+        str | None,
+        typer.Option(
+            help="rki, memilio, tidy, prepared or what an installed package adds; recognised if "
+            "not given."
+        ),
     ] = None
     date_column: Annotated[
         str | None,

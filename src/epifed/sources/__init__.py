@@ -1,4 +1,4 @@
-"""Sources of case counts: a file or directory in, a `CasePanel` out."""
+"""Sources of case counts: a file, a directory or a DataFrame in, a `CasePanel` out."""
 
 import inspect
 from collections.abc import Callable
@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from epifed.errors import EpifedError
+from epifed.frames import Table
 from epifed.panel import CasePanel
+from epifed.registry import Registry
 from epifed.sources.memilio import read_memilio
 from epifed.sources.prepared import read_communities, read_counties, read_prepared
 from epifed.sources.rki import read_rki
-from epifed.sources.table import existing, read_header
+from epifed.sources.table import IN_MEMORY, existing, read_header
 from epifed.sources.tidy import read_tidy
 
 __all__ = [
-    "FORMATS",
+    "SOURCES",
     "load_panel",
     "read_communities",
     "read_counties",
@@ -25,12 +27,19 @@ __all__ = [
     "recognise",
 ]
 
-FORMATS: dict[str, Callable[..., CasePanel]] = {
-    "rki": read_rki,
-    "memilio": read_memilio,
-    "tidy": read_tidy,
-    "prepared": read_prepared,
-}
+SOURCES: Registry[Callable[..., CasePanel]] = Registry(
+    "epifed.sources",
+    {
+        "rki": "epifed.sources.rki:read_rki",
+        "memilio": "epifed.sources.memilio:read_memilio",
+        "tidy": "epifed.sources.tidy:read_tidy",
+        "prepared": "epifed.sources.prepared:read_prepared",
+    },
+    kind="format",
+    fits=callable,
+    expected="a function of a path that returns a CasePanel",
+)
+"""The readers by the name of their format: ours, and those of other installed packages."""
 
 
 def recognise(path: Path) -> str:
@@ -45,25 +54,55 @@ def recognise(path: Path) -> str:
     return "rki" if {"IdLandkreis", "NeuerFall"} <= names else "tidy"
 
 
-def load_panel(path: Path | str, format: str | None = None, **options: Any) -> CasePanel:
-    """The panel of any source; its format is recognised, or named by `format`.
+def load_panel(source: Path | str | Table, format: str | None = None, **options: Any) -> CasePanel:
+    """The panel of a file, a directory or a DataFrame (pandas or polars, in the tidy format).
 
-    Options go to the reader: `date_column` (rki), `population` (memilio: a file; tidy: a column),
-    `date`, `region`, `cases` (tidy: columns), `level` (prepared).
+    The format of a path is recognised, or named by `format`, which may be one that another
+    installed package brings (entry point group `epifed.sources`). Options go to its reader:
+    `date_column` (rki), `population` (memilio: a file; tidy: a column), `date`, `region`, `cases`
+    (tidy: columns), `level` (prepared).
     """
-    path = existing(Path(path))
-    if format is not None and format not in FORMATS:
-        raise EpifedError(f"format: found '{format}'; expected one of {', '.join(FORMATS)}")
+    if not isinstance(source, Path | str):
+        return _load_table(source, format, options)
+    path = existing(Path(source))
     chosen = format or recognise(path)
-    if path.is_dir() != (chosen == "prepared"):
+    reader = SOURCES.load(chosen)
+    if SOURCES.is_builtin(chosen) and path.is_dir() != (chosen == "prepared"):
         found, expected = ("directory", "file") if path.is_dir() else ("file", "directory")
         raise EpifedError(f"{path}: found a {found}; expected a {expected} for format {chosen}")
-    reader = FORMATS[chosen]
-    known = list(inspect.signature(reader).parameters)[1:]
+    _refuse_unknown(options, reader, chosen, str(path))
+    panel: object = reader(path, **options)
+    if not isinstance(panel, CasePanel):
+        raise EpifedError(
+            f"{path}: found a {type(panel).__name__} from the format {chosen}; expected a CasePanel"
+        )
+    return panel
+
+
+def _load_table(table: object, format: str | None, options: dict[str, Any]) -> CasePanel:
+    if not isinstance(table, Table):
+        raise EpifedError(
+            f"source: found a {type(table).__name__}; expected a path, or a DataFrame of pandas "
+            "or polars"
+        )
+    if format not in {None, "tidy"}:
+        raise EpifedError(
+            f"format: found '{format}' with a DataFrame; expected tidy, or the path of a file"
+        )
+    _refuse_unknown(options, read_tidy, "tidy", IN_MEMORY)
+    return read_tidy(table, **options)
+
+
+def _refuse_unknown(
+    options: dict[str, Any], reader: Callable[..., CasePanel], format: str, where: str
+) -> None:
+    parameters = list(inspect.signature(reader).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [parameter.name for parameter in parameters]
     for option in options:
         if option not in known:
             raise EpifedError(
-                f"{option}: not an option of the format {chosen}, which {path} has; "
-                f"expected one of {', '.join(known)}"
+                f"{option}: not an option of the format {format}, which {where} has; "
+                f"expected {'one of ' * bool(known)}{', '.join(known) or 'none'}"
             )
-    return reader(path, **options)

@@ -38,7 +38,8 @@ def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
     cases = _file(directory, f"{level}_cases.parquet")
     regions = read_counties(directory) if level == "county" else read_communities(directory)
     people = "population_2020" if "population_2020" in regions.columns else "population"
-    frame = parse_cases(cases, {"day": "date", "region": level, "cases": "cases"})
+    columns = {"day": "date", "region": level, "cases": "cases"}
+    frame = parse_cases(cases, read_table(cases, columns), columns)
     empty = frame["cases"].is_null()
     refuse(cases, frame, empty, key="cases", column="cases", expected="a number of at least 0")
     boundaries = directory / f"{_PLURAL[level]}.geojson"

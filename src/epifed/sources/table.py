@@ -1,4 +1,4 @@
-"""Tables on disk: one way to read CSV and parquet, one way to say what is wrong in them."""
+"""Tables: one way to read CSV, parquet and DataFrames, one way to say what is wrong in them."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epifed.errors import EpifedError
+from epifed.frames import Table, column_names, pick
+
+IN_MEMORY = "DataFrame"
+"""What stands for the file in a sentence on a table that is none."""
 
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2100, 12, 31)
 """A day outside is a typing error, and would make the panel enormous."""
@@ -21,6 +25,7 @@ DAY = "a day as YYYY-MM-DD from 1900 to 2100"
 COUNT = "a number of at least 0"
 INHABITANTS = "a whole number above 0"
 _YEARS_1_TO_9999 = (-719_162, 2_932_896)
+_MILLISECONDS = 86_400_000
 _SEPARATORS = ",;\t"
 _LONGEST_HEADER = 1 << 16
 
@@ -34,7 +39,7 @@ class Header:
     line: int
 
 
-def wrong(path: Path, row: int, column: str, found: Any, expected: str) -> EpifedError:
+def wrong(path: Path | str, row: int, column: str, found: Any, expected: str) -> EpifedError:
     """The error for one cell: file, row, column, what was found and what was expected."""
     what = "an empty cell" if found is None or found == "" else f"'{found}'"
     return EpifedError(f"{path}: row {row}, column {column}: found {what}; expected {expected}")
@@ -73,7 +78,7 @@ def read_header(path: Path) -> Header:
     return Header(tuple(names), separator, line)
 
 
-def require(path: Path, found: Sequence[str], expected: Sequence[str]) -> None:
+def require(path: Path | str, found: Sequence[str], expected: Sequence[str]) -> None:
     """Refuse a table without all expected columns, or with one of them twice."""
     names = [name.strip() for name in found]
     missing = [column for column in expected if column not in names]
@@ -102,18 +107,26 @@ def scan_csv(path: Path, columns: Mapping[str, str]) -> pl.LazyFrame:
     ).select("row", *(pl.col(raw[column]).alias(key) for key, column in columns.items()))
 
 
-def read_table(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
-    """The wanted columns of a CSV (as text) or parquet file, named by their keys, and `row`."""
-    existing(path)
-    keys = list(columns)
+def read_table(table: Path | Table, columns: Mapping[str, str]) -> pl.DataFrame:
+    """The wanted columns of a CSV (as text), parquet file or DataFrame by their keys, and `row`."""
+    if not isinstance(table, Path):
+        require(IN_MEMORY, column_names(table), list(columns.values()))
+        picked = pick(table, columns, IN_MEMORY).with_row_index("row", offset=1)
+        return _filled(IN_MEMORY, picked)
+    path = existing(table)
     if path.suffix.lower() in {".parquet", ".pq"}:
         frame = _read_parquet(path, columns)
     else:
-        text = [pl.col(key).str.strip_chars().replace("", None) for key in keys]
+        text = [pl.col(key).str.strip_chars().replace("", None) for key in columns]
         frame = collect(path, scan_csv(path, columns).with_columns(text))
-    frame = frame.filter(~pl.all_horizontal(pl.col(keys).is_null()))
+    return _filled(path, frame)
+
+
+def _filled(where: Path | str, frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows that are not empty; refused if there is none."""
+    frame = frame.filter(~pl.all_horizontal(pl.exclude("row").is_null()))
     if frame.is_empty():
-        raise EpifedError(f"{path}: found no rows; expected at least one below the column names")
+        raise EpifedError(f"{where}: found no rows; expected at least one below the column names")
     return frame
 
 
@@ -125,23 +138,30 @@ def collect(path: Path, lazy: pl.LazyFrame) -> pl.DataFrame:
         raise _unreadable_csv(path, error) from None
 
 
-def columns_of(path: Path) -> tuple[str, ...]:
-    """The column names of a CSV or parquet file."""
-    existing(path)
+def columns_of(table: Path | Table) -> tuple[str, ...]:
+    """The column names of a CSV, a parquet file or a DataFrame."""
+    if not isinstance(table, Path):
+        return column_names(table)
+    path = existing(table)
     if path.suffix.lower() not in {".parquet", ".pq"}:
         return tuple(name.strip() for name in read_header(path).names)
     with _parquet(path):
         return tuple(pq.read_schema(path).names)
 
 
-def parse_days(path: Path, frame: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Turn `day` into dates; refuse the first that is none."""
+def parse_days(path: Path | str, frame: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Turn `day` into dates; refuse the first that is none, or that has a time of the day."""
+    if frame.schema["day"] == pl.Datetime:
+        since_1970 = pl.col("day").dt.replace_time_zone(None).dt.cast_time_unit("ms").to_physical()
+        first, last = (days * _MILLISECONDS for days in _YEARS_1_TO_9999)
+        stamp = since_1970.clip(first, last).cast(pl.Datetime("ms"))
+        frame = frame.with_columns(stamp.dt.to_string("%Y-%m-%d %H:%M:%S%.3f"))
     if frame.schema["day"] == pl.String:
         days = pl.col("day").str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
         midnight = pl.col("day").str.slice(10).str.contains(r"^([T ]00:00(:00(\.0*)?)?Z?)?$")
         parsed = frame.with_columns(day=pl.when(midnight).then(days))
-    elif frame.schema["day"] in (pl.Date, pl.Datetime):
-        since_1970 = pl.col("day").cast(pl.Date).to_physical().clip(*_YEARS_1_TO_9999)
+    elif frame.schema["day"] == pl.Date:
+        since_1970 = pl.col("day").to_physical().clip(*_YEARS_1_TO_9999)
         parsed = frame = frame.with_columns(since_1970.cast(pl.Date))
     else:
         raise _wrong_type(path, frame, "day", column, DAY)
@@ -151,7 +171,7 @@ def parse_days(path: Path, frame: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def parse_numbers(
-    path: Path, frame: pl.DataFrame, key: str, column: str, expected: str = COUNT
+    path: Path | str, frame: pl.DataFrame, key: str, column: str, expected: str = COUNT
 ) -> pl.DataFrame:
     """Turn a column into finite numbers of at least 0; an empty cell stays empty."""
     kind = frame.schema[key]
@@ -167,7 +187,7 @@ def parse_numbers(
     return parsed
 
 
-def parse_regions(path: Path, frame: pl.DataFrame, column: str) -> pl.DataFrame:
+def parse_regions(path: Path | str, frame: pl.DataFrame, column: str) -> pl.DataFrame:
     """Turn `region` into text, leading zeros as they are; refuse an empty one."""
     kind = frame.schema["region"]
     if not (kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_integer()):
@@ -177,7 +197,7 @@ def parse_regions(path: Path, frame: pl.DataFrame, column: str) -> pl.DataFrame:
     return frame.with_columns(pl.col("region").cast(pl.String))
 
 
-def refuse_twice(path: Path, frame: pl.DataFrame, columns: str) -> None:
+def refuse_twice(path: Path | str, frame: pl.DataFrame, columns: str) -> None:
     """Refuse a second row of the same region and day."""
     rows = frame.select("row", "region", "day", first=pl.col("row").min().over("region", "day"))
     second = rows.filter(pl.col("row") != pl.col("first")).sort("row").head(1)
@@ -189,7 +209,7 @@ def refuse_twice(path: Path, frame: pl.DataFrame, columns: str) -> None:
 
 
 def refuse(
-    path: Path, frame: pl.DataFrame, bad: pl.Series, *, key: str, column: str, expected: str
+    path: Path | str, frame: pl.DataFrame, bad: pl.Series, *, key: str, column: str, expected: str
 ) -> None:
     """Refuse the first row that is bad, if any."""
     if bad.any():
@@ -218,7 +238,7 @@ def _parquet(path: Path) -> Iterator[None]:
 
 
 def _wrong_type(
-    path: Path, frame: pl.DataFrame, key: str, column: str, expected: str
+    path: Path | str, frame: pl.DataFrame, key: str, column: str, expected: str
 ) -> EpifedError:
     return EpifedError(
         f"{path}: row {frame['row'][0]}, column {column}: found the type {frame.schema[key]}; "

@@ -1,12 +1,14 @@
-"""Tidy tables: a row for each region and day, in CSV or parquet. What any authority has."""
+"""Tidy tables: a row for each region and day, in CSV, parquet or a DataFrame."""
 
 from pathlib import Path
 
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.frames import Table
 from epifed.panel import CasePanel
 from epifed.sources.table import (
+    IN_MEMORY,
     INHABITANTS,
     columns_of,
     parse_days,
@@ -20,21 +22,22 @@ POPULATION = "population"
 
 
 def read_tidy(
-    path: Path | str,
+    table: Path | str | Table,
     date: str = "date",
     region: str = "region",
     cases: str = "cases",
     population: str = POPULATION,
 ) -> CasePanel:
-    """The panel of a tidy CSV or parquet file; the arguments are the names of its columns.
+    """The panel of a tidy CSV, parquet file or DataFrame; the others are the names of its columns.
 
     A column `population` is used if there is one. An empty count is a missing report.
     """
-    path = Path(path)
+    table = Path(table) if isinstance(table, str) else table
+    path = table if isinstance(table, Path) else IN_MEMORY
     columns = {"day": date, "region": region, "cases": cases}
-    if population != POPULATION or population in columns_of(path):
+    if population != POPULATION or population in columns_of(table):
         columns["population"] = population
-    frame = parse_cases(path, columns)
+    frame = parse_cases(path, read_table(table, columns), columns)
     inhabitants = None
     if "population" in columns:
         inhabitants = _populations(path, frame, columns)
@@ -51,9 +54,8 @@ def read_tidy(
     )
 
 
-def parse_cases(path: Path, columns: dict[str, str]) -> pl.DataFrame:
-    """The checked rows of a table with `day`, `region`, `cases` and whatever else was wanted."""
-    frame = read_table(path, columns)
+def parse_cases(path: Path | str, frame: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
+    """The rows of a table with `day`, `region` and `cases` checked, its other columns as read."""
     frame = parse_regions(path, frame, columns["region"])
     frame = parse_days(path, frame, columns["day"])
     frame = parse_numbers(path, frame, "cases", columns["cases"])
@@ -61,7 +63,7 @@ def parse_cases(path: Path, columns: dict[str, str]) -> pl.DataFrame:
     return frame
 
 
-def _populations(path: Path, frame: pl.DataFrame, columns: dict[str, str]) -> dict[str, int]:
+def _populations(path: Path | str, frame: pl.DataFrame, columns: dict[str, str]) -> dict[str, int]:
     column = columns["population"]
     known = parse_numbers(path, frame, "population", column, INHABITANTS).drop_nulls("population")
     first = pl.col("population").sort_by("row").first().over("region")

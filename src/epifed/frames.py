@@ -1,0 +1,54 @@
+"""Tables in memory: a polars DataFrame, or a pandas one, which need not be installed."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import polars as pl
+import pyarrow as pa
+
+from epifed.errors import EpifedError
+
+
+@runtime_checkable
+class Table(Protocol):
+    """A DataFrame of polars or pandas."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+    def __getitem__(self, columns: Any) -> Any:
+        """A part of the table."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+
+def column_names(table: Table) -> tuple[str, ...]:
+    """The names of a table's columns; the named levels of a pandas index are columns too."""
+    return tuple(str(name).strip() for name in _flat(table).columns)
+
+
+def pick(table: Table, columns: Mapping[str, str], where: str) -> pl.DataFrame:
+    """The columns `columns[key]` of a table under the names `key`; NaN of pandas is empty."""
+    flat = _flat(table)
+    raw = {str(name).strip(): name for name in flat.columns}
+    return pl.DataFrame({key: _series(flat, raw[name], where) for key, name in columns.items()})
+
+
+def _flat(table: Any) -> Any:
+    names = getattr(getattr(table, "index", None), "names", ())
+    levels = [name for name in names if name is not None and name not in table.columns]
+    return table.reset_index(level=levels) if levels else table
+
+
+def _series(table: Any, column: Any, where: str) -> pl.Series:
+    if isinstance(table, pl.DataFrame):
+        return table.get_column(column)
+    try:
+        return pl.Series(pa.array(table[column], from_pandas=True))
+    except (pa.ArrowException, pl.exceptions.PolarsError, TypeError, ValueError):
+        raise EpifedError(
+            f"{where}: column {column}: found values of several types, or of one that is not "
+            "known; expected days, text or numbers alone"
+        ) from None

@@ -1,0 +1,118 @@
+"""Registries: named things that are built in, or that other installed packages bring.
+
+A package brings one by an entry point; this one adds the format `excel` to `epifed.sources`:
+
+    [project.entry-points."epifed.sources"]
+    excel = "my_package.excel:read_excel"
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from epifed.errors import EpifedError
+
+Entry = TypeVar("Entry")
+
+
+def _anything(_: object) -> bool:
+    return True
+
+
+class Registry(Generic[Entry]):
+    """The things of one kind by name; each is imported when it is first asked for.
+
+    `group` is the group of entry points, `builtin` maps a name to its 'module:attribute', `kind`
+    is the word that a refusal begins with. What another package brings must pass `fits`, else it
+    is refused as not `expected`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        builtin: Mapping[str, str],
+        *,
+        kind: str | None = None,
+        fits: Callable[[Any], bool] = _anything,
+        expected: str = "something else",
+    ) -> None:
+        self.group = group
+        self.kind = kind or group
+        self._builtin = dict(builtin)
+        self._fits = fits
+        self._expected = expected
+        self._loaded: dict[str, Entry] = {}
+
+    def __repr__(self) -> str:
+        """The group and its names."""
+        return f"Registry({self.group}: {', '.join(self.names())})"
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is something of this name, without importing it."""
+        return name in self._builtin or name in self._brought
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, as `names` gives them."""
+        return iter(self.names())
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all: the built-in ones as they are listed, then the others, sorted."""
+        return (*self._builtin, *sorted(self._brought.keys() - self._builtin.keys()))
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether this package itself has something of this name."""
+        return name in self._builtin
+
+    def load(self, name: str) -> Entry:
+        """The thing of this name; refused if there is none, more than one, or a broken one."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> Entry:
+        brought = self._brought.get(name, ())
+        owners = ["epifed"] * (name in self._builtin) + [_package(entry) for entry in brought]
+        if not owners:
+            raise EpifedError(
+                f"{self.kind}: found '{name}'; expected one of {', '.join(self.names())}"
+            )
+        if len(owners) > 1:
+            raise EpifedError(
+                f"{self.kind}: found '{name}' in {len(owners)} installed packages "
+                f"({', '.join(owners)}); expected it in one"
+            )
+        if not brought:
+            module, attribute = self._builtin[name].split(":")
+            built: Entry = getattr(import_module(module), attribute)
+            return built
+        return self._load_brought(name, brought[0])
+
+    def _load_brought(self, name: str, entry: EntryPoint) -> Entry:
+        where = f"{self.kind}: '{name}' of the package {_package(entry)}"
+        try:
+            found: Entry = entry.load()
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise EpifedError(
+                f"{where}: found {entry.value}, which cannot be imported "
+                f"({type(error).__name__}: {reason}); expected a package that works"
+            ) from error
+        if not self._fits(found):
+            raise EpifedError(
+                f"{where}: found {entry.value}, a {type(found).__name__}; expected {self._expected}"
+            )
+        return found
+
+    @cached_property
+    def _brought(self) -> dict[str, tuple[EntryPoint, ...]]:
+        """The entry points of the group by name; more than one where packages collide."""
+        brought: dict[str, tuple[EntryPoint, ...]] = {}
+        for entry in entry_points(group=self.group):
+            brought[entry.name] = (*brought.get(entry.name, ()), entry)
+        return brought
+
+
+def _package(entry: EntryPoint) -> str:
+    return "without a name" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
