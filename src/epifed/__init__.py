@@ -70,3 +70,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"epifed.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted(__all__)

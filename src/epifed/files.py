@@ -8,15 +8,16 @@ import zipfile
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from epifed.errors import EpifedError
 
-Part = dict[str, NDArray[np.float64]]
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+Part = dict[str, "NDArray[np.float64]"]
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
@@ -45,13 +46,14 @@ def write_text(path: Path, text: str) -> None:
     write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_parquet(path: Path, frame: pl.DataFrame) -> None:
+def write_parquet(path: Path, frame: "pl.DataFrame") -> None:
     """Write a table, atomically."""
     write_atomic(path, lambda temporary: frame.write_parquet(temporary, compression="zstd"))
 
 
 def save_part(path: Path, part: Part) -> None:
     """Keep the result of one task."""
+    import numpy as np
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -62,6 +64,8 @@ def save_part(path: Path, part: Part) -> None:
 
 def load_part(path: Path) -> Part:
     """The result of a finished task."""
+    import numpy as np
+
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}

@@ -1,49 +1,78 @@
-"""The command line: one file per command, gathered here."""
+"""The command line: one file per command, imported when the command is called."""
 
 import sys
+from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from epifed.cli import (
-    audit,
-    backtest,
-    calibrate,
-    data,
-    explain,
-    federation,
-    figures,
-    forecast,
-    ledger,
-    report,
-    reproduce,
-    run,
-    simulate,
-    train,
-)
 from epifed.errors import EpifedError
+
+COMMANDS = {
+    "run": "Train the private federated forecaster at several budgets, beside the baselines.",
+    "reproduce": "Run the paper's county experiment and compare it with the published tables.",
+    "figures": "Draw every figure of the paper as PDF and PNG, and its tables as LaTeX, Markdown "
+    "and CSV.",
+    "report": "Write one HTML file: map, forecasts with their uncertainty, privacy in plain words.",
+    "backtest": "Forecast from every origin with what was known then, and score it when the day "
+    "has come.",
+    "train": "Train one private forecaster on real data and write it as a model file.",
+    "forecast": "Forecast the 7-day average of daily cases from the last day of your own data.",
+    "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",
+    "explain": "Say in plain sentences what a result guarantees, to whom, and what it does not.",
+    "audit": "Measure a lower bound on ε from outside, and check every rule of the mechanism.",
+    "calibrate": "Find the noise multiplier for a privacy budget, or price a finished training.",
+    "data": "Check case data, fetch the official German file, or draw communities.",
+    "ledger": "Keep the privacy budget of a federation across all its trainings.",
+    "federation": "A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
+}
+"""Each command and the first sentence of its help.
+
+The command NAME is the function NAME, or the group `app`, of `epifed.cli.NAME`.
+"""
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands without importing them, so that --help is quick."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, summary in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=summary))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Import the command that was called."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """The command or group of `epifed.cli.NAME`."""
+    module = import_module(f"epifed.cli.{name}")
+    holder = typer.Typer(add_completion=False)
+    if hasattr(module, "app"):
+        holder.add_typer(module.app, name=name)
+    else:
+        holder.command(name)(getattr(module, name))
+    return get_group(holder).commands[name]
+
 
 app = typer.Typer(
     name="epifed",
+    cls=LazyGroup,
     help="Differentially private federated forecasting of local case numbers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
-app.command("reproduce")(reproduce.reproduce)
-app.command("figures")(figures.figures)
-app.command("report")(report.report)
-app.command("backtest")(backtest.backtest)
-app.command("train")(train.train)
-app.command("forecast")(forecast.forecast)
-app.command("simulate")(simulate.simulate)
-app.command("explain")(explain.explain)
-app.command("audit")(audit.audit)
-app.add_typer(data.app, name="data")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(federation.app, name="federation")
-app.command("calibrate")(calibrate.calibrate)
+
+
+@app.callback()
+def _group() -> None:
+    pass
 
 
 def main() -> None:

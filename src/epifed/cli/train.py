@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 import typer
 
 from epifed.cli.grid import AsJson, GridProgress, LearnerName, ModelName, messages, suited
@@ -61,6 +60,8 @@ def train(
             "found --settings and --learner or --model; expected the settings to say the learner "
             "and the model"
         )
+
+    import polars as pl
 
     from epifed.evaluate import score
     from epifed.learners import make_learner
