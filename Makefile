@@ -2,8 +2,9 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
+TESTS ?= tests
 
-.PHONY: run test lint chromium vendor bench bench-peers clean
+.PHONY: run test lint coverage chromium vendor bench bench-peers clean
 
 run: $(VENV)/.installed
 	$(BIN)/epifed run --out out
@@ -15,6 +16,10 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Which lines and branches the tests reach, their child processes included. It judges nothing.
+coverage: $(VENV)/.installed
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term $(TESTS)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "epifed needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12")'
@@ -44,4 +49,4 @@ bench-peers: $(VENV)/.installed
 	$(BIN)/python benchmarks/peers.py
 
 clean:
-	rm -rf $(VENV) .venv-peers out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-peers out .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
