@@ -1,6 +1,7 @@
 """What the README shows runs."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_the_python_example_is_short_and_runs(
 
 
 def test_every_link_to_a_file_leads_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:\s]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_citation_and_the_changelog_name_the_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    released = re.findall(r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert released[0][0] == version
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version}\ndate-released: {released[0][1]}\n" in cited
