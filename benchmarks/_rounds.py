@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from epifed.learners.fedavg import FedAvg
+from epifed.learner import Vector
+from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.learners.networks import stack
 from epifed.learners.networks.models import make_model
-from epifed.privacy.noise import SeededNoise
-from epifed.protocol import release
+from epifed.privacy.mechanism import release
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.windows import Windows
@@ -21,8 +21,9 @@ from epifed.windows import Windows
 CLIENTS = 100
 WINDOWS = 12
 SETTINGS = Settings.paper(clients_per_round=CLIENTS)
+OWN = FedAvg(SETTINGS).own
 TITLE = (
-    f"{CLIENTS} clients × {SETTINGS.epochs} epochs × {WINDOWS} windows of {SETTINGS.window} days, "
+    f"{CLIENTS} clients × {OWN.epochs} epochs × {WINDOWS} windows of {SETTINGS.window} days, "
     "one thread, medians"
 )
 TOLERANCE = 1e-3
@@ -49,7 +50,7 @@ def make_windows() -> Windows:
     )
 
 
-def start() -> Tensor:
+def start() -> FedAvgState:
     return FedAvg(SETTINGS).start(seed_sequence(0))
 
 
@@ -62,23 +63,24 @@ def whole_batch(inputs: Tensor, targets: Tensor) -> Iterable[list[Tensor]]:
     return [[inputs, targets]]
 
 
-def plain_round(state: Tensor, windows: Windows, batches: Batches) -> Tensor:
+def plain_round(state: FedAvgState, windows: Windows, batches: Batches) -> Vector:
     """One model, one optimizer, one client at a time."""
-    model = make_model(SETTINGS.model, SETTINGS.window)
-    nn.utils.vector_to_parameters(state, model.parameters())
-    total = torch.zeros_like(state)
+    model = make_model(OWN.model, SETTINGS.window)
+    weights = torch.from_numpy(state.weights)
+    nn.utils.vector_to_parameters(weights.clone(), model.parameters())
+    total = torch.zeros_like(weights)
     for inputs, targets in zip(windows.inputs, windows.targets, strict=True):
         local = copy.deepcopy(model)
         _train_alone(local, batches(torch.from_numpy(inputs), torch.from_numpy(targets)))
-        update = stack.flatten(local) - state
+        update = stack.flatten(local) - weights
         total += update / max(1.0, float(update.norm()) / SETTINGS.clip_norm)
-    return total / SETTINGS.clients_per_round
+    return (total / SETTINGS.clients_per_round).numpy()
 
 
 def _train_alone(model: nn.Module, batches: Iterable[list[Tensor]]) -> None:
-    adam = torch.optim.Adam(model.parameters(), lr=SETTINGS.learning_rate)
+    adam = torch.optim.Adam(model.parameters(), lr=OWN.learning_rate)
     squared_error = nn.MSELoss()
-    for _ in range(SETTINGS.epochs):
+    for _ in range(OWN.epochs):
         for inputs, targets in batches:
             adam.zero_grad()
             loss = squared_error(model(inputs).squeeze(-1), targets)
@@ -86,15 +88,16 @@ def _train_alone(model: nn.Module, batches: Iterable[list[Tensor]]) -> None:
             adam.step()
 
 
-def stacked_round(learner: FedAvg, state: Tensor, windows: Windows) -> Tensor:
-    """What the simulation engine does in a round, here with c = 0 so that ways can be compared."""
-    return release(
+def stacked_round(learner: FedAvg, state: FedAvgState, windows: Windows) -> Vector:
+    """What a training in one process does in a round, with c = 0 so that ways can be compared."""
+    released = release(
         learner.contribute(state, windows),
-        SeededNoise(seed_sequence(0)).draw(len(state)),
+        np.random.default_rng(0).standard_normal(learner.length, dtype=np.float32),
         clip_norm=SETTINGS.clip_norm,
         noise_multiplier=0.0,
         clients_per_round=SETTINGS.clients_per_round,
     )
+    return released.astype(np.float32, copy=False)
 
 
 def repeat(rounds: int) -> None:
@@ -123,8 +126,8 @@ def wrapped_learner() -> FedAvg:
     return learner
 
 
-def require_same(aggregate: Tensor, reference: Tensor, name: str) -> None:
-    apart = float((aggregate - reference).norm() / reference.norm())
+def require_same(aggregate: Vector, reference: Vector, name: str) -> None:
+    apart = float(np.linalg.norm(aggregate - reference) / np.linalg.norm(reference))
     if math.isnan(apart) or apart > TOLERANCE:
         raise SystemExit(
             f"{name}: its aggregate is {apart:.2g} away, relatively; not the same round"

@@ -24,14 +24,14 @@ import numpy as np
 import torch
 
 from _clock import machine
+from epifed.clients import make_clients
 from epifed.federation.flare.local import LocalFederation
 from epifed.federation.flare.rehearsal import rehearsal_federation
-from epifed.federation.rounds import Plan
-from epifed.learners import make_learner
+from epifed.federation.server import Order
+from epifed.learner import make_learner
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
-from epifed.windows import make_clients
 
 FULL = 400
 
@@ -141,7 +141,7 @@ def measure(sites: int, clients: int, rounds: int, *, light: bool) -> dict[str, 
         began = time.perf_counter()
         local.start()
         started = time.perf_counter() - began
-        plan = Plan.of("measured", settings, panel.start, panel.end, simulation=True)
+        plan = Order.of("measured", settings, panel.start, panel.end, seeded=True)
         with Scale(local) as scale:
             local.train(plan)
         text = (local.training_folder(plan) / "report.jsonl").read_text()
@@ -153,7 +153,7 @@ def measure(sites: int, clients: int, rounds: int, *, light: bool) -> dict[str, 
     return {
         "sites": sites,
         "clients": clients,
-        "model": settings.model,
+        "model": settings.own["model"],
         "present": min(len(line["sites"]) for line in lines),
         "start_seconds": round(started, 1),
         "round_seconds": round(float(np.median(seconds)), 3),

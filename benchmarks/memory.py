@@ -12,11 +12,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from epifed.clients import Clients, make_clients
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.training import train
-from epifed.windows import Clients, make_clients
 
 ROUNDS = (20, 100, 300)
 RUNS = (1, 5, 15)
@@ -44,12 +44,12 @@ def peaks_by_round(rounds: int) -> dict[int, float]:
     """The peak so far at the marks of one training."""
     peaks: dict[int, float] = {}
 
-    def watch(i: int, state: torch.Tensor) -> None:
+    def watch(i: int, state: object) -> None:
         del state
         if i in ROUNDS:
             peaks[i] = peak()
 
-    train(some_clients(), SETTINGS.but(rounds=rounds), watch=watch)
+    train(some_clients().view, SETTINGS.but(rounds=rounds), watch=watch)
     return peaks
 
 
@@ -58,7 +58,7 @@ def peaks_by_run(runs: int) -> dict[int, float]:
     clients, settings = some_clients(), SETTINGS.but(rounds=ROUNDS[0])
     peaks: dict[int, float] = {}
     for run in range(1, runs + 1):
-        train(clients, settings, seeds=seed_sequence(0, run))
+        train(clients.view, settings, seeds=seed_sequence(0, run))
         if run in RUNS:
             peaks[run] = peak()
     return peaks

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor
 
 from _clock import Times, Way, as_json, clocked, interleaved, machine, print_target, print_times
 from _rounds import (
+    OWN,
     SETTINGS,
     TITLE,
     data_loader,
@@ -26,7 +26,7 @@ from _rounds import (
     stacked_round,
     start,
 )
-from epifed.learners.fedavg import FedAvg
+from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.windows import Windows
 
 TARGET = 15.0
@@ -61,7 +61,7 @@ class Peer:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.state = torch.tensor(self._read()["state"])
+        self.state = np.array(self._read()["state"], dtype=np.float32)
 
     def __call__(self) -> Times:
         assert self._process.stdin
@@ -79,7 +79,7 @@ class Peer:
 
 
 @contextmanager
-def peer(python: Path, state: Tensor, windows: Windows) -> Iterator[Peer]:
+def peer(python: Path, state: FedAvgState, windows: Windows) -> Iterator[Peer]:
     sizes = [p.shape[1] for p in FedAvg(SETTINGS).model.parameters() if p.dim() == 2]
     with tempfile.TemporaryDirectory(prefix="epifed-bench-") as directory:
         task = Path(directory) / "round.npz"
@@ -87,10 +87,10 @@ def peer(python: Path, state: Tensor, windows: Windows) -> Iterator[Peer]:
             task,
             inputs=windows.inputs,
             targets=windows.targets,
-            state=state.numpy(),
+            state=state.weights,
             sizes=[*sizes, 1],
-            epochs=SETTINGS.epochs,
-            learning_rate=SETTINGS.learning_rate,
+            epochs=OWN.epochs,
+            learning_rate=OWN.learning_rate,
             clip_norm=SETTINGS.clip_norm,
         )
         with subprocess.Popen(
@@ -106,7 +106,7 @@ def measure(python: Path, repetitions: int) -> dict[str, Times]:
     state, windows = start(), make_windows()
     learner = FedAvg(SETTINGS)
     with peer(python, state, windows) as pfl:
-        require_same(pfl.state - state, stacked_round(learner, state, windows), PFL)
+        require_same(pfl.state - state.weights, stacked_round(learner, state, windows), PFL)
         ways: dict[str, Way] = {
             "plain loop, DataLoader": clocked(lambda: plain_round(state, windows, data_loader)),
             PFL: pfl,

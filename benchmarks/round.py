@@ -10,7 +10,6 @@ import joblib
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
 from _clock import as_json, clocked, interleaved, machine, print_target, print_times
 from _rounds import (
@@ -26,6 +25,7 @@ from _rounds import (
     whole_batch,
     wrapped_learner,
 )
+from epifed.learner import Vector
 from epifed.learners.fedavg import FedAvg
 
 TARGET = 20.0
@@ -42,7 +42,7 @@ PARTS = {
 }
 
 
-def ways() -> dict[str, Callable[[], Tensor]]:
+def ways() -> dict[str, Callable[[], Vector]]:
     state, windows = start(), make_windows()
     learner, wrapped = FedAvg(SETTINGS), wrapped_learner()
     return {

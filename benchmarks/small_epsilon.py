@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from epifed.clients import make_clients
 from epifed.evaluate import score
 from epifed.seeds import seed_sequence
 from epifed.settings import PERIODS, Settings
 from epifed.sources import read_prepared
 from epifed.training import train
-from epifed.windows import make_clients
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 WINDOWS = {"smoothing": "centered", "history": 11, "min_windows": 11}
@@ -57,7 +57,9 @@ def main(data: Path, runs: int) -> None:
             for epsilon in EPSILONS:
                 own = settings.but(epsilon=epsilon)
                 found = [
-                    score(train(clients, own, seeds=seed_sequence(run, name, epsilon)), clients)
+                    score(
+                        train(clients.view, own, seeds=seed_sequence(run, name, epsilon)), clients
+                    )
                     for run in range(SLOW_RUNS if settings.rounds > 10 else runs)
                 ]
                 r2, mape = np.mean([[f["r2"][0], f["mape"][0]] for f in found], axis=0)

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.clients import Clients, make_clients
 from epifed.panel import CasePanel
 from epifed.settings import Settings
-from epifed.windows import Clients, Windows, make_clients
+from epifed.windows import Windows
 
 START = date(2020, 10, 1)
 

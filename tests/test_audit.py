@@ -2,36 +2,30 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom, norm
-from torch import Tensor
 
-from epifed import protocol
+from epifed import rounds
 from epifed import training as engine
 from epifed.audit import one_run as audit_one_run
 from epifed.audit.audit import Audit, audit, many_runs
 from epifed.audit.checks import check_mechanism
-from epifed.audit.mechanisms import (
-    EngineMechanism,
-    Trial,
-    likelihood_ratio,
-)
+from epifed.audit.mechanisms import EngineMechanism, Puppets, Recorder, Trial, likelihood_ratio
 from epifed.errors import EpifedError
-from epifed.privacy import randomness, tradeoff
+from epifed.learner import Vector
+from epifed.privacy import mechanism, randomness, tradeoff
 from epifed.privacy.accounting import calibrate
-from epifed.privacy.noise import SeededNoise
-from epifed.protocol import release, sample_clients
+from epifed.privacy.mechanism import Rows, clip, release
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.randomness import SeededRandomness
 from epifed.seeds import seed_sequence
-from epifed.settings import SamplerName
-from epifed.windows import Windows
 from tests.helpers import small_settings
 
 CLIENTS = 8
@@ -53,12 +47,12 @@ def failed_checks() -> set[str]:
 
 
 def halved_noise(patch: pytest.MonkeyPatch) -> None:
-    honest = protocol.noise_std
-    patch.setattr(protocol, "noise_std", lambda s, c, m: honest(s, c, m) / 2)
+    honest = PrivacyPlan.noise_of_round
+    patch.setattr(PrivacyPlan, "noise_of_round", lambda self, came: honest(self, came) / 2)
 
 
 def noise_over_those_who_came(patch: pytest.MonkeyPatch) -> None:
-    def wrong(updates: Tensor, noise: Tensor, *, clients_per_round: int, **rest: float) -> Tensor:
+    def wrong(updates: Rows, noise: Rows, *, clients_per_round: int, **rest: float) -> Rows:
         came = max(len(updates), 1)
         return release(
             updates, noise * (clients_per_round / came), clients_per_round=clients_per_round, **rest
@@ -68,66 +62,76 @@ def noise_over_those_who_came(patch: pytest.MonkeyPatch) -> None:
 
 
 def weighted_by_examples(patch: pytest.MonkeyPatch) -> None:
-    """Clipped first, then averaged by the number of training windows."""
+    """Clipped first, then averaged by the number of training examples."""
     shares: list[NDArray[np.float64]] = []
-    of = Windows.of
+    of = Puppets.of
 
-    def looking(self: Windows, clients: NDArray[np.int64]) -> Windows:
-        shares.append(self.mask[clients].sum(axis=1).astype(np.float64))
+    def looking(self: Puppets, clients: NDArray[np.int64]) -> Puppets:
+        shares.append(self.examples[clients].astype(np.float64))
         return of(self, clients)
 
-    def weighted(updates: Tensor, clients_per_round: int) -> Tensor:
-        del clients_per_round
-        share = torch.from_numpy(shares[-1]).float()
-        return (updates * (share / share.sum())[:, None]).sum(dim=0)
+    def weighted(updates: Rows, noise: Rows, *, clip_norm: float, **rest: Any) -> Rows:
+        share = shares[-1]
+        clipped = clip(updates, clip_norm) * (share / share.sum())[:, None]
+        mean: Rows = clipped.sum(axis=0) + release(updates[:0], noise, clip_norm=clip_norm, **rest)
+        return mean
 
-    patch.setattr(Windows, "of", looking)
-    patch.setattr(protocol, "aggregate", weighted)
+    patch.setattr(Puppets, "of", looking)
+    patch.setattr(randomness, "release", weighted)
+
+
+def clipping_with(patch: pytest.MonkeyPatch, wrong: Callable[[Rows, float], Rows]) -> None:
+    """Of the client and of the server."""
+    patch.setattr(rounds, "clip", wrong)
+    patch.setattr(mechanism, "clip", wrong)
 
 
 def unclipped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(protocol, "clip", lambda updates, clip_norm: updates)
+    clipping_with(patch, lambda updates, clip_norm: updates)
 
 
 def fixed_size(patch: pytest.MonkeyPatch) -> None:
-    def wrong(rng: np.random.Generator, n: int, m: int, sampler: SamplerName) -> NDArray[np.int64]:
-        del sampler
-        return sample_clients(rng, n, m, "fixed")
+    honest = SeededRandomness.sample
 
-    patch.setattr(randomness, "sample_clients", wrong)
+    def wrong(self: SeededRandomness, plan: PrivacyPlan) -> NDArray[np.int64]:
+        return honest(self, replace(plan, sampler="fixed"))
+
+    patch.setattr(SeededRandomness, "sample", wrong)
 
 
 def same_seed_twice(patch: pytest.MonkeyPatch) -> None:
-    @dataclass
     class Stuck:
-        seeds: np.random.SeedSequence
-        name: str = "seeded"
-        drawn: list[Tensor] = field(default_factory=list)
+        def __init__(self, honest: np.random.Generator) -> None:
+            self.honest = honest
+            self.drawn: list[Rows] = []
 
-        def draw(self, length: int) -> Tensor:
-            fresh = SeededNoise(self.seeds.spawn(1)[0]).draw(length)
+        def standard_normal(self, *shape: Any, **kind: Any) -> Rows:
+            fresh = self.honest.standard_normal(*shape, **kind)
             self.drawn.append(self.drawn[0] if len(self.drawn) == 1 else fresh)
             return self.drawn[-1]
 
-    patch.setattr(randomness, "SeededNoise", Stuck)
+    honest = SeededRandomness.__init__
+
+    def wrong(self: SeededRandomness, *seeds: np.random.SeedSequence) -> None:
+        honest(self, *seeds)
+        self._noise = Stuck(self._noise)  # type: ignore[assignment]
+
+    patch.setattr(SeededRandomness, "__init__", wrong)
 
 
 def silent_empty_round(patch: pytest.MonkeyPatch) -> None:
-    def wrong(updates: Tensor, noise: Tensor, *, clients_per_round: int, **rest: float) -> Tensor:
-        scale = float(len(updates) > 0)
-        return release(updates, scale * noise, clients_per_round=clients_per_round, **rest)
+    def wrong(updates: Rows, noise: Rows, **rest: Any) -> Rows:
+        return release(updates, float(len(updates) > 0) * noise, **rest)
 
     patch.setattr(randomness, "release", wrong)
 
 
 def clipped_by_layer(patch: pytest.MonkeyPatch) -> None:
-    honest = protocol.clip
+    def wrong(updates: Rows, clip_norm: float) -> Rows:
+        layers = np.array_split(updates, 4, axis=-1)
+        return np.concatenate([clip(layer, clip_norm) for layer in layers], axis=-1)
 
-    def wrong(updates: Tensor, clip_norm: float) -> Tensor:
-        layers = torch.chunk(updates, 4, dim=-1)
-        return torch.cat([honest(layer, clip_norm) for layer in layers], dim=-1)
-
-    patch.setattr(protocol, "clip", wrong)
+    clipping_with(patch, wrong)
 
 
 CAUGHT_BY_CHECK: dict[Plant, str] = {
@@ -289,31 +293,22 @@ def test_one_run_p_values() -> None:
 
 def test_the_engine_is_audited_itself() -> None:
     """The transcript is what `train` did: its cohorts, its releases."""
-    sent = torch.eye(CLIENTS) * SETTINGS.clip_norm
+    sent = np.eye(CLIENTS, dtype=np.float32) * np.float32(SETTINGS.clip_norm)
     trial = Trial(SETTINGS, sent, np.arange(1, CLIENTS + 1))
     transcript = EngineMechanism().run(trial, seed_sequence(3))
-    training = engine.train(
-        trial.numbered, SETTINGS, seeds=seed_sequence(3), learner=_Silent(CLIENTS)
-    )
+    training = engine.train(trial.view, SETTINGS, seeds=seed_sequence(3), learner=_Silent(trial))
     assert tuple(len(c) for c in transcript.cohorts) == training.cohort_sizes
-    signal = torch.stack(
-        [sent[c].sum(dim=0) / SETTINGS.clients_per_round for c in transcript.cohorts]
+    signal = np.stack(
+        [sent[c].sum(axis=0) / SETTINGS.clients_per_round for c in transcript.cohorts]
     )
-    torch.testing.assert_close(transcript.releases.sum(dim=0), training.state + signal.sum(dim=0))
+    np.testing.assert_allclose(
+        transcript.releases.sum(axis=0), training.state + signal.sum(axis=0), rtol=1.3e-6, atol=1e-5
+    )
 
 
-class _Silent:
-    def __init__(self, length: int) -> None:
-        self.length = length
+class _Silent(Recorder):
+    """The same federation, in which nobody sends anything."""
 
-    def start(self, seeds: np.random.SeedSequence) -> Tensor:
-        return torch.zeros(self.length)
-
-    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
-        return torch.zeros((len(windows), self.length))
-
-    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
-        return state + release
-
-    def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
-        return torch.zeros(inputs.shape[:-1])
+    def contribute(self, state: Vector, view: Puppets) -> Vector:
+        del state
+        return np.zeros((len(view), self.sent.shape[1]), dtype=np.float32)

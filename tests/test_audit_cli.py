@@ -10,7 +10,6 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from epifed import protocol
 from epifed.audit.membership import (
     EPSILONS,
     SMALL,
@@ -21,6 +20,7 @@ from epifed.audit.membership import (
 )
 from epifed.cli import audit as command
 from epifed.errors import EpifedError
+from epifed.privacy.plan import PrivacyPlan
 from epifed.report import audit_figures, figures
 from tests.helpers import small_clients, small_panel, small_settings
 
@@ -59,8 +59,8 @@ def test_json_and_a_picture(run: Audit, tmp_path: Path) -> None:
 def test_a_failed_audit_says_so_and_exits_with_1(
     run: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = protocol.noise_std
-    monkeypatch.setattr(protocol, "noise_std", lambda s, c, m: honest(s, c, m) / 2)
+    honest = PrivacyPlan.noise_of_round
+    monkeypatch.setattr(PrivacyPlan, "noise_of_round", lambda self, came: honest(self, came) / 2)
     done = run(*QUICK)
     assert done.exit_code == 1
     assert done.stdout.splitlines()[-1] == "FAIL"

@@ -14,7 +14,7 @@ from epifed.cli.app import app
 from epifed.evaluate.backtest import origins_between, run_backtest
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, training_event
-from epifed.settings import Settings
+from epifed.settings import Settings, read_settings
 from epifed.simulate import default_panel
 
 FIRST, LAST = date(2020, 11, 3), date(2020, 12, 8)
@@ -170,6 +170,37 @@ def test_the_command_reads_well_without_json(file: Path, tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     assert "no differential privacy (ε = ∞)" in result.stdout
     assert "worst month" in result.stdout
+
+
+SAID = 'learner = "trend"\nepsilon = 0.3\nhorizon = 14\n'
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), ("trend", 0.3, 14)),
+        (("--epsilon", "0.5"), ("trend", 0.5, 14)),
+        (("--horizon", "3"), ("trend", 0.3, 3)),
+        (("--learner", "one-shot"), ("one-shot", 0.3, 14)),
+        (("--learner", "trend", "--epsilon", "inf", "--horizon", "7"), ("trend", math.inf, 7)),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_a_file_is_obeyed_and_an_option_given_wins_over_it(
+    file: Path, tmp_path: Path, options: tuple[str, ...], expected: tuple[str, float, int]
+) -> None:
+    said = tmp_path / "said.toml"
+    said.write_text(SAID)
+    arguments = command(file, tmp_path / "out", "--settings", str(said), "--json", *options)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["learner"], float(found["epsilon_per_release"]), found["horizon"]) == expected
+    stored = read_settings(tmp_path / "out" / "settings.toml")
+    assert (stored.learner, stored.epsilon, stored.horizon) == expected
+    assert (stored.rounds, stored.clients_per_round) == (1, 40)
+    table = pl.read_parquet(tmp_path / "out" / "backtest.parquet")
+    assert set(table["target_date"] - table["origin_date"]) == {timedelta(days=expected[2])}
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,33 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from epifed.baselines import BASELINES, COUNTY_BASELINES, DAMPING, persistence, pooled_linear
+from epifed.baselines import DAMPING, baseline, beside, persistence, pooled_linear
 from epifed.errors import EpifedError
 from epifed.evaluate.metrics import scores
+from epifed.settings import Settings
 from tests.helpers import small_clients, small_settings
 
+PAPER = small_settings(model="mlp", rounds=2)
 
-@pytest.mark.parametrize("name", COUNTY_BASELINES)
+
+def test_the_network_s_baselines_stand_beside_the_paper_s_learner_only() -> None:
+    always = ("persistence", "damped trend", "pooled linear")
+    assert beside(PAPER, communities=False) == (*always, "central MLP", "local MLP")
+    assert beside(Settings.for_learner("one-shot", 12), communities=False) == always
+    scale_free = Settings.for_learner("fedavg", 12, model="scale-free linear")
+    assert beside(scale_free, communities=True) == (*always, "zero", "county share")
+
+
+@pytest.mark.parametrize("name", beside(PAPER, communities=False))
 def test_a_baseline_forecasts_every_test_window_and_never_sees_its_target(name: str) -> None:
-    settings = small_settings(model="mlp", rounds=2)
+    settings = PAPER
     clients = small_clients(settings)
     seeds = [np.random.SeedSequence(1) for _ in range(2)]
-    first = BASELINES[name](clients, settings, seeds[0])
+    first = baseline(name, settings)(clients, settings, seeds[0])
     assert first.shape == clients.test.targets.shape
     assert np.isfinite(first).all()
     clients.test.targets[:] = 1e9
-    np.testing.assert_array_equal(BASELINES[name](clients, settings, seeds[1]), first)
+    np.testing.assert_array_equal(baseline(name, settings)(clients, settings, seeds[1]), first)
 
 
 def test_persistence_is_the_last_day_of_the_window() -> None:
@@ -34,7 +45,7 @@ def test_damped_trend_on_exponential_growth() -> None:
     clients = small_clients(settings)
     growth = 0.05
     clients.test.inputs[:] = 1e4 * np.exp(growth * np.arange(10)) - 1
-    got = BASELINES["damped trend"](clients, settings, np.random.SeedSequence(0))
+    got = baseline("damped trend", settings)(clients, settings, np.random.SeedSequence(0))
     last = 1e4 * math.exp(growth * 9) - 1
     np.testing.assert_allclose(got, last * math.exp(DAMPING * 7 * growth), rtol=1e-4)
 
@@ -53,7 +64,7 @@ def test_local_models_differ_between_clients() -> None:
     settings = small_settings(model="mlp", rounds=8, epochs=30, learning_rate=0.01)
     clients = small_clients(settings)
     clients.test.inputs[:] = clients.test.inputs[0, 0]
-    got = BASELINES["local MLP"](clients, settings, np.random.SeedSequence(0))
+    got = baseline("local MLP", settings)(clients, settings, np.random.SeedSequence(0))
     assert got[:, 0].std() > 0.1
 
 
@@ -62,12 +73,12 @@ def test_county_share_is_the_county_s_last_day_by_population() -> None:
     clients = small_clients(settings)
     population = np.arange(1, 13) * 100
     nested = replace(clients, parents=("a",) * 5 + ("b",) * 7, population=population)
-    got = BASELINES["county share"](nested, settings, np.random.SeedSequence(0))
+    got = baseline("county share", settings)(nested, settings, np.random.SeedSequence(0))
     last = clients.test.inputs[..., -1].astype(float)
     expected = last[5:].sum(axis=0) * population[7] / population[5:].sum()
     np.testing.assert_allclose(got[7], expected)
     np.testing.assert_allclose(got.sum(axis=0), last.sum(axis=0))
-    assert (BASELINES["zero"](nested, settings, np.random.SeedSequence(0)) == 0).all()
+    assert (baseline("zero", settings)(nested, settings, np.random.SeedSequence(0)) == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -80,4 +91,4 @@ def test_county_share_needs_communities_in_step(
     settings = small_settings(split=split)
     nested = replace(small_clients(settings), parents=parents)
     with pytest.raises(EpifedError, match=words):
-        BASELINES["county share"](nested, settings, np.random.SeedSequence(0))
+        baseline("county share", settings)(nested, settings, np.random.SeedSequence(0))

@@ -131,9 +131,10 @@ def test_train_is_paid_for_by_a_ledger_until_it_is_empty(tidy: Path, tmp_path: P
         *training, str(tmp_path / "two.model"), "--ledger", str(ledger)
     )
     assert not (tmp_path / "two.model").exists()
-    assert "neither of --ledger and --simulation" in refused(*training, str(tmp_path / "x.model"))
-    simulated = epifed(*training, str(tmp_path / "three.model"), "--simulation")
-    assert json.loads(simulated.stdout)["randomness"] == "seeded"
+    assert "neither of --ledger and --seeded" in refused(*training, str(tmp_path / "x.model"))
+    for name in ("--seeded", "--simulation"):
+        seeded = epifed(*training, str(tmp_path / "three.model"), name)
+        assert json.loads(seeded.stdout)["randomness"] == "seeded"
 
 
 def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> None:

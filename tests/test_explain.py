@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +13,7 @@ from epifed.errors import EpifedError
 from epifed.evaluate.experiment import Grid, run_grid
 from epifed.explain import explain
 from epifed.privacy.accounting import spent
-from epifed.release import Model
+from epifed.release import Release
 from epifed.training import train
 from tests.helpers import START, small_clients, small_panel, small_settings
 
@@ -70,11 +71,11 @@ def test_a_directory(result: Path) -> None:
         assert words in text
 
 
-def test_a_model(tmp_path: Path) -> None:
+def test_a_release_file(tmp_path: Path) -> None:
     settings = small_settings(rounds=2, epochs=1, smoothing="centered")
-    clients = small_clients(settings)
+    training = train(small_clients(settings).view, settings, secure=True)
     path = tmp_path / "model.epifed"
-    Model.of(train(clients, settings, secure=True), len(clients), "October").write(path)
+    Release.of_training(training, (START, START + timedelta(days=30))).write(path)
     found = explain(path)
     assert found.secure
     assert found.trainings == 1
@@ -109,6 +110,6 @@ def test_refuses_what_is_no_result(result: Path, tmp_path: Path) -> None:
     (tmp_path / "runs.parquet").write_bytes((result / "runs.parquet").read_bytes())
     with pytest.raises(EpifedError, match="lacks or misstates"):
         explain(tmp_path)
-    (tmp_path / "model").write_text("no model")
-    with pytest.raises(EpifedError, match="expected a model by 'epifed train'"):
-        explain(tmp_path / "model")
+    (tmp_path / "release").write_text("no release")
+    with pytest.raises(EpifedError, match="expected a release by 'epifed train'"):
+        explain(tmp_path / "release")

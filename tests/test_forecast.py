@@ -1,4 +1,4 @@
-"""One authority: a model file and its own cases in, a forecast out; and the hub's layout."""
+"""One authority: a release file and its own cases in, a forecast out; and the hub's layout."""
 
 import json
 from datetime import date
@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from hubdata import connect_hub
 from typer.testing import CliRunner
 
@@ -16,9 +15,12 @@ from epifed.errors import EpifedError
 from epifed.forecast import forecast
 from epifed.hub import TARGET, write_hub
 from epifed.intervals import LEVELS
+from epifed.learner import make_learner
 from epifed.learners.trend import HISTORY, Trend
 from epifed.panel import CasePanel
-from epifed.release import read_model
+from epifed.privacy.plan import PrivacyPlan
+from epifed.release import Release, read_release
+from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
 DAYS = 120
@@ -46,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "trend.epifed"
     data = csv(cases(), folder / "all.csv")
     arguments = ["train", "--data", str(data), "--learner", "trend", "--epsilon", "100",
-                 "--simulation", "--out", str(path)]  # fmt: skip
+                 "--seeded", "--out", str(path)]  # fmt: skip
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return path
@@ -64,7 +66,7 @@ def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert "SIMULATED" in found["model"]
+    assert "SEEDED" in found["model"]
     table = pl.DataFrame(found["forecast"])
     assert len(table) == 2 * len(LEVELS)
     now = panel.counts[5, -7:].mean()
@@ -84,7 +86,7 @@ def test_the_same_command_for_humans(model: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "like today" in result.stdout
-    assert "SIMULATED" in result.stdout
+    assert "SEEDED" in result.stdout
     assert "shown: the first 12 of 20 regions" in " ".join(result.stderr.split())
 
 
@@ -117,30 +119,74 @@ def test_a_stale_model_is_named(model: Path, tmp_path: Path) -> None:
 def test_a_training_continues_what_an_earlier_one_knew(model: Path, tmp_path: Path) -> None:
     data = csv(cases(days=DAYS + 7), tmp_path / "later.csv")
     arguments = ["train", "--data", str(data), "--learner", "trend", "--epsilon", "100",
-                 "--simulation", "--continue", str(model),
+                 "--seeded", "--continue", str(model),
                  "--out", str(tmp_path / "m")]  # fmt: skip
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    before, after = read_model(model).weights, read_model(tmp_path / "m").weights
+    before, after = read_release(model).vector, read_release(tmp_path / "m").vector
     assert (after[7:14] == before[:7]).all()
     assert (after[HISTORY : HISTORY + 14] > 0).all()
     wrong = [*arguments, "--learner", "one-shot"]
-    assert "--continue: found a model of trend" in str(CliRunner().invoke(app, wrong).exception)
+    assert "--continue: found a release of trend" in str(CliRunner().invoke(app, wrong).exception)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({"model": "linear"}, {"model": "scale-free linear"}),
+        ({"model": "gru"}, {"model": "gru", "window": 14}),
+    ],
+    ids=["model", "window"],
+)
+def test_a_training_continues_nothing_of_another_kind_though_it_is_as_long(
+    earlier: dict[str, object], later: dict[str, object]
+) -> None:
+    one, other = (Settings.for_learner("fedavg", 12, **values) for values in (earlier, later))
+    release = released(one)
+    assert len(release.vector) == make_learner(other).pack_length()
+    release.as_of(one, release.last_day)
+    with pytest.raises(EpifedError, match="--continue: found a release of fedavg of the model"):
+        release.as_of(other, release.last_day)
+
+
+def released(settings: Settings) -> Release:
+    learner = make_learner(settings)
+    state, plan = learner.start(seed_sequence(0)), PrivacyPlan.of(settings, 12)
+    period = (date(2021, 1, 4), date(2021, 5, 3))
+    return Release.of(
+        learner, state, plan, paid=plan.rounds, period=period, randomness="seeded", ledger_run=None
+    )
+
+
+def test_a_file_that_names_a_learner_alone_gives_what_suits_it(tmp_path: Path) -> None:
+    settings, out = tmp_path / "trend.toml", tmp_path / "trend.epifed"
+    settings.write_text('learner = "trend"\n')
+    data = csv(cases(), tmp_path / "all.csv")
+    arguments = ["train", "--data", str(data), "--settings", str(settings), "--seeded",
+                 "--out", str(out)]  # fmt: skip
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    release = read_release(out)
+    assert release.settings == Settings.for_learner("trend", 12)
+    assert (release.settings.rounds, release.settings.clients_per_round) == (1, 12)
+    assert (release.first_day, release.last_day) == (cases().start, cases().end)
 
 
 def test_a_learner_with_one_horizon_refuses_another() -> None:
-    settings = Settings.for_learner("fedavg", 12)
+    learner = make_learner(Settings.for_learner("fedavg", 12))
+    state = learner.start(seed_sequence(0))
     with pytest.raises(EpifedError, match="found 14 days; expected 7, the one that the 'fedavg'"):
-        forecast(cases(), settings, torch.zeros(11_777), 14)
+        forecast(cases(), learner, state, 14)
     with pytest.raises(EpifedError, match="found 29 days; expected 1 to 28"):
-        forecast(cases(), settings, torch.zeros(11_777), 29)
+        forecast(cases(), learner, state, 29)
 
 
 def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
     panel = cases()
-    settings = Settings.for_learner("trend", 12, holidays="")
-    state = Trend(settings).step(torch.zeros(2 * HISTORY), torch.full((7,), 0.1), 0.01)
-    made = [forecast(panel, settings, state, days) for days in (7, 14)]
+    learner = Trend(Settings.for_learner("trend", 12, holidays=""))
+    nothing = learner.start(seed_sequence(0))
+    state = learner.step(nothing, np.full(7, 0.1, dtype=np.float32), 0.01)
+    made = [forecast(panel, learner, state, days) for days in (7, 14)]
     (path,) = write_hub(made, tmp_path, "health_office-trend")
     assert path.name == f"{panel.end}-health_office-trend.parquet"
     hub = connect_hub(str(tmp_path))
@@ -163,8 +209,8 @@ def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_hub_takes_whole_weeks_and_proper_names_only(tmp_path: Path) -> None:
-    settings = Settings.for_learner("trend", 12, holidays="")
-    made = [forecast(cases(), settings, torch.zeros(2 * HISTORY), 10)]
+    learner = Trend(Settings.for_learner("trend", 12, holidays=""))
+    made = [forecast(cases(), learner, learner.start(seed_sequence(0)), 10)]
     with pytest.raises(EpifedError, match="found 10 days; expected whole weeks"):
         write_hub(made, tmp_path / "hub", "team-model")
     with pytest.raises(EpifedError, match="expected team-model"):

@@ -4,15 +4,14 @@ import math
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from epifed.errors import EpifedError
+from epifed.learner import Floats, Vector, WindowLearner
 from epifed.privacy.accounting import spent
-from epifed.protocol import noise_factor
+from epifed.privacy.plan import TRUST, PrivacyPlan
 from epifed.seeds import seed_sequence
-from epifed.settings import NoiseName
-from epifed.training import TRUST, calibration_of, train
+from epifed.settings import NoiseName, Settings
+from epifed.training import train
 from epifed.windows import Windows
 from tests.helpers import small_clients, small_settings
 
@@ -20,24 +19,41 @@ LENGTH = 20_000
 KINDS: list[NoiseName] = ["server", "clients", "local"]
 
 
-class Silent:
-    """Clients send zeros: what is left is the noise. The state remembers what it was told of it."""
+class Silent(WindowLearner[Vector]):
+    """Clients send zeros: what is left is the noise. It remembers what it was told of it."""
 
-    def __init__(self) -> None:
+    name = "silent"
+    length = LENGTH
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
         self.told: list[float] = []
 
-    def start(self, seeds: np.random.SeedSequence) -> Tensor:
-        return torch.zeros(LENGTH)
+    def start(self, seeds: np.random.SeedSequence) -> Vector:
+        return np.zeros(self.length, dtype=np.float32)
 
-    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
-        return torch.zeros(len(windows), LENGTH)
+    def contribute(self, state: Vector, view: Windows) -> Vector:
+        return np.zeros((len(view), self.length), dtype=np.float32)
 
-    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
+    def step(self, state: Vector, release: Vector, noise_std: float) -> Vector:
         self.told.append(noise_std)
         return release
 
-    def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
-        return inputs[..., -1]
+    def predict(self, state: Vector, inputs: Vector) -> Floats:
+        return inputs[..., -1].astype(np.float64)
+
+    def pack(self, state: Vector) -> Vector:
+        return state
+
+    def unpack(self, vector: Vector) -> Vector:
+        return vector
+
+
+def factor(noise: NoiseName, clients: int, came: int) -> float:
+    """How many times the calibrated noise a round carries."""
+    settings = small_settings(noise=noise, epsilon=1.0, clients_per_round=clients)
+    plan = PrivacyPlan.of(settings, clients)
+    return plan.noise_of_round(came) / plan.noise_multiplier
 
 
 def expected_std(noise: NoiseName, c: float, came: int, clients: int, m: int, s: float) -> float:
@@ -55,9 +71,9 @@ def expected_std(noise: NoiseName, c: float, came: int, clients: int, m: int, s:
 def test_every_release_carries_the_noise_of_its_kind(noise: NoiseName) -> None:
     settings = small_settings(noise=noise, epsilon=1.0, clients_per_round=3, rounds=12)
     clients = small_clients(settings, regions=6)
-    releases: list[Tensor] = []
-    learner = Silent()
-    training = train(clients, settings, learner=learner, watch=lambda _, w: releases.append(w))
+    releases: list[Vector] = []
+    learner = Silent(settings)
+    training = train(clients.view, settings, learner=learner, watch=lambda _, w: releases.append(w))
     c, s = training.calibration.noise_multiplier, settings.clip_norm
     for released, told, came in zip(releases[1:], learner.told, training.cohort_sizes, strict=True):
         expected = expected_std(noise, c, came, 6, 3, s)
@@ -67,7 +83,7 @@ def test_every_release_carries_the_noise_of_its_kind(noise: NoiseName) -> None:
 
 @pytest.mark.parametrize("clients", [2, 3, 7])
 def test_what_all_but_one_client_add_is_exactly_the_calibrated_noise(clients: int) -> None:
-    whole = noise_factor("clients", clients, 0) ** 2
+    whole = factor("clients", clients, 0) ** 2
     assert whole * (clients - 1) / clients == pytest.approx(1.0, rel=1e-12)
 
 
@@ -75,16 +91,14 @@ def test_shares_drawn_one_by_one_have_the_same_distribution() -> None:
     rng = np.random.default_rng(0)
     clients, c = 5, 2.0
     shares = rng.normal(0, c / math.sqrt(clients - 1), size=(clients, 200_000))
-    assert shares.sum(axis=0).std() == pytest.approx(
-        c * noise_factor("clients", clients, 0), rel=0.01
-    )
+    assert shares.sum(axis=0).std() == pytest.approx(c * factor("clients", clients, 0), rel=0.01)
     assert shares[1:].sum(axis=0).std() == pytest.approx(c, rel=0.01)
 
 
 @pytest.mark.parametrize(("noise", "rate"), [("server", 0.5), ("clients", 0.5), ("local", 1.0)])
 def test_the_accountant_prices_each_at_its_own_sampling_rate(noise: NoiseName, rate: float) -> None:
     settings = small_settings(noise=noise, epsilon=1.5, clients_per_round=6, rounds=4)
-    found = calibration_of(settings, 12)
+    found = PrivacyPlan.of(settings, 12).calibration
     assert found.sampling_rate == rate
     cost = spent(found.noise_multiplier, rate, 4, settings.delta)
     assert found.epsilon_spent == pytest.approx(cost)
@@ -96,31 +110,32 @@ def test_server_noise_is_what_it_always_was() -> None:
     settings = small_settings(epsilon=2.0)
     clients = small_clients(settings)
     assert settings.noise == "server"
-    shared = train(clients, settings.but(noise="clients"), seeds=seed_sequence(3))
-    plain = train(clients, settings, seeds=seed_sequence(3))
+    shared = train(clients.view, settings.but(noise="clients"), seeds=seed_sequence(3))
+    plain = train(clients.view, settings, seeds=seed_sequence(3))
     assert plain.cohort_sizes == shared.cohort_sizes
-    assert not torch.equal(plain.state, shared.state)
-    assert noise_factor("server", 12, 6) == 1.0
+    assert not np.array_equal(plain.vector, shared.vector)
+    assert factor("server", 12, 6) == 1.0
 
 
 def test_without_privacy_nobody_adds_noise() -> None:
     settings = small_settings(epsilon=math.inf)
     clients = small_clients(settings)
     states = [
-        train(clients, settings.but(noise=kind), seeds=seed_sequence(0)).state for kind in KINDS
+        train(clients.view, settings.but(noise=kind), seeds=seed_sequence(0)).vector
+        for kind in KINDS
     ]
-    assert torch.equal(states[0], states[1])
-    assert torch.equal(states[0], states[2])
+    np.testing.assert_array_equal(states[0], states[1])
+    np.testing.assert_array_equal(states[0], states[2])
 
 
 @pytest.mark.parametrize("noise", ["clients", "local"])
 def test_a_secure_training_takes_the_server_s_noise_only(noise: NoiseName) -> None:
     settings = small_settings(noise=noise, epsilon=1.0)
     with pytest.raises(EpifedError, match=f"noise: found '{noise}'; expected 'server'"):
-        train(small_clients(settings), settings, secure=True)
+        train(small_clients(settings).view, settings, secure=True)
 
 
 def test_one_client_cannot_share_noise() -> None:
     settings = small_settings(noise="clients", epsilon=1.0, clients_per_round=1)
     with pytest.raises(EpifedError, match="found 'clients' with 1 client"):
-        train(small_clients(settings, regions=1), settings)
+        train(small_clients(settings, regions=1).view, settings)

@@ -4,23 +4,24 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
 from scipy import integrate, stats
-from torch import Tensor
 
-from epifed.privacy.secure_noise import (
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.randomness import SecureRandomness
+from epifed.privacy.secure import (
     ROUNDING,
     STEPS,
     _mechanism,
     grid_deviation,
     noisy_sum,
-    sample_clients_securely,
     secure_release,
     to_grid,
 )
+from tests.helpers import small_settings
 
 LENGTH = 11_777
 ROUNDS = 6
@@ -28,7 +29,18 @@ CHANCE = 1e-6
 """How often each statistical test may fail by chance: once in a million runs."""
 
 
-def exact_norm(row: Tensor) -> int:
+def normal(*shape: int) -> NDArray[np.float64]:
+    return np.random.default_rng().standard_normal(shape)
+
+
+def directions(rows: int, length: int) -> NDArray[np.float64]:
+    """Random rows of norm 1."""
+    drawn = normal(rows, length)
+    unit: NDArray[np.float64] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return unit
+
+
+def exact_norm(row: NDArray[np.int64]) -> int:
     """The squared norm in Python's whole numbers."""
     return sum(step * step for step in row.tolist())
 
@@ -36,9 +48,8 @@ def exact_norm(row: Tensor) -> int:
 @pytest.fixture(scope="module")
 def noise() -> np.ndarray:
     """Empty rounds of the paper's model at S = 0.5 and c = 2, in units of σ."""
-    empty = torch.zeros(0, LENGTH)
-    rounds = [noisy_sum(empty, 0.5, 2.0) for _ in range(ROUNDS)]
-    return torch.stack(rounds).numpy()
+    empty = np.zeros((0, LENGTH), dtype=np.float32)
+    return np.stack([noisy_sum(empty, 0.5, 2.0) for _ in range(ROUNDS)])
 
 
 def within_chance(values: np.ndarray, mean: float, deviation: float) -> bool:
@@ -81,17 +92,20 @@ def test_every_output_is_on_the_grid_and_its_last_bit_is_fair(noise: np.ndarray)
 
 
 def test_the_sum_is_exact_and_divided_by_the_fixed_m() -> None:
-    updates = 0.1 * torch.nn.functional.normalize(torch.randn(40, 3000), dim=-1)
+    updates = (0.1 * directions(40, 3000)).astype(np.float32)
     released = secure_release(updates, clip_norm=0.5, noise_multiplier=1e-5, clients_per_round=8)
     assert released.dtype == updates.dtype
-    torch.testing.assert_close(released, updates.sum(dim=0) / 8, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(released, updates.sum(axis=0) / 8, rtol=0, atol=5e-6)
 
 
 def test_a_release_has_the_deviation_of_the_protocol() -> None:
     released = secure_release(
-        torch.randn(3, LENGTH), clip_norm=0.5, noise_multiplier=4.86, clients_per_round=100
+        normal(3, LENGTH).astype(np.float32),
+        clip_norm=0.5,
+        noise_multiplier=4.86,
+        clients_per_round=100,
     )
-    assert within_chance((released.numpy() / (0.5 * 4.86 / 100)) ** 2, 1.0, math.sqrt(2))
+    assert within_chance((released / (0.5 * 4.86 / 100)) ** 2, 1.0, math.sqrt(2))
 
 
 @settings(max_examples=200, deadline=None)
@@ -106,7 +120,7 @@ def test_a_release_has_the_deviation_of_the_protocol() -> None:
 def test_no_row_is_longer_than_the_clip_norm_whatever_is_sent(
     rows: np.ndarray, clip_norm: float
 ) -> None:
-    for row in to_grid(torch.from_numpy(rows), clip_norm):
+    for row in to_grid(rows, clip_norm):
         assert exact_norm(row) <= STEPS**2
 
 
@@ -121,22 +135,22 @@ def test_rounding_never_lengthens_a_clipped_row_beyond_the_clip_norm(
     length: int, clip_norm: float, scale: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    for directions in (rng.standard_normal((2, length)), np.ones((1, length))):
-        rows = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    for drawn in (rng.standard_normal((2, length)), np.ones((1, length))):
+        rows = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
         halves = np.floor(rows * STEPS) + 0.5  # the worst case of rounding
         for worst in (rows * scale * clip_norm, halves * clip_norm / STEPS):
-            for row in to_grid(torch.from_numpy(worst), clip_norm):
+            for row in to_grid(worst, clip_norm):
                 assert exact_norm(row) <= STEPS**2
 
 
 def test_a_row_within_the_clip_norm_moves_by_at_most_half_a_step() -> None:
-    rows = 0.9 * torch.nn.functional.normalize(torch.randn(5, 1000, dtype=torch.float64), dim=-1)
+    rows = 0.9 * directions(5, 1000)
     steps = rows * STEPS
-    assert (to_grid(rows, 1.0) - steps).abs().max() <= 0.5
+    assert np.abs(to_grid(rows, 1.0) - steps).max() <= 0.5
 
 
 def test_a_row_that_is_not_finite_counts_as_zero_and_spoils_no_other() -> None:
-    rows = torch.full((3, 4), 0.25)
+    rows = np.full((3, 4), 0.25, dtype=np.float32)
     rows[1, 2] = math.nan
     rows[2, 0] = math.inf
     grid = to_grid(rows, 1.0)
@@ -178,38 +192,46 @@ def test_discrete_noise_is_continuous_noise_rounded_at_random(rounding: float) -
 @pytest.mark.parametrize("noise_multiplier", [0.0, math.inf, math.nan])
 def test_noise_that_protects_nobody_is_refused(clip_norm: float, noise_multiplier: float) -> None:
     with pytest.raises(ValueError, match="secure noise needs"):
-        noisy_sum(torch.zeros(1, 3), clip_norm, 1.0)
+        noisy_sum(np.zeros((1, 3)), clip_norm, 1.0)
     with pytest.raises(ValueError, match="secure noise needs"):
-        noisy_sum(torch.zeros(1, 3), 1.0, noise_multiplier)
+        noisy_sum(np.zeros((1, 3)), 1.0, noise_multiplier)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_a_forked_process_does_not_repeat_its_parents_noise() -> None:
     """A secure generator lives in memory, which a fork copies."""
-    empty = torch.zeros(0, 4)
+    empty = np.zeros((0, 4))
     noisy_sum(empty, 1.0, 1.0)
     seen = set()
     for _ in range(3):
         reader, writer = os.pipe()
         if not (child := os.fork()):
             try:
-                os.write(writer, noisy_sum(empty, 1.0, 1.0).numpy().tobytes())
+                os.write(writer, noisy_sum(empty, 1.0, 1.0).tobytes())
             finally:
                 os._exit(0)
         os.close(writer)
         seen.add(os.read(reader, 32))
         os.close(reader)
         os.waitpid(child, 0)
-    seen.add(noisy_sum(empty, 1.0, 1.0).numpy().tobytes())
+    seen.add(noisy_sum(empty, 1.0, 1.0).tobytes())
     assert len(seen) == 4
     assert {len(drawn) for drawn in seen} == {32}
 
 
 def test_the_secure_sample_is_poisson() -> None:
-    samples = [sample_clients_securely(400, 100) for _ in range(300)]
+    plan = PrivacyPlan.of(small_settings(clients_per_round=100), 400)
+    samples = [SecureRandomness().sample(plan) for _ in range(300)]
     sizes = np.array([len(sample) for sample in samples])
     assert within_chance(sizes, 100.0, math.sqrt(400 * 0.25 * 0.75))
     assert stats.chi2.sf(299 * sizes.var(ddof=1) / 75, 299) > CHANCE
     often = np.bincount(np.concatenate(samples), minlength=400)
     assert stats.chi2.sf(((often - 75) ** 2 / (300 * 0.25 * 0.75)).sum(), 400) > CHANCE
-    assert len(sample_clients_securely(7, 7)) == 7
+    everybody = PrivacyPlan.of(small_settings(clients_per_round=7), 7)
+    assert len(SecureRandomness().sample(everybody)) == 7
+
+
+def test_a_secure_sample_of_fixed_size_is_refused() -> None:
+    fixed = PrivacyPlan.of(small_settings(epsilon=math.inf, sampler="fixed"), 12)
+    with pytest.raises(ValueError, match="secure sampling is Poisson; found 'fixed'"):
+        SecureRandomness().sample(fixed)

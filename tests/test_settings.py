@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epifed.errors import EpifedError
-from epifed.settings import Settings, read_settings
+from epifed.settings import Settings, read_settings, read_values
 
 
 @given(
@@ -29,8 +29,8 @@ def test_settings_survive_toml(
 def test_the_paper_s_preset_holds_the_authors_facts() -> None:
     paper = Settings.paper()
     assert (paper.window, paper.horizon, paper.history, paper.min_windows) == (10, 7, 11, 11)
-    assert (paper.epochs, paper.rounds, paper.clients_per_round) == (30, 75, 100)
-    assert (paper.clip_norm, paper.delta, paper.learning_rate) == (0.5, 1e-5, 0.001)
+    assert (paper.own["epochs"], paper.rounds, paper.clients_per_round) == (30, 75, 100)
+    assert (paper.clip_norm, paper.delta, paper.own["learning_rate"]) == (0.5, 1e-5, 0.001)
     assert paper.smoothing == "centered"
     assert Settings().smoothing == "trailing"
 
@@ -47,6 +47,10 @@ def test_the_paper_s_preset_holds_the_authors_facts() -> None:
         ({"rouns": 3}, "rouns: not a setting; expected one of smoothing, window"),
         ({"history": 5}, "history: found 5 days; expected at least the window of 10"),
         ({"rounds": "many"}, "rounds: found 'many'"),
+        ({"train_share": 1.0}, "train_share: found 1.0; input should be less than 1"),
+        ({"epochs": 0}, "epochs: found 0"),
+        ({"learner": "trend", "epochs": 3}, "epochs: not a setting; expected one of smoothing"),
+        ({"holidays": "DE"}, "holidays: not a setting; expected one of smoothing"),
     ],
 )
 def test_nonsense_is_refused_in_one_sentence(changes: dict[str, object], words: str) -> None:
@@ -70,6 +74,39 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str | None, words: str) -> No
         path.write_text(text)
     with pytest.raises(EpifedError, match=f"my.toml: .*{words}"):
         read_settings(path)
+
+
+def test_a_learner_alone_brings_its_preset() -> None:
+    settings = Settings.resolve(37, {"learner": "trend"})
+    assert (settings.learner, settings.rounds, settings.clients_per_round) == ("trend", 1, 37)
+    assert settings.own == {"holidays": "DE"}
+    assert settings == Settings.for_learner("trend", 37)
+    nobody = Settings.resolve(37)
+    assert (nobody.learner, nobody.clients_per_round, nobody.own["epochs"]) == ("fedavg", 9, 30)
+
+
+def test_an_option_beats_the_file_and_the_file_beats_the_preset(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text('learner = "trend"\nclip_norm = 0.7\nholidays = "FR"\nepsilon = 1.0\n')
+    resolved = Settings.resolve(37, read_values(path), {"holidays": "AT", "epsilon": 0.3})
+    assert (resolved.epsilon, resolved.own["holidays"]) == (0.3, "AT")
+    assert resolved.clip_norm == 0.7
+    assert (resolved.rounds, resolved.accountant, resolved.clients_per_round) == (1, "pld", 37)
+    assert Settings.resolve(37, read_values(path)).epsilon == 1.0
+
+
+def test_the_preset_is_that_of_the_learner_with_the_last_word() -> None:
+    resolved = Settings.resolve(12, {"learner": "trend"}, {"learner": "one-shot"})
+    assert resolved == Settings.for_learner("one-shot", 12)
+    model = Settings.resolve(12, {"rounds": 9}, {"model": "scale-free linear"})
+    assert (model.rounds, model.clients_per_round, model.own["half_life"]) == (9, 12, 1.0)
+
+
+def test_another_learner_starts_with_settings_of_its_own() -> None:
+    paper = Settings.paper(epochs=3)
+    assert paper.but(rounds=5).own["epochs"] == 3
+    trend = paper.but(learner="trend")
+    assert (trend.own, trend.smoothing) == ({"holidays": "DE"}, "centered")
 
 
 def test_settings_are_frozen() -> None:

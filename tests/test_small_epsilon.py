@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from epifed.cli.kit import Wish
 from epifed.evaluate.experiment import Grid, run_grid
 from epifed.evaluate.results import TRAINED
 from epifed.report import small_epsilon
@@ -78,12 +79,23 @@ def test_run_with_another_learner_needs_no_other_setting(tmp_path: Path) -> None
         (["run", "--model", "forest"], "model: found 'forest'; expected one of mlp, linear, gru"),
         (
             ["run", "--settings", "x.toml", "--learner", "one-shot"],
-            "found --settings and --learner",
+            "x.toml: cannot be read",
         ),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
     assert words in refused(*arguments, "--out", str(tmp_path / "out"))
+
+
+def test_a_learner_given_beside_a_file_wins_over_it_and_brings_its_preset(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('learner = "trend"\nepsilon = 0.4\nclip_norm = 0.2\n')
+    used = Wish(file, learner="one-shot", seed=None).settings(12)
+    assert (used.learner, used.epsilon, used.clip_norm, used.seed) == ("one-shot", 0.4, 0.2, 0)
+    assert (used.rounds, used.clients_per_round) == (1, 12)
+    file.write_text("epochs = 3\n")
+    words = refused("run", "--settings", str(file), "--learner", "one-shot")
+    assert "my.toml: epochs: not a setting; expected one of" in words
 
 
 def test_reproduce_with_another_learner_draws_it_beside_the_paper(

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from epifed.clients import make_clients
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.settings import PERIODS, Settings, Smoothing
-from epifed.windows import make_clients, smooth
+from epifed.windows import smooth
 from tests.helpers import START, small_panel
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from epifed.clients import Clients, make_clients
     from epifed.errors import EpifedError
     from epifed.evaluate import score
     from epifed.evaluate.experiment import Grid, run_grid
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     from epifed.simulate import default_panel
     from epifed.sources import load_panel
     from epifed.training import Training, train
-    from epifed.windows import Clients, make_clients
 
 _HOMES = {
     "CasePanel": "panel",
-    "Clients": "windows",
+    "Clients": "clients",
     "EPSILONS": "settings",
     "EpifedError": "errors",
     "Grid": "evaluate.experiment",
@@ -36,7 +36,7 @@ _HOMES = {
     "default_panel": "simulate",
     "score": "evaluate",
     "load_panel": "sources",
-    "make_clients": "windows",
+    "make_clients": "clients",
     "plot": "report.figures",
     "run_grid": "evaluate.experiment",
     "train": "training",

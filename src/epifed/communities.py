@@ -9,7 +9,7 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.settings import Settings
-from epifed.windows import make_clients
+from epifed.windows import slide
 
 
 def disaggregate(
@@ -60,17 +60,14 @@ def zero_entries(panel: CasePanel, settings: Settings, period: tuple[date, date]
     One row for each number of zeros from 0 to H + 1: the samples that have so many, their share,
     and the quartiles of the population behind them.
     """
-    clients = make_clients(panel, settings.but(split="temporal"), period)
-    if clients.population is None:
+    windows = slide(panel, settings, period)
+    if panel.population is None:
         raise EpifedError(f"{panel.source}: found no population; expected one for each region")
-    zeros = np.concatenate(
-        [(w.inputs == 0).sum(axis=2) + (w.targets == 0) for w in (clients.train, clients.test)],
-        axis=1,
-    )
+    zeros = (windows.inputs == 0).sum(axis=2) + (windows.targets == 0)
     samples = pl.DataFrame(
         {
             "zeros": zeros.ravel().astype(np.int64),
-            "population": np.repeat(clients.population, zeros.shape[1]),
+            "population": np.repeat(panel.population, zeros.shape[1]),
         }
     )
     table = samples.group_by("zeros").agg(

@@ -18,9 +18,9 @@ from epifed.privacy.accounting import (
     rounded_up,
     training_event,
 )
+from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
-from epifed.protocol import sampling_rate
-from epifed.release import read_model
+from epifed.release import read_release
 from epifed.settings import Settings, read_settings
 
 EXPECTED = (
@@ -185,14 +185,14 @@ def _of_directory(directory: Path) -> Explanation:
         )
         .sort("epsilon")
     )
-    rate = sampling_rate(clients, settings.clients_per_round)
+    rate = PrivacyPlan.of(settings, clients).priced_rate
     budgets = tuple(_budget(settings, rate, row) for row in federated.iter_rows(named=True))
     return _explanation(directory, settings, clients, budgets, secure=secure)
 
 
 def _of_model(path: Path) -> Explanation:
-    model = read_model(path)
-    rate = sampling_rate(model.clients, model.settings.clients_per_round)
+    model = read_release(path)
+    rate = PrivacyPlan.of(model.settings, model.clients).priced_rate
     row = {
         "epsilon": model.settings.epsilon,
         "trainings": 1,
@@ -234,7 +234,7 @@ def _explanation(
     secure: bool,
     ledger_run: str | None = None,
 ) -> Explanation:
-    rate = sampling_rate(clients, settings.clients_per_round)
+    rate = PrivacyPlan.of(settings, clients).priced_rate
     private = [b for b in budgets if math.isfinite(b.epsilon)]
     together = dp.ComposedDpEvent(
         [training_event(rate, b.noise_multiplier, settings.rounds * b.trainings) for b in private]

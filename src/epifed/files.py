@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from epifed.errors import EpifedError
 
 if TYPE_CHECKING:
-    import numpy as np
     import polars as pl
     from numpy.typing import NDArray
 
-Part = dict[str, "NDArray[np.float64]"]
+Part = dict[str, "NDArray[Any]"]
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:

@@ -5,17 +5,16 @@ What a client does here it does alone: the trend is public, the counts and the e
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from torch import Tensor
 
 from epifed import intervals
 from epifed.errors import EpifedError
-from epifed.learners import make_learner
+from epifed.learner import Learner
 from epifed.panel import CasePanel
-from epifed.settings import Settings
 from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
@@ -55,14 +54,11 @@ class Forecast:
         )
 
 
-def forecast(
-    panel: CasePanel, settings: Settings, state: Tensor, horizon: int, age: int = 0
-) -> Forecast:
-    """Forecast from the panel's last day with a state that was trained `age` days before it."""
+def forecast(panel: CasePanel, learner: Learner[Any, Any], state: Any, horizon: int) -> Forecast:
+    """Forecast from the panel's last day with a state as it stands on that day."""
     if not 1 <= horizon <= MOST_HORIZON:
         raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
-    learner = make_learner(settings)
-    past = learner.hindcast(panel, learner.advance(state, age), horizon)
+    past = learner.hindcast(panel, state, horizon)
     truth = smooth(panel.counts, "trailing")
     known, least = past.shape[1] - horizon, intervals.LEAST_ERRORS
     if known < least:

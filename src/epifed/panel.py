@@ -196,6 +196,29 @@ class CasePanel:
             start=first,
         )
 
+    def of(self, regions: Sequence[str]) -> "CasePanel":
+        """The panel of some regions only, in this order."""
+        rows = [self.regions.index(region) for region in regions]
+        return replace(
+            self,
+            counts=self.counts[rows],
+            regions=tuple(regions),
+            names=tuple(self.names[row] for row in rows),
+            population=None if self.population is None else self.population[rows],
+            reported=None if self.reported is None else self.reported[rows],
+            parents=tuple(self.parents[row] for row in rows) if self.parents else (),
+        )
+
+    def covers(self, first: date, last: date) -> NDArray[np.bool_]:
+        """Which regions' own reports reach from one day to another, whatever the others report."""
+        reported = self.reported
+        if reported is None:
+            reported = np.ones(self.counts.shape, dtype=np.bool_)
+        days = np.arange(self.counts.shape[1])
+        early = days <= (first - self.start).days
+        late = days >= (last - self.start).days
+        return np.asarray(reported[:, early].any(axis=1) & reported[:, late].any(axis=1))
+
     def digest(self) -> str:
         """A SHA-256 of everything a training can see: regions, first day, counts, population."""
         sha = hashlib.sha256()

@@ -116,3 +116,30 @@ class Registry(Generic[Entry]):
 
 def _package(entry: EntryPoint) -> str:
     return "without a name" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+
+
+LEARNERS: Registry[Any] = Registry(
+    "epifed.learners",
+    {
+        "fedavg": "epifed.learners.fedavg:FedAvg",
+        "one-shot": "epifed.learners.one_shot:OneShot",
+        "trend": "epifed.learners.trend:Trend",
+    },
+    kind="learner",
+    fits=lambda found: isinstance(found, type) and hasattr(found, "contribute"),
+    expected="a subclass of epifed.Learner",
+)
+"""The learners by name: subclasses of `epifed.learner.Learner`."""
+
+MODELS: Registry[Any] = Registry(
+    "epifed.models",
+    {
+        "mlp": "epifed.learners.networks.models:MLP",
+        "linear": "epifed.learners.networks.models:Linear",
+        "gru": "epifed.learners.networks.models:GRU",
+    },
+    kind="model",
+    fits=callable,
+    expected="a function of the window's length that returns a torch.nn.Module",
+)
+"""The networks by name: functions of the window's length."""

@@ -3,20 +3,25 @@
 import hashlib
 import math
 import tomllib
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from epifed.errors import EpifedError
+from epifed.registry import LEARNERS
 
 Smoothing = Literal["centered", "trailing", "none"]
 SplitName = Literal["temporal", "shuffled"]
 SamplerName = Literal["poisson", "fixed"]
 AccountantName = Literal["rdp", "pld"]
 NoiseName = Literal["server", "clients", "local"]
+
+DEFAULT_LEARNER = "fedavg"
+"""The paper's."""
 
 PERIODS: dict[str, tuple[date, date]] = {
     "2020-11": (date(2020, 11, 1), date(2020, 12, 1)),
@@ -27,27 +32,16 @@ PERIODS: dict[str, tuple[date, date]] = {
 EPSILONS = (0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, math.inf)
 """The budgets of the paper's S1 table."""
 
-ONE_RELEASE: dict[str, dict[str, Any]] = {
-    "one-shot": {"clip_norm": 0.1, "half_life": 1.0},
-    "trend": {"clip_norm": 1.2, "holidays": "DE"},
-}
-"""Learners that need all clients once, and what else suits them."""
-
-SUITS_MODEL: dict[str, dict[str, Any]] = {
-    "scale-free linear": {"epochs": 30, "learning_rate": 0.01, "clip_norm": 0.1},
-    "scale-free": {"epochs": 10, "learning_rate": 0.03, "clip_norm": 0.2},
-}
-"""What suits models with no scale to learn, which need few rounds: one of them, and the others."""
-
 
 class Settings(BaseModel):
     """A training, completely described. Frozen: make another with `settings.but(epsilon=1)`.
 
-    The defaults are the operational ones: nothing looks into the future. `Settings.paper()` is
-    the paper's preset, whose centered average does.
+    What every learner shares is here; a learner's own settings (`epochs`, say) stand beside it,
+    by name, and are checked by the learner. The defaults are the operational ones: nothing looks
+    into the future. `Settings.paper()` is the paper's preset, whose centered average does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=True)
 
     smoothing: Smoothing = Field(
         "trailing", description="7-day average: centered looks 3 days ahead, trailing does not"
@@ -57,22 +51,18 @@ class Settings(BaseModel):
     history: int | None = Field(
         None, ge=1, description="days of the period needed before the first target; none: window"
     )
-    holidays: str = Field("", description="country whose public holidays count, such as DE")
     min_windows: int = Field(2, ge=2, description="clients with fewer windows are left out")
     split: SplitName = Field("temporal", description="which windows are for testing")
     train_share: float = Field(
-        0.9, gt=0, le=1, description="share of a client's windows to train; 1: none is for testing"
+        0.9,
+        gt=0,
+        lt=1,
+        description="in an experiment, the share of a client's windows to train on; a training "
+        "for use keeps none back",
     )
 
-    learner: str = Field("fedavg", description="name of what clients send and the server makes")
-    model: str = Field("mlp", description="name of the forecaster")
-    epochs: int = Field(30, ge=1, description="E, local epochs a round, one full batch each")
-    learning_rate: float = Field(0.001, gt=0, description="η, of Adam, fresh at each round")
-    half_life: float | None = Field(
-        None, gt=0, description="days in which a window loses half its weight; none: all alike"
-    )
-    average_last: int = Field(
-        0, ge=0, description="fedavg: predict with the mean of so many last iterates; 0: the last"
+    learner: str = Field(
+        DEFAULT_LEARNER, description="name of what clients send and the server makes"
     )
     clients_per_round: int = Field(100, ge=1, description="m, expected clients of a round")
     rounds: int = Field(75, ge=1, description="T_cl, federated rounds")
@@ -87,6 +77,9 @@ class Settings(BaseModel):
     noise: NoiseName = Field(
         "server", description="who adds it: server (the paper), clients (shares), local (each all)"
     )
+
+    PAPER: ClassVar[dict[str, Any]] = {"smoothing": "centered", "history": 11, "min_windows": 11}
+    """What the paper's county experiment changes."""
 
     evaluate_every: int = Field(5, ge=1, description="rounds between points of the convergence")
     seed: int = Field(0, ge=0, description="root of all randomness of a simulation")
@@ -104,12 +97,18 @@ class Settings(BaseModel):
             raise ValueError(
                 f"history: found {self.history} days; expected at least the window of {self.window}"
             )
-        if self.average_last > self.rounds:
-            raise ValueError(
-                f"average_last: found {self.average_last} of {self.rounds} rounds; expected at "
-                "most all of them"
-            )
+        own = self._learner().check_own(self.model_extra or {}, self)
+        object.__setattr__(self, "__pydantic_extra__", own.model_dump())
         return self
+
+    def _learner(self) -> Any:
+        """The class that the learner's name stands for, found by name: no learner is known here."""
+        return LEARNERS.load(self.learner)
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The learner's own settings, all of them."""
+        return dict(self.model_extra or {})
 
     @property
     def private(self) -> bool:
@@ -119,28 +118,38 @@ class Settings(BaseModel):
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The paper's county experiment, with the facts its authors' code adds to the text."""
-        preset: dict[str, Any] = {"smoothing": "centered", "history": 11, "min_windows": 11}
-        return cls.of(**(preset | changes))
+        return cls.of(**(cls.PAPER | changes))
 
     @classmethod
-    def community(cls, **changes: Any) -> Self:
+    def community(cls, clients: int = 2000, **changes: Any) -> Self:
         """The paper's community experiment: more clients, more rounds, a wider clip."""
-        preset: dict[str, Any] = {"clients_per_round": 500, "rounds": 200, "clip_norm": 1.0}
-        return cls.of(**(preset | changes))
+        return cls.of(**(cls.community_values(clients) | changes))
+
+    @staticmethod
+    def community_values(clients: int) -> dict[str, Any]:
+        """What the paper's community experiment changes, with a quarter of few clients a round."""
+        return {
+            "clients_per_round": min(500, max(1, clients // 4)),
+            "rounds": 200,
+            "clip_norm": 1.0,
+        }
 
     @classmethod
     def for_learner(cls, learner: str, clients: int, **changes: Any) -> Self:
-        """What suits a learner, its model and that many clients, if nobody says otherwise."""
-        model = changes.get("model", "mlp")
-        everybody: dict[str, Any] = {"clients_per_round": clients, "accountant": "pld"}
-        if learner in ONE_RELEASE:
-            preset = everybody | {"rounds": 1} | ONE_RELEASE[learner]
-        elif model.startswith("scale-free"):
-            suits = SUITS_MODEL.get(model, SUITS_MODEL["scale-free"])
-            preset = everybody | {"rounds": 5, "half_life": 1.0} | suits
-        else:
-            preset = {"clients_per_round": max(1, clients // 4)}
-        return cls.of(**({"learner": learner} | preset | changes))
+        """What suits a learner and that many clients, if nobody says otherwise."""
+        return cls.resolve(clients, {"learner": learner}, changes)
+
+    @classmethod
+    def resolve(cls, clients: int, *said: Mapping[str, Any]) -> Self:
+        """The learner's preset for so many clients, under what was said, the last word winning.
+
+        The one way in which commands come to settings: preset < file < options given.
+        """
+        given: dict[str, Any] = {}
+        for values in said:
+            given |= values
+        learner = LEARNERS.load(str(given.get("learner", DEFAULT_LEARNER)))
+        return cls.of(**(learner.preset(clients, given) | given))
 
     @classmethod
     def of(cls, **values: Any) -> Self:
@@ -148,11 +157,13 @@ class Settings(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise EpifedError(sentence_of(error, f"one of {', '.join(cls.model_fields)}")) from None
+            raise EpifedError(sentence_of(error)) from None
 
     def but(self, **changes: Any) -> Self:
-        """The same settings with some changed, checked again."""
-        return self.of(**(self.model_dump() | changes))
+        """The same settings with some changed; another learner starts with settings of its own."""
+        same = changes.get("learner", self.learner) == self.learner
+        values = self.model_dump(include=None if same else set(type(self).model_fields))
+        return self.of(**(values | changes))
 
     def to_toml(self) -> str:
         """The settings as TOML, as `read_settings` takes them."""
@@ -161,10 +172,7 @@ class Settings(BaseModel):
     @classmethod
     def from_toml(cls, text: str) -> Self:
         """Settings from TOML."""
-        try:
-            return cls.of(**tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise EpifedError(f"expected TOML; {error}") from None
+        return cls.of(**_toml(text))
 
     def digest(self) -> str:
         """A SHA-256 of all settings."""
@@ -172,15 +180,33 @@ class Settings(BaseModel):
 
 
 def read_settings(path: Path) -> Settings:
-    """Settings from a TOML file."""
+    """Settings from a TOML file, as they stand there, no preset under them."""
+    values = read_values(path)
     try:
-        return Settings.from_toml(path.read_text(encoding="utf-8"))
+        return Settings.of(**values)
+    except EpifedError as error:
+        raise (
+            error if str(error).startswith(str(path)) else EpifedError(f"{path}: {error}")
+        ) from None
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """What a TOML file says, not yet completed by a preset."""
+    try:
+        return _toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise EpifedError(f"{path}: expected TOML; {error}") from None
     except EpifedError as error:
         raise EpifedError(f"{path}: {error}") from None
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise EpifedError(f"expected TOML; {error}") from None
 
 
 def sentence_of(error: ValidationError, known: str = "it left out") -> str:

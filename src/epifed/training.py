@@ -1,169 +1,146 @@
-"""The whole federation in one process: Algorithm 1 with every cohort as one stack."""
+"""A training in one process: Algorithm 1 with every cohort as one stack of vectors."""
 
 import hashlib
-import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from epifed.errors import EpifedError
-from epifed.learners import Learner, make_learner
+from epifed.learner import Learner, Period, Vector, View, make_learner
 from epifed.ledger.ledger import Ledger, Run
-from epifed.privacy.accounting import Calibration, calibrate
+from epifed.privacy.accounting import Calibration
+from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
-from epifed.protocol import noise_factor, noise_std, sampling_rate
+from epifed.rounds import Rounds, contribution
 from epifed.seeds import seed_sequence
-from epifed.settings import NoiseName, Settings
-from epifed.windows import Clients
+from epifed.settings import Settings
 
-Watch = Callable[[int, Tensor], None]
-
-TRUST: dict[NoiseName, str] = {
-    "server": "clients trust the server, which sees their updates and adds the noise",
-    "clients": (
-        "clients trust each other, not the server: each adds a share of the noise, sampled or "
-        "not, and the server sees only the sum (secure aggregation)"
-    ),
-    "local": (
-        "clients trust nobody: each adds all the noise to its own update, which then says as "
-        "little as one of zero; the server sees who comes, so sampling amplifies nothing"
-    ),
-}
-"""What a client must believe for its ε to hold, by who adds the noise."""
+Watch = Callable[[int, Any], None]
+RandomnessName = Literal["seeded", "secure"]
 
 
 @dataclass(frozen=True)
 class Training:
     """A finished training: the state w, what it cost, and who came to each round."""
 
-    state: Tensor
-    learner: Learner
+    state: Any
+    learner: Learner[Any, Any]
     settings: Settings
-    calibration: Calibration
+    plan: PrivacyPlan
     cohort_sizes: tuple[int, ...]
     randomness: str
-    """`seeded`: a simulation. `secure`: fit for release."""
+    """`seeded`: an experiment, its noise can be predicted. `secure`: fit for release."""
     ledger_run: str | None = None
     """The run in the budget ledger that paid for it, if one did."""
 
     @property
-    def model_hash(self) -> str:
+    def calibration(self) -> Calibration:
+        """What it cost."""
+        return self.plan.price(len(self.cohort_sizes))
+
+    @property
+    def vector(self) -> Vector:
+        """The state as files carry it."""
+        return self.learner.pack(self.state)
+
+    @property
+    def state_hash(self) -> str:
         """A SHA-256 of the state."""
-        return hash_of(self.state)
+        return hash_of(self.vector)
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Forecasts [...] for windows [..., H] of case counts."""
-        return self.learner.predict(self.state, torch.from_numpy(inputs)).double().numpy()
+        return self.learner.predict(self.state, inputs)
+
+    def __repr__(self) -> str:
+        """The learner, and what it cost."""
+        return f"Training({self.learner.title()}, {self.calibration.sentence()})"
 
 
 def train(
-    clients: Clients,
+    view: View,
     settings: Settings,
     *,
     seeds: np.random.SeedSequence | None = None,
-    learner: Learner | None = None,
-    start: Tensor | None = None,
+    learner: Learner[Any, Any] | None = None,
+    start: Any = None,
     watch: Watch | None = None,
     secure: bool = False,
     ledger: Ledger | None = None,
-    data_period: str = "",
+    period: Period | None = None,
 ) -> Training:
-    """Train on these clients. `watch(i, w)` sees the state before round 1 and after each round.
+    """Train on what the learner reads of the clients, a row of the view for each.
 
-    `start` continues from the public state of an earlier training instead of the learner's own.
-
-    `secure` takes sampling and noise from the system's secure generator instead of the seeds.
-    A `ledger` pays for the whole training before round 1, or refuses it, and writes each round
-    down before its noise is drawn; a training worth paying for is secure.
+    `watch(i, w)` sees the state before round 1 and after each round. `start` continues from the
+    public state of an earlier training instead of the learner's own. `secure` takes sampling and
+    noise from the system's secure generator instead of the seeds. A `ledger` pays for the whole
+    training before round 1, or refuses it, and writes each round down before its noise is drawn;
+    a training worth paying for is secure.
     """
     secure = secure or ledger is not None
-    if settings.clients_per_round > len(clients):
-        raise EpifedError(
-            f"clients_per_round: found {settings.clients_per_round} of {len(clients)} clients; "
-            "expected at most all of them"
-        )
-    if secure and not settings.private:
-        raise EpifedError("epsilon: found inf; expected a finite budget for a secure release")
-    if secure and settings.noise != "server":
-        raise EpifedError(
-            f"noise: found '{settings.noise}'; expected 'server' for a secure release: the other "
-            "kinds are simulations for comparison"
-        )
-    if settings.noise == "clients" and len(clients) < 2:
-        raise EpifedError("noise: found 'clients' with 1 client; expected at least 2 to share it")
+    plan = PrivacyPlan.of(settings, len(view))
+    if secure:
+        refuse_unreleasable(plan)
     initial, sampling, noise = (seeds or seed_sequence(settings.seed)).spawn(3)
     learner = learner or make_learner(settings)
     randomness: Randomness = SecureRandomness() if secure else SeededRandomness(sampling, noise)
-    calibration = calibration_of(settings, len(clients))
+    state = learner.start(initial) if start is None else start
+    rounds = Rounds.of(learner, plan, randomness, state)
+    cohort_sizes = []
     with ExitStack() as closing:
         run: Run | None = None
         if ledger:
-            run = closing.enter_context(
-                ledger.reserve(
-                    sampling_rate=calibration.sampling_rate,
-                    noise_multiplier=calibration.noise_multiplier,
-                    rounds=settings.rounds,
-                    settings_hash=settings.digest(),
-                    data_period=data_period,
-                )
-            )
-        state = learner.start(initial) if start is None else start
+            run = closing.enter_context(reserve(ledger, plan, settings, period))
         if watch:
             watch(0, state)
-        cohort_sizes = []
-        clip_norm = settings.clip_norm if settings.private else math.inf
-        for i in range(1, settings.rounds + 1):
-            cohort = randomness.sample(len(clients), settings.clients_per_round, settings.sampler)
-            updates = learner.contribute(state, clients.train.of(cohort))
+        for i in range(1, plan.rounds + 1):
+            cohort = rounds.draw()
+            updates = contribution(learner, state, view.of(cohort), plan)
             if run:
                 run.spend(i)
-            factor = noise_factor(settings.noise, len(clients), len(cohort))
-            noise_multiplier = factor * calibration.noise_multiplier
-            released = randomness.release(
-                updates,
-                clip_norm=clip_norm,
-                noise_multiplier=noise_multiplier,
-                clients_per_round=settings.clients_per_round,
-            )
-            error = noise_std(clip_norm, noise_multiplier, settings.clients_per_round)
-            state = learner.step(state, released, error)
+            state = rounds.close(state, updates)
             cohort_sizes.append(len(cohort))
             if watch:
                 watch(i, state)
         if run:
-            run.finish(hash_of(state))
-    return Training(
-        state,
-        learner,
-        settings,
-        calibration,
-        tuple(cohort_sizes),
-        randomness.name,
-        run.name if run else None,
+            run.finish(hash_of(learner.pack(state)))
+    name = run.name if run else None
+    return Training(state, learner, settings, plan, tuple(cohort_sizes), randomness.name, name)
+
+
+def refuse_unreleasable(plan: PrivacyPlan) -> None:
+    """Refuse a plan whose result cannot be released with noise of the secure generator."""
+    if not plan.private:
+        raise EpifedError("epsilon: found inf; expected a finite budget for a secure release")
+    if plan.noise != "server":
+        raise EpifedError(
+            f"noise: found '{plan.noise}'; expected 'server' for a secure release: the other "
+            "kinds are for comparison in experiments"
+        )
+
+
+def reserve(
+    ledger: Ledger,
+    plan: PrivacyPlan,
+    settings: Settings,
+    period: Period | None,
+    training: str = "",
+) -> Run:
+    """Take the budget of a whole plan from a ledger, or be refused."""
+    return ledger.reserve(
+        sampling_rate=plan.priced_rate,
+        noise_multiplier=plan.noise_multiplier,
+        rounds=plan.rounds,
+        settings_hash=settings.digest(),
+        data_period=" … ".join(map(str, period)) if period else "",
+        note=training,
     )
 
 
-def calibration_of(settings: Settings, clients: int) -> Calibration:
-    """The noise that the settings ask for with that many clients, and whom they must trust.
-
-    With local noise the server sees who comes, so each round counts as if everybody did (q = 1).
-    """
-    local = settings.noise == "local"
-    calibration = calibrate(
-        settings.epsilon,
-        settings.delta,
-        1.0 if local else sampling_rate(clients, settings.clients_per_round),
-        settings.rounds,
-        settings.accountant,
-    )
-    return replace(calibration, trust=TRUST[settings.noise])
-
-
-def hash_of(state: Tensor) -> str:
-    """A SHA-256 of a state."""
-    return hashlib.sha256(state.numpy().tobytes()).hexdigest()
+def hash_of(vector: Vector) -> str:
+    """A SHA-256 of a packed state."""
+    return hashlib.sha256(np.ascontiguousarray(vector).tobytes()).hexdigest()

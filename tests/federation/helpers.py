@@ -10,7 +10,7 @@ from typing import Any
 
 from epifed.federation.flare.local import LocalFederation
 from epifed.federation.flare.rehearsal import rehearsal_federation
-from epifed.federation.rounds import Plan, read_state
+from epifed.federation.server import Order, read_state
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 from tests.helpers import small_panel
@@ -23,9 +23,9 @@ def panel() -> CasePanel:
     return small_panel(REGIONS)
 
 
-def plan(name: str, settings: Settings, *, simulation: bool = True) -> Plan:
+def plan(name: str, settings: Settings, *, seeded: bool = True) -> Order:
     days = panel()
-    return Plan.of(name, settings, days.start, days.end, simulation=simulation)
+    return Order.of(name, settings, days.start, days.end, seeded=seeded)
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def on_path(folder: str, **more: str) -> dict[str, str]:
 class Training(threading.Thread):
     """A training that runs beside what is done to it."""
 
-    def __init__(self, local: LocalFederation, wanted: Plan) -> None:
+    def __init__(self, local: LocalFederation, wanted: Order) -> None:
         super().__init__(daemon=True)
         self.local, self.wanted = local, wanted
         self.status: dict[str, Any] = {}

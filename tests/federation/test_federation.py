@@ -11,14 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from epifed.clients import make_clients
 from epifed.federation.flare.jobs import halt, look
 from epifed.federation.flare.local import LocalFederation
-from epifed.learners import LEARNERS
 from epifed.learners.fedavg import FedAvg
-from epifed.release import read_model
+from epifed.registry import LEARNERS
+from epifed.release import read_release
 from epifed.settings import Settings
 from epifed.training import train
-from epifed.windows import Windows, make_clients
+from epifed.windows import Windows
 from tests.federation.evil import deeds as evil
 from tests.federation.helpers import HERE, Training, federation, on_path, panel, plan
 from tests.helpers import small_settings
@@ -65,8 +66,10 @@ def test_federation_and_simulation_give_the_same_weights(
     simulated = train(make_clients(panel(), settings), settings)
     assert status["delivered"] == ["site-1", "site-2", "site-3"]
     for site in local.federation.sites:
-        model = read_model(local.kit(site.name) / "models" / f"{wanted.training}.epifed")
-        torch.testing.assert_close(torch.from_numpy(model.weights), simulated.state)
+        model = read_release(local.kit(site.name) / "models" / f"{wanted.training}.epifed")
+        torch.testing.assert_close(
+            torch.from_numpy(model.vector), torch.from_numpy(simulated.vector)
+        )
         assert model.epsilon == pytest.approx(simulated.calibration.epsilon_spent, rel=1e-9)
         assert model.settings == settings
 
@@ -105,8 +108,8 @@ def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
     simulated = train(
         make_clients(panel(), settings), settings, learner=_Silenced(settings, silenced, until=12)
     )
-    model = read_model(local.kit(EVIL) / "models" / f"{wanted.training}.epifed")
-    torch.testing.assert_close(torch.from_numpy(model.weights), simulated.state)
+    model = read_release(local.kit(EVIL) / "models" / f"{wanted.training}.epifed")
+    torch.testing.assert_close(torch.from_numpy(model.vector), torch.from_numpy(simulated.vector))
 
 
 class _Silenced(FedAvg):
@@ -209,5 +212,5 @@ def test_a_stopped_training_goes_on_to_the_same_weights(local: LocalFederation) 
     assert look(local.desk)["connected"] == ["site-1", "site-2", "site-3"]
     assert local.train(wanted)["finished"]
     simulated = train(make_clients(panel(), settings), settings)
-    model = read_model(local.kit("site-1") / "models" / "stopped.epifed")
-    torch.testing.assert_close(torch.from_numpy(model.weights), simulated.state)
+    model = read_release(local.kit("site-1") / "models" / "stopped.epifed")
+    torch.testing.assert_close(torch.from_numpy(model.vector), torch.from_numpy(simulated.vector))

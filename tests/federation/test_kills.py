@@ -15,11 +15,11 @@ import pytest
 from epifed.federation.flare.jobs import look
 from epifed.federation.flare.kits import SERVER
 from epifed.federation.flare.local import LocalFederation
-from epifed.federation.rounds import Plan
+from epifed.federation.server import Order
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
-from epifed.release import read_model
+from epifed.release import read_release
 from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import Training, federation, on_path, plan
 from tests.helpers import small_settings
@@ -46,19 +46,19 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         yield local
 
 
-def _record(local: LocalFederation, wanted: Plan) -> Any:
+def _record(local: LocalFederation, wanted: Order) -> Any:
     assert local.ledger is not None
     book = Ledger(local.ledger).book()
     (record,) = (run for run in book.runs.values() if run.note == wanted.training)
     return record
 
 
-def _check_money(local: LocalFederation, wanted: Plan) -> None:
+def _check_money(local: LocalFederation, wanted: Order) -> None:
     """Never less in the ledger than was released, and no round twice."""
     record = _record(local, wanted)
     assert record.spent == wanted.settings.rounds
     assert record.outcome == "finished"
-    model = read_model(local.kit("site-1") / "models" / f"{wanted.training}.epifed")
+    model = read_release(local.kit("site-1") / "models" / f"{wanted.training}.epifed")
     assert model.randomness == "secure"
     assert model.sha256 == record.model_hash
     assert model.ledger_run == record.run
@@ -80,7 +80,7 @@ def _restart(local: LocalFederation, party: str) -> None:
 def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> None:
     stages = list(STAGES)
     rounds = max(4, KILLS + 2)
-    wanted = plan("deadly", small_settings(rounds=rounds, epsilon=4.0), simulation=False)
+    wanted = plan("deadly", small_settings(rounds=rounds, epsilon=4.0), seeded=False)
     deadly = local.folder / "deadly"
     deadly.write_text("")
     training = Training(local, wanted)
@@ -106,7 +106,7 @@ def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> 
 def test_a_worker_a_site_and_a_third_of_the_sites_killed_in_a_round(
     local: LocalFederation,
 ) -> None:
-    wanted = plan("mortal", small_settings(rounds=12, epsilon=2.0), simulation=False)
+    wanted = plan("mortal", small_settings(rounds=12, epsilon=2.0), seeded=False)
     training = Training(local, wanted)
     training.until_round(2)
     for pid in local.workers("site-2"):

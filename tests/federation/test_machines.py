@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from epifed.release import read_model
+from epifed.release import read_release
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 
@@ -155,7 +155,7 @@ def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_por
         trained = _said(machines["server"], "train", str(settings), *about)
         assert trained.returncode == 0, trained.stdout + trained.stderr
         for name in hosted:
-            model = read_model(kits / name / "models" / "flu.epifed")
+            model = read_release(kits / name / "models" / "flu.epifed")
             assert model.randomness == "secure"
             assert model.epsilon <= 1.0
             made = ("forecast", str(kits / name / "models" / "flu.epifed"), "--data", data_of[name])

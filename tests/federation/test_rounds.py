@@ -12,7 +12,7 @@ import torch
 from epifed.errors import EpifedError
 from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.messages import Task
-from epifed.federation.rounds import Answers, Plan, Rounds, read_state
+from epifed.federation.server import Answers, Order, Rounds, read_state
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from tests.federation.deadly.stages import STAGES
@@ -29,11 +29,11 @@ def _absent(tasks: dict[str, Task], rounds: Rounds) -> Answers:
     return {}, []
 
 
-def _open(folder: Path, wanted: Plan, ledger: Path) -> Rounds:
+def _open(folder: Path, wanted: Order, ledger: Path) -> Rounds:
     return Rounds(folder, rehearsal_federation(panel(), 2), wanted, Ledger(ledger))
 
 
-def _victim(folder: Path, wanted: Plan, ledger: Path, stage: str, number: int) -> int:
+def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) -> int:
     """A process that plays until it is killed at a stage of a round; its exit status."""
     pid = os.fork()
     if pid:
@@ -68,7 +68,7 @@ def test_killed_at_every_stage_the_ledger_shows_what_was_released_and_no_round_t
     wanted = plan(
         "killed",
         small_settings(rounds=KILLS, epsilon=4.0, clients_per_round=12),
-        simulation=False,
+        seeded=False,
     )
     folder = tmp_path / "training"
     for kill in range(KILLS):
@@ -97,7 +97,7 @@ def _spent(ledger: Path) -> int:
 def test_two_processes_never_play_the_same_training(tmp_path: Path) -> None:
     ledger = tmp_path / "budget.ledger"
     Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
-    wanted = plan("held", small_settings(epsilon=2.0), simulation=False)
+    wanted = plan("held", small_settings(epsilon=2.0), seeded=False)
     holder = _open(tmp_path / "training", wanted, ledger)
     with pytest.raises(BlockingIOError):
         _open(tmp_path / "training", wanted, ledger)
@@ -119,7 +119,7 @@ def test_what_a_federation_cannot_train_is_refused(
     Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
     settings = small_settings(**{"epsilon": 2.0} | changes)
     with pytest.raises(EpifedError, match=words):
-        _open(tmp_path / "training", plan("no", settings, simulation=False), ledger)
+        _open(tmp_path / "training", plan("no", settings, seeded=False), ledger)
     assert Ledger(ledger).book().runs == {}
 
 
@@ -127,8 +127,8 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
     ledger = tmp_path / "budget.ledger"
     Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
     settings = small_settings(epsilon=2.0)
-    first = _open(tmp_path / "t", plan("same", settings, simulation=False), ledger)
+    first = _open(tmp_path / "t", plan("same", settings, seeded=False), ledger)
     first.play(_absent, lambda _: None)
     first._lock.close()
     with pytest.raises(EpifedError, match="found it with other settings"):
-        _open(tmp_path / "t", plan("same", settings.but(epochs=9), simulation=False), ledger)
+        _open(tmp_path / "t", plan("same", settings.but(epochs=9), seeded=False), ledger)

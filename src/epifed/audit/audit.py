@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
@@ -204,14 +203,14 @@ def many_runs(
     arms = []
     for present in (False, True):
         trial = _trial(settings, clients, length, present=present)
-        direction = torch.full((length,), 1 / math.sqrt(length))
+        direction = np.full(length, 1 / math.sqrt(length))
         values = []
         for i in range(per_arm):
             transcript = mechanism.run(trial, seed_sequence(seed, "many runs", present, i))
             values.append(transcript.releases @ direction)
             if progress:
                 progress(present * per_arm + i + 1, 2 * per_arm)
-        arms.append(likelihood_ratio(trial.in_units(torch.stack(values, dim=1)), trial.claim))
+        arms.append(likelihood_ratio(trial.in_units(np.stack(values, axis=1)), trial.claim))
     without, with_canary = arms
     pilot = per_arm // _PILOT_SHARE
     counted = per_arm - pilot
@@ -243,7 +242,7 @@ def many_runs(
 
 
 def _trial(settings: Settings, clients: int, length: int, *, present: bool) -> Trial:
-    sent = torch.zeros((clients, length))
+    sent = np.zeros((clients, length), dtype=np.float32)
     if present:
         sent[0] = EXCESS * settings.clip_norm / math.sqrt(length)
     examples = np.ones(clients, dtype=np.int64)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from epifed.audit.mechanisms import Mechanism, Transcript, Trial
+from epifed.learner import Floats, Vector
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
@@ -46,24 +45,25 @@ def check_mechanism(
     sparse = usual.but(clients_per_round=few_per_round)
     run = partial(_run, mechanism, seed)
 
-    silent = Trial(usual, torch.zeros((CLIENTS, length)), _examples(CLIENTS))
+    silent = Trial(usual, _nothing(CLIENTS, length), _examples(CLIENTS))
     quiet, again = run(silent, "noise"), run(silent, "noise again")
-    empty = Trial(sparse, torch.zeros((few_clients, length)), _examples(few_clients))
+    empty = Trial(sparse, _nothing(few_clients, length), _examples(few_clients))
 
-    axes = torch.eye(CLIENTS, length) * settings.clip_norm
+    axes = (np.eye(CLIENTS, length) * settings.clip_norm).astype(np.float32)
     honest = Trial(usual.but(epsilon=LOOSE), axes, _examples(CLIENTS))
 
-    dense = torch.from_numpy(rng.standard_normal(length).astype(np.float32))
-    loud = torch.zeros((few_clients, length))
-    loud[0] = 100 * settings.clip_norm * dense / dense.norm()
+    dense = rng.standard_normal(length)
+    dense /= np.linalg.norm(dense)
+    loud = _nothing(few_clients, length)
+    loud[0] = 100 * settings.clip_norm * dense
     greedy = Trial(sparse.but(epsilon=LOOSE), loud, _examples(few_clients))
     return [
         _noise(silent, quiet),
         _empty_round(empty, run(empty, "empty")),
-        _fresh_noise(torch.cat([quiet.releases, again.releases])),
+        _fresh_noise(np.concatenate([quiet.releases, again.releases])),
         _sampling(quiet),
         _equal_weights(honest, run(honest, "weights")),
-        _clipping(greedy, run(greedy, "clipping"), dense / dense.norm()),
+        _clipping(greedy, run(greedy, "clipping"), dense),
     ]
 
 
@@ -71,11 +71,15 @@ def _run(mechanism: Mechanism, seed: int, trial: Trial, name: str) -> Transcript
     return mechanism.run(trial, seed_sequence(seed, "checks", name))
 
 
+def _nothing(clients: int, length: int) -> Vector:
+    return np.zeros((clients, length), dtype=np.float32)
+
+
 def _examples(clients: int) -> NDArray[np.int64]:
     return np.arange(1, clients + 1, dtype=np.int64)
 
 
-def _deviations(trial: Trial, releases: Tensor) -> NDArray[np.float64]:
+def _deviations(trial: Trial, releases: Vector) -> NDArray[np.float64]:
     """The noise of each round, as a multiple of what it must be."""
     values = trial.in_units(releases) / trial.claim.noise_multiplier
     found: NDArray[np.float64] = np.sqrt(np.square(values).mean(axis=1))
@@ -107,9 +111,9 @@ def _empty_round(trial: Trial, transcript: Transcript) -> Check:
     )
 
 
-def _fresh_noise(releases: Tensor) -> Check:
+def _fresh_noise(releases: Vector) -> Check:
     """No two rounds share their noise, in one training or in two."""
-    values = releases.double().numpy()
+    values = releases.astype(np.float64)
     norms = np.linalg.norm(values, axis=1, keepdims=True)
     unit = values / np.where(norms > 0, norms, 1.0)
     alike = np.abs(unit @ unit.T)
@@ -165,7 +169,7 @@ def _equal_weights(trial: Trial, transcript: Transcript) -> Check:
     )
 
 
-def _clipping(trial: Trial, transcript: Transcript, direction: Tensor) -> Check:
+def _clipping(trial: Trial, transcript: Transcript, direction: Floats) -> Check:
     """A client that sends 100 S, spread over all parameters, counts as one that sends S."""
     present = np.array([0 in cohort for cohort in transcript.cohorts])
     found = trial.in_units(transcript.releases @ direction)[present]

@@ -7,28 +7,26 @@ with a learner in it that sends the trial's vectors and writes down every releas
 
 import math
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from epifed import training
-from epifed.privacy.accounting import Calibration, calibrate
-from epifed.protocol import sampling_rate
+from epifed.learner import Floats, Learner, Period, Vector
+from epifed.panel import CasePanel
+from epifed.privacy.accounting import Calibration
+from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
-from epifed.windows import Clients, Windows
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A federation of puppets: client k sends `sent[k]`, and has `examples[k]` training windows."""
+    """A federation of puppets: client k sends `sent[k]`, and has `examples[k]` examples."""
 
     settings: Settings
-    sent: Tensor
+    sent: Vector
     examples: NDArray[np.int64]
 
     @property
@@ -39,28 +37,33 @@ class Trial:
     @cached_property
     def claim(self) -> Calibration:
         """The noise that the accountant says this training has."""
-        s = self.settings
-        rate = sampling_rate(self.clients, s.clients_per_round)
-        return calibrate(s.epsilon, s.delta, rate, s.rounds, s.accountant)
+        return PrivacyPlan.of(self.settings, self.clients).calibration
 
-    @cached_property
-    def numbered(self) -> Clients:
-        """Clients whose windows hold nothing but the client's number."""
-        shape = (self.clients, int(self.examples.max()))
-        numbers = np.arange(self.clients, dtype=np.float32)
-        windows = Windows(
-            np.broadcast_to(numbers[:, None, None], (*shape, 1)).copy(),
-            np.zeros(shape, dtype=np.float32),
-            np.arange(shape[1]) < self.examples[:, None],
-            np.full(shape, np.datetime64(date(2020, 1, 1))),
-        )
-        names = tuple(str(k) for k in range(self.clients))
-        return Clients(windows, windows, names, names, None)
+    @property
+    def view(self) -> "Puppets":
+        """All clients, as a learner sees them."""
+        return Puppets(np.arange(self.clients), self.examples)
 
-    def in_units(self, projections: Tensor) -> NDArray[np.float64]:
+    def in_units(self, projections: NDArray[Any]) -> Floats:
         """Projections of releases such that one whole client counts 1, and the noise c."""
         s = self.settings
-        return projections.double().numpy() * (s.clients_per_round / s.clip_norm)
+        return projections.astype(np.float64) * (s.clients_per_round / s.clip_norm)
+
+
+@dataclass(frozen=True)
+class Puppets:
+    """Clients that are nothing but their numbers, and how many examples they would have."""
+
+    numbers: NDArray[np.int64]
+    examples: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """The number of clients."""
+        return len(self.numbers)
+
+    def of(self, clients: NDArray[np.int64]) -> "Puppets":
+        """Some of them."""
+        return Puppets(self.numbers[clients], self.examples[clients])
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Transcript:
     """What a training showed: who came to each round, and what was released [rounds, length]."""
 
     cohorts: tuple[NDArray[np.int64], ...]
-    releases: Tensor
+    releases: Vector
 
 
 class Mechanism(Protocol):
@@ -81,36 +84,74 @@ class Mechanism(Protocol):
         ...
 
 
-class Recorder:
+class Recorder(Learner[Vector, Puppets]):
     """A learner whose clients send what the trial says, and whose server writes down."""
 
-    def __init__(self, sent: Tensor) -> None:
-        self.sent = sent
-        self.cohorts: list[NDArray[np.int64]] = []
-        self.releases: list[Tensor] = []
+    name = "recorder"
 
-    def start(self, seeds: np.random.SeedSequence) -> Tensor:
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial.settings)
+        self.sent = trial.sent
+        self.cohorts: list[NDArray[np.int64]] = []
+        self.releases: list[Vector] = []
+
+    def view(self, panel: CasePanel, period: Period) -> Puppets:
+        """Puppets have no data."""
+        raise TypeError("puppets are made by a trial, not from cases")
+
+    def nobody(self) -> Puppets:
+        """No puppet."""
+        return Puppets(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+    def start(self, seeds: np.random.SeedSequence) -> Vector:
         """Zeros."""
         del seeds
-        return torch.zeros(self.sent.shape[1])
+        return np.zeros(self.sent.shape[1], dtype=np.float32)
 
-    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
+    def contribute(self, state: Vector, view: Puppets) -> Vector:
         """The rows of those who came."""
         del state
-        cohort = windows.inputs[:, 0, 0].astype(np.int64)
-        self.cohorts.append(cohort)
-        return self.sent[cohort]
+        return self.sent[view.numbers]
 
-    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
+    def step(self, state: Vector, release: Vector, noise_std: float) -> Vector:
         """As FedAvg."""
         del noise_std
         self.releases.append(release)
         return state + release
 
-    def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, state: Vector, inputs: Vector) -> Floats:
         """Nothing."""
         del state
-        return torch.zeros(inputs.shape[:-1])
+        return np.zeros(inputs.shape[:-1])
+
+    def hindcast(self, panel: CasePanel, state: Vector, horizon: int) -> Floats:
+        """Nothing."""
+        raise TypeError("puppets forecast nothing")
+
+    def pack(self, state: Vector) -> Vector:
+        """Itself."""
+        return state
+
+    def unpack(self, vector: Vector) -> Vector:
+        """Itself."""
+        return vector
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A view that writes down which of its rows were asked for: the cohorts."""
+
+    view: Puppets
+    cohorts: list[NDArray[np.int64]]
+
+    def __len__(self) -> int:
+        """The number of clients."""
+        return len(self.view)
+
+    def of(self, clients: NDArray[np.int64]) -> Puppets:
+        """Some of them, noted."""
+        self.cohorts.append(clients)
+        return self.view.of(clients)
 
 
 class EngineMechanism:
@@ -125,11 +166,10 @@ class EngineMechanism:
 
     def run(self, trial: Trial, seeds: np.random.SeedSequence) -> Transcript:
         """One training by the engine."""
-        recorder = Recorder(trial.sent)
-        training.train(
-            trial.numbered, trial.settings, seeds=seeds, learner=recorder, secure=self.secure
-        )
-        return Transcript(tuple(recorder.cohorts), torch.stack(recorder.releases))
+        recorder = Recorder(trial)
+        watched = Watched(trial.view, recorder.cohorts)
+        training.train(watched, trial.settings, seeds=seeds, learner=recorder, secure=self.secure)
+        return Transcript(tuple(recorder.cohorts), np.stack(recorder.releases))
 
 
 def likelihood_ratio(values: NDArray[np.float64], claim: Calibration) -> NDArray[np.float64]:

@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.stats import binomtest, norm, rankdata
-from torch import Tensor
 
+from epifed.clients import Clients, make_clients
 from epifed.errors import EpifedError
-from epifed.learners.fedavg import FedAvg
+from epifed.learner import Vector
+from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.panel import CasePanel
-from epifed.privacy.accounting import calibrate
+from epifed.privacy.mechanism import clip
+from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
-from epifed.protocol import clip, sampling_rate
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.training import train
-from epifed.windows import Clients, Windows, make_clients
+from epifed.windows import Windows
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ def membership_attack(
             for run in range(per_arm):
                 attacker = Attacker(here, clients.train, target, seed)
                 seeds = seed_sequence(seed, "membership", epsilon, present, run)
-                train(federation, here, seeds=seeds, learner=attacker)
+                train(federation.train, here, seeds=seeds, learner=attacker)
                 scores[present].append(attacker.score)
                 if progress:
                     done = (i * 2 + present) * per_arm + run + 1
@@ -110,6 +110,7 @@ def small_federation(panel: CasePanel, settings: Settings) -> tuple[Clients, int
     clients = make_clients(panel, settings, (last - timedelta(days=DAYS - 1), last))
     few = replace(
         clients,
+        view=clients.train.of(chosen),
         train=clients.train.of(chosen),
         test=clients.test.of(chosen),
         regions=tuple(clients.regions[i] for i in chosen),
@@ -128,44 +129,37 @@ class Attacker(FedAvg):
         super().__init__(settings)
         self.everyone, self.target, self.seed = everyone, target, seed
         self.score = 0.0
-        self.rate = sampling_rate(len(everyone), settings.clients_per_round)
-        self.noise_multiplier = calibrate(
-            settings.epsilon, settings.delta, self.rate, settings.rounds, settings.accountant
-        ).noise_multiplier
+        self.plan = PrivacyPlan.of(settings, len(everyone))
 
-    def start(self, seeds: np.random.SeedSequence) -> Tensor:
+    def start(self, seeds: np.random.SeedSequence) -> FedAvgState:
         """The same known weights in every training."""
         del seeds
         return super().start(seed_sequence(self.seed, "membership, initial weights"))
 
-    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
+    def step(self, state: FedAvgState, release: Vector, noise_std: float) -> FedAvgState:
         """As FedAvg, after a look."""
         self.score += self._evidence(state, release)
         return super().step(state, release, noise_std)
 
-    def _evidence(self, state: Tensor, release: Tensor) -> float:
+    def _evidence(self, state: FedAvgState, release: Vector) -> float:
         """log p(release | took part) / p(release | did not), cohorts taken as Gaussian.
 
         Without the client the release is N(q Σ a, q(1-q) Σ aaᵀ + σ²I) over the others' clipped
         updates a, of rank N - 1 and so inverted by Woodbury's identity; with it, the mixture.
         """
-        s, q = self.settings, self.rate
-        bound = s.clip_norm if s.private else math.inf
-        rows = clip(self.contribute(state, self.everyone).double(), bound) / s.clients_per_round
-        mine = rows[self.target]
-        others = torch.cat([rows[: self.target], rows[self.target + 1 :]])
-        size = bound if s.private else float(rows.norm(dim=1).median()) * s.clients_per_round
-        sigma = size * max(self.noise_multiplier, _RIDGE) / s.clients_per_round
+        plan, m, q = self.plan, self.plan.clients_per_round, self.plan.sampling_rate
+        sent = self.contribute(state, self.everyone).astype(np.float64)
+        rows = clip(sent, plan.bound).astype(np.float64) / m
+        mine, others = rows[self.target], np.delete(rows, self.target, axis=0)
+        size = plan.bound
+        if not plan.private:
+            size = float(np.median(np.linalg.norm(rows, axis=1))) * m
+        sigma = size * max(plan.noise_multiplier, _RIDGE) / m
         spread = math.sqrt(q * (1 - q)) * others
-        inner = spread @ spread.T + sigma**2 * torch.eye(len(spread), dtype=torch.float64)
-
-        def whitened(vector: Tensor) -> Tensor:
-            along = torch.linalg.solve(inner, spread @ vector)
-            whole: Tensor = (vector - spread.T @ along) / sigma**2
-            return whole
-
-        weight = whitened(mine)
-        residual = release.double() - q * others.sum(dim=0)
+        inner = spread @ spread.T + sigma**2 * np.eye(len(spread))
+        along = np.linalg.solve(inner, spread @ mine)
+        weight = (mine - spread.T @ along) / sigma**2
+        residual = release.astype(np.float64) - q * others.sum(axis=0)
         exponent = float(weight @ residual - weight @ mine / 2)
         return float(np.logaddexp(math.log1p(-q), math.log(q) + exponent)) if q < 1 else exponent
 
@@ -174,7 +168,8 @@ def _without(clients: Clients, target: int) -> Clients:
     """The federation in which the client has no windows and so sends zeros: as if it were away."""
     mask = clients.train.mask.copy()
     mask[target] = False
-    return replace(clients, train=replace(clients.train, mask=mask))
+    windows = replace(clients.train, mask=mask)
+    return replace(clients, view=windows, train=windows)
 
 
 def _judge(settings: Settings, clients: int, absent: Floats, present: Floats) -> Attack:
@@ -182,10 +177,7 @@ def _judge(settings: Settings, clients: int, absent: Floats, present: Floats) ->
     interval = binomtest(right, len(absent) + len(present)).proportion_ci(CONFIDENCE)
     auc, deviation = area_under_curve(absent, present)
     reach = float(norm.ppf((1 + CONFIDENCE) / 2)) * deviation
-    rate = sampling_rate(clients, settings.clients_per_round)
-    c = calibrate(
-        settings.epsilon, settings.delta, rate, settings.rounds, settings.accountant
-    ).noise_multiplier
+    plan = PrivacyPlan.of(settings, clients)
     return Attack(
         epsilon=settings.epsilon,
         delta=settings.delta,
@@ -197,7 +189,9 @@ def _judge(settings: Settings, clients: int, absent: Floats, present: Floats) ->
         auc_low=max(0.0, auc - reach),
         auc_high=min(1.0, auc + reach),
         allowed=right_at_most(most_advantage(settings.epsilon, settings.delta)),
-        allowed_by_noise=right_at_most(advantage_of_noise(c, rate, settings.rounds)),
+        allowed_by_noise=right_at_most(
+            advantage_of_noise(plan.noise_multiplier, plan.sampling_rate, plan.rounds)
+        ),
     )
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import binom
@@ -77,7 +76,7 @@ def one_run(
     larger = settings.but(clients_per_round=settings.clients_per_round * times)
     rng = np.random.default_rng(seed_sequence(seed, "one run, canaries"))
     took_part = rng.random(canaries) < 0.5
-    sent = torch.diag(torch.from_numpy(took_part).float()) * (EXCESS * settings.clip_norm)
+    sent = np.diag(took_part).astype(np.float32) * np.float32(EXCESS * settings.clip_norm)
     trial = Trial(larger, sent, np.ones(canaries, dtype=np.int64))
     plan = _plan(trial, settings.delta, level, rng)
     transcript = mechanism.run(trial, seed_sequence(seed, "one run"))

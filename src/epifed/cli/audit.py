@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, GridProgress, messages, print_table
+from epifed.cli.kit import AsJson, GridProgress, messages, print_table
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.settings import Settings
@@ -68,9 +68,6 @@ def audit(
         accountant=accountant,
     )
 
-    import torch
-
-    torch.set_num_threads(1)
     if membership:
         _membership(runs, seed, out, as_json)
         return

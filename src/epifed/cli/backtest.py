@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import (
-    SIMULATED,
+from epifed.cli.kit import (
+    SEEDED,
     AsJson,
     GridProgress,
     Seed,
+    Wish,
     Workers,
     messages,
     parse_epsilons,
@@ -20,8 +21,8 @@ from epifed.cli.grid import (
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json, write_text
-from epifed.settings import Settings, read_settings
 
+BASE = {"learner": "trend", "epsilon": 1.0}
 HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
 
 
@@ -34,12 +35,24 @@ def backtest(
     ],
     every: Annotated[int, typer.Option(min=1, help="Days between origins.")] = 7,
     learner: Annotated[
-        str, typer.Option(help="What clients send: trend, one-shot, fedavg.")
-    ] = "trend",
+        str | None,
+        typer.Option(
+            help="What clients send: trend, one-shot, fedavg or one of another package.",
+            show_default="of the settings, else trend",
+        ),
+    ] = None,
     epsilon: Annotated[
-        str, typer.Option(metavar="E", help="Privacy budget ε of each release, or inf.")
-    ] = "1",
-    horizon: Annotated[int, typer.Option(min=1, max=28, help="Days ahead.")] = 7,
+        str | None,
+        typer.Option(
+            metavar="E",
+            help="Privacy budget ε of each release, or inf.",
+            show_default="of the settings, else 1",
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(min=1, max=28, help="Days ahead.", show_default="of the settings, else 7"),
+    ] = None,
     holidays: Annotated[
         str | None,
         typer.Option(help="Country of the public holidays, or ''.", show_default="DE for trend"),
@@ -66,7 +79,16 @@ def backtest(
     release; the total over all origins stands beside it. Interrupted, it goes on where it was.
     """
     refuse_file(out)
-    (budget,) = parse_epsilons([epsilon])
+    budget = parse_epsilons([epsilon])[0] if epsilon else None
+    wish = Wish(
+        settings,
+        BASE,
+        learner=learner,
+        epsilon=budget,
+        horizon=horizon,
+        holidays=holidays,
+        seed=seed,
+    )
 
     from epifed.evaluate.backtest import origins_between, run_backtest
     from epifed.evaluate.manifest import manifest
@@ -74,14 +96,7 @@ def backtest(
 
     panel = reading.read(data)
     panel = panel.between(panel.start, min(last.date(), panel.end))
-    chosen = (
-        read_settings(settings) if settings else Settings.for_learner(learner, len(panel.regions))
-    )
-    chosen = chosen.but(epsilon=budget, horizon=horizon)
-    if holidays is not None:
-        chosen = chosen.but(holidays=holidays)
-    if seed is not None:
-        chosen = chosen.but(seed=seed)
+    chosen = wish.settings(len(panel.regions))
     if chosen.smoothing == "centered":
         raise EpifedError(
             "smoothing: found 'centered', which looks three days ahead; expected 'trailing'"
@@ -120,7 +135,7 @@ def backtest(
             rows,
             result.caption(),
         )
-    messages.print(SIMULATED)
+    messages.print(SEEDED)
     messages.print(f"results are in {out}" + (f", hub files in {hub}" if hub else ""))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, messages, print_table, refuse_file
+from epifed.cli.kit import AsJson, messages, print_table, refuse_file
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.settings import PERIODS, Settings, Smoothing

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson
+from epifed.cli.kit import AsJson
 from epifed.files import to_json
 
 

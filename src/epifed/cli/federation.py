@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from epifed.cli import federation_rehearse, federation_train
-from epifed.cli.grid import AsJson, messages
+from epifed.cli.kit import AsJson, Wish, messages
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json
-from epifed.settings import Settings, read_settings
 
 app = typer.Typer(
     help="A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
@@ -167,7 +166,7 @@ def check(
     if (first is None) != (last is None):
         raise EpifedError("found one of --from and --to; expected both or neither")
     period = (first.date(), last.date()) if first and last else None
-    chosen = read_settings(settings) if settings else Settings()
+    chosen = Wish(settings).settings(1)
     source = Source(str(data.resolve()), reading.format, reading.options)
     findings = inspect_site(kit, source, chosen, period)
     if as_json:

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from epifed.cli.federation_train import Watching
-from epifed.cli.grid import AsJson, messages
+from epifed.cli.kit import AsJson, LearnerName, Seed, Wish, messages
 from epifed.errors import EpifedError
 from epifed.files import to_json
-from epifed.settings import Settings, read_settings
 
 
 def rehearse(
@@ -22,7 +21,8 @@ def rehearse(
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
+    learner: LearnerName = None,
+    seed: Seed = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Keep kits, logs and models here.", show_default="a temporary folder"),
@@ -31,17 +31,14 @@ def rehearse(
 ) -> None:
     """Run a real federation on this machine: real processes and certificates, invented data.
 
-    At the end its weights are compared with those of the simulation engine with the same seeds.
+    At the end its state is compared with that of a training in one process with the same seeds.
     """
     if sites > clients:
         raise EpifedError(f"--sites: found {sites} for {clients} clients; expected at most as many")
     if out and out.exists() and any(out.iterdir()):
         raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
-    chosen = read_settings(settings) if settings else Settings.of(seed=seed)
-    if not settings:
-        chosen = chosen.but(clients_per_round=max(1, clients // 4), rounds=10)
-    changes = {"rounds": rounds, "epsilon": epsilon}
-    chosen = chosen.but(**{name: value for name, value in changes.items() if value is not None})
+    wish = Wish(settings, rounds=rounds, epsilon=epsilon, learner=learner, seed=seed)
+    chosen = wish.settings(clients, {} if wish.said.keys() & {"learner"} else {"rounds": 10})
 
     from rich.live import Live
 
@@ -49,7 +46,7 @@ def rehearse(
     from epifed.federation.flare.rehearsal import simulated_panel
 
     messages.print(f"simulating an epidemic in {clients} counties")
-    panel = simulated_panel(clients, seed)
+    panel = simulated_panel(clients, chosen.seed)
     losses: dict[int, float] = {}
     watching = Watching(losses)
 
@@ -72,4 +69,4 @@ def rehearse(
         f"{done.accountant.upper()} accountant), seeded noise: not for release"
     )
     print(f"all {done.sites_with_model} sites hold the model {done.sha256[:12]}…")
-    print(f"largest difference of a weight to the simulation: {done.largest_difference:.2g}")
+    print(f"largest difference to a training in one process: {done.largest_difference:.2g}")

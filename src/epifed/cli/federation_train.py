@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.grid import AsJson, messages
+from epifed.cli.kit import AsJson, Wish, messages
 from epifed.errors import EpifedError
 from epifed.files import to_json
-from epifed.settings import read_settings
 
 if TYPE_CHECKING:
     from epifed.federation.flare.jobs import Desk
@@ -32,9 +31,11 @@ def train(
             help="Of the training; repeat the command with it to go on.", show_default="new"
         ),
     ] = None,
-    simulation: Annotated[
+    seeded: Annotated[
         bool,
-        typer.Option("--simulation", help="Test: seeded noise, no ledger, not for release."),
+        typer.Option(
+            "--seeded", "--simulation", help="Test: predictable noise, no ledger, not for release."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,17 +47,18 @@ def train(
 
     from epifed.federation.flare.jobs import run_training
     from epifed.federation.roster import Federation
-    from epifed.federation.rounds import Plan
+    from epifed.federation.server import Order
 
-    chosen = read_settings(settings)
+    wish = Wish(settings)
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    plan = Plan.of(named, chosen, first.date(), last.date(), simulation=simulation)
     desk, roster = _desk(kit), Federation.read(federation)
+    chosen = wish.settings(len(roster.clients))
+    order = Order.of(named, chosen, first.date(), last.date(), seeded=seeded)
     desk.name()
     messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
     watching = Watching()
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):
-        status = run_training(desk, roster, plan, watching)
+        status = run_training(desk, roster, order, watching)
     if not messages.is_terminal:
         messages.print()
     if as_json:
@@ -140,7 +142,7 @@ class Watching:
         from rich.table import Table
 
         table = Table(caption=self.state, caption_justify="left")
-        for column in ("round", "sites", "clients", "ε spent", "without"):
+        for column in ("round", "sites", "ε spent", "without"):
             table.add_column(column, justify="left" if column == "without" else "right")
         if self.losses is not None:
             table.add_column("loss", justify="right")
@@ -149,7 +151,6 @@ class Watching:
             row = [
                 str(number),
                 str(len(line["sites"])),
-                f"{line['came']} of {line['sampled']}",
                 f"{line['epsilon']:.4g}",
                 problems,
             ]

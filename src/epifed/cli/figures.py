@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, caption, messages, refuse_file
+from epifed.cli.kit import AsJson, caption, messages, refuse_file
 from epifed.files import to_json
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, messages, print_table, refuse_file
+from epifed.cli.kit import AsJson, messages, print_table, refuse_file
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
 
@@ -42,23 +42,22 @@ def forecast(
     refuse_file(out)
 
     import polars as pl
-    import torch
 
     from epifed import forecast as forecasting
     from epifed.files import write_parquet
     from epifed.hub import to_hub, write_hub
     from epifed.intervals import LEVELS
-    from epifed.release import read_model
+    from epifed.release import read_release
     from epifed.report import drawing
     from epifed.report.forecast_figure import forecast_figure
     from epifed.windows import smooth
 
-    trained = read_model(model)
+    trained = read_release(model)
     panel = reading.read(data)
     age = trained.age_on(panel.end)
-    state = torch.from_numpy(trained.weights)
+    state = trained.state_on(panel.end)
     made = [
-        forecasting.forecast(panel, trained.settings, state, days, age)
+        forecasting.forecast(panel, trained.learner, state, days)
         for days in sorted(set(horizon or [trained.settings.horizon]))
     ]
     if hub:

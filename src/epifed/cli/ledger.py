@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.grid import AsJson
+from epifed.cli.kit import AsJson
 from epifed.errors import EpifedError
 from epifed.settings import Settings
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import messages
+from epifed.cli.kit import messages
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 

@@ -2,25 +2,25 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
 
 import typer
 
-from epifed.cli.grid import (
-    SIMULATED,
+from epifed.cli.kit import (
+    SEEDED,
     AsJson,
     Epsilons,
     GridProgress,
     LearnerName,
     ModelName,
     Seed,
+    Wish,
     Workers,
     caption,
     messages,
     parse_epsilons,
     print_table,
     refuse_file,
-    suited,
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
@@ -84,6 +84,7 @@ def reproduce(
     periods = _chosen("--period", period, tuple(PERIODS))
     splits = _chosen("--split", split, get_args(SplitName))
 
+    from epifed.learner import make_learner
     from epifed.report import tables
 
     names = _chosen("--table", [t.lower() for t in table] if table else None, tables.TABLES)
@@ -97,25 +98,20 @@ def reproduce(
                 f"--epsilon: found {', '.join(epsilon)}; expected budgets of the paper's table "
                 f"{' or '.join(names)}: {', '.join(f'{e:g}' for e in asked)}"
             )
-    given: dict[str, Any] = {"smoothing": smoothing, "seed": seed or 0, "sampler": "fixed"}
-    given |= {"epsilon": math.inf} | ({"rounds": rounds} if rounds else {})
-    settings = Settings.paper(**given)
+    paper = Settings.PAPER | {"sampler": "fixed", "epsilon": math.inf}
+    wish = Wish(
+        None, paper, smoothing=smoothing, seed=seed, rounds=rounds, learner=learner, model=model
+    )
+    for name in splits:
+        make_learner(wish.settings(4).but(split=name))
 
     from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
     from epifed.files import write_atomic, write_text
-    from epifed.learners import make_learner
     from epifed.report import figures, small_epsilon
 
-    if other:
-        given |= {"history": settings.history, "min_windows": settings.min_windows}
-        for name in splits:
-            make_learner(suited(learner, model, 1, split=name, **given))
     panel = reading.read(data)
-    if other:
-        settings = suited(learner, model, len(panel.regions), **given)
-    else:
-        settings = settings.but(clients_per_round=min(100, max(1, round(len(panel.regions) / 4))))
+    settings = wish.settings(len(panel.regions))
     grid = Grid(
         settings=settings,
         splits=splits,
@@ -139,7 +135,7 @@ def reproduce(
         print(to_json(compared.to_dicts()))
     else:
         _print_tables(results.runs, grid)
-    messages.print(SIMULATED)
+    messages.print(SEEDED)
     messages.print(f"results, comparison.csv and figures are in {out}")
 
 

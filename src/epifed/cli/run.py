@@ -2,30 +2,29 @@
 
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.grid import (
-    SIMULATED,
+from epifed.cli.kit import (
+    SEEDED,
     AsJson,
     Epsilons,
     GridProgress,
     LearnerName,
     ModelName,
     Seed,
+    Wish,
     Workers,
     caption,
     messages,
     parse_epsilons,
     print_table,
     refuse_file,
-    suited,
 )
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
-from epifed.errors import EpifedError
 from epifed.files import to_json
-from epifed.settings import Settings, read_settings
+from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.panel import CasePanel
@@ -71,37 +70,24 @@ def run(
     """  # fmt: skip
     refuse_file(out)
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
-    if settings and (learner or model):
-        raise EpifedError(
-            "found --settings and --learner or --model; expected the settings to say the learner "
-            "and the model"
-        )
-    chosen = read_settings(settings) if settings else Settings()
-    if seed is not None:
-        chosen = chosen.but(seed=seed)
+    wish = Wish(settings, learner=learner, model=model, seed=seed)
 
     from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
     from epifed.evaluate.results import summary
-    from epifed.learners import make_learner
     from epifed.report import figures, tables
     from epifed.report.html import write_report
     from epifed.simulate import default_panel
 
-    if learner or model:
-        make_learner(suited(learner, model, 1))
     if data is None:
         messages.print("no --data: simulating an epidemic")
-        panel, end = default_panel(chosen.seed), date(2020, 12, 1)
+        panel, end = default_panel(int(wish.said.get("seed", 0))), date(2020, 12, 1)
     else:
         panel = reading.read(data)
         end = panel.end
     end = last.date() if last else end
     begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
-    if learner or model:
-        chosen = suited(learner, model, len(panel.regions), seed=chosen.seed)
-    elif not settings:
-        chosen = preset_for(panel, chosen.seed)
+    chosen = wish.settings(len(panel.regions), base_for(panel, wish))
     grid = Grid(
         settings=chosen,
         splits=(chosen.split,),
@@ -131,7 +117,7 @@ def run(
     today = panel.between(panel.start, end)
     _look_back(today, chosen.seed, out / "backtest", workers)
     write_report(out, out / "report.html", today, remark=messages.print)
-    messages.print(SIMULATED)
+    messages.print(SEEDED)
     messages.print(f"results and figures are in {out}; open {out / 'report.html'} in a browser")
 
 
@@ -154,9 +140,8 @@ def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) ->
     result.write(out)
 
 
-def preset_for(panel: "CasePanel", seed: int) -> Settings:
-    """The paper's settings for the level of the panel, with a share of its clients a round."""
-    clients = len(panel.regions)
-    if panel.parents:
-        return Settings.community(seed=seed, clients_per_round=min(500, max(1, clients // 4)))
-    return Settings.of(seed=seed, clients_per_round=max(1, clients // 4))
+def base_for(panel: "CasePanel", wish: Wish) -> dict[str, Any]:
+    """The paper's community settings for communities, unless something else was asked for."""
+    if not panel.parents or wish.said.keys() & {"learner", "model"}:
+        return {}
+    return Settings.community_values(len(panel.regions))

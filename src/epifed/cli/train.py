@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.grid import AsJson, GridProgress, LearnerName, ModelName, messages, suited
-from epifed.cli.run import preset_for
+from epifed.cli.kit import AsJson, GridProgress, LearnerName, ModelName, Wish, messages
+from epifed.cli.run import base_for
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json
-from epifed.settings import read_settings
 
 
 @reads_cases
@@ -20,9 +19,13 @@ def train(
     ledger: Annotated[
         Path | None, typer.Option(help="The budget ledger that pays ('epifed ledger init').")
     ] = None,
-    simulation: Annotated[
+    seeded: Annotated[
         bool,
-        typer.Option("--simulation", help="Research: seeded noise, no ledger, not for release."),
+        typer.Option(
+            "--seeded",
+            "--simulation",
+            help="Research: predictable noise, no ledger, not for release.",
+        ),
     ] = False,
     learner: LearnerName = None,
     model_name: ModelName = None,
@@ -47,77 +50,55 @@ def train(
     """Train one private forecaster on real data and write it as a model file.
 
     The ledger is asked for the whole budget before the first round and refuses what does not fit;
-    noise and sampling come from the system's secure generator. --simulation does without both.
+    noise and sampling come from the system's secure generator. --seeded does without both.
+    All days from --from to --to are learned from; 'epifed backtest' says what a model is worth.
     """
-    if simulation == (ledger is not None):
+    if seeded == (ledger is not None):
         raise EpifedError(
-            f"found {'both' if simulation else 'neither'} of --ledger and --simulation; expected "
-            "a ledger that pays for the training ('epifed ledger init'), or --simulation for "
+            f"found {'both' if seeded else 'neither'} of --ledger and --seeded; expected "
+            "a ledger that pays for the training ('epifed ledger init'), or --seeded for "
             "research that is never released"
         )
-    if settings and (learner or model_name):
-        raise EpifedError(
-            "found --settings and --learner or --model; expected the settings to say the learner "
-            "and the model"
-        )
+    wish = Wish(settings, learner=learner, model=model_name, epsilon=epsilon)
 
-    import polars as pl
-
-    from epifed.evaluate import score
-    from epifed.learners import make_learner
+    from epifed.learner import make_learner
     from epifed.ledger.ledger import Ledger
-    from epifed.release import Model, read_model
+    from epifed.release import Release, read_release
     from epifed.training import train as run
-    from epifed.windows import last_learned, make_clients
 
     paying = Ledger(ledger) if ledger else None
     panel = reading.read(data)
-    begin = first.date() if first else panel.start
-    end = last.date() if last else panel.end
-    if settings:
-        chosen = read_settings(settings)
-    elif learner or model_name:
-        chosen = suited(learner, model_name, len(panel.regions))
-    else:
-        chosen = preset_for(panel, 0)
-    if epsilon is not None:
-        chosen = chosen.but(epsilon=epsilon)
-    if make_learner(chosen).whole_period:
-        chosen = chosen.but(train_share=1.0)
-    start = read_model(earlier).as_of(chosen, last_learned(chosen, begin, end)) if earlier else None
-    clients = make_clients(panel, chosen, (begin, end))
-    period = f"{begin} … {end}"
+    period = (first.date() if first else panel.start, last.date() if last else panel.end)
+    chosen = wish.settings(len(panel.regions), base_for(panel, wish))
+    start = read_release(earlier).as_of(chosen, period[1]) if earlier else None
+    view = make_learner(chosen).deployed_view(panel, period)
     with GridProgress() as progress:
         training = run(
-            clients,
+            view,
             chosen,
             start=start,
-            secure=not simulation,
+            secure=not seeded,
             ledger=paying,
-            data_period=period,
+            period=period,
             watch=lambda i, _: progress(i, chosen.rounds),
         )
-    model = Model.of(training, len(clients), period)
-    model.write(out)
-    scores = score(training, clients).filter(pl.col("mae").is_not_nan())
+    release = Release.of_training(training, period)
+    release.write(out)
     if as_json:
         print(
             to_json(
                 {
                     "model": str(out),
-                    "sha256": model.sha256,
-                    "epsilon": model.epsilon,
-                    "delta": model.delta,
-                    "accountant": model.accountant,
-                    "randomness": model.randomness,
-                    "ledger_run": model.ledger_run,
-                    "scores": scores.to_dicts(),
+                    "sha256": release.sha256,
+                    "epsilon": release.epsilon,
+                    "delta": release.delta,
+                    "accountant": release.accountant,
+                    "randomness": release.randomness,
+                    "ledger_run": release.ledger_run,
                 }
             )
         )
     else:
-        print(model.sentence())
+        print(release.sentence())
         print(training.calibration.sentence())
-        for row in scores.iter_rows(named=True):
-            print(f"  {row['method']}: MAE {row['mae']:.4g}, R² {row['r2']:.4g} on held-out days")
-    messages.print(f"the model is in {out}")
+    messages.print(f"the release is in {out}")

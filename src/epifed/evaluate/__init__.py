@@ -9,8 +9,8 @@ from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import method_of
 
 if TYPE_CHECKING:
+    from epifed.clients import Clients
     from epifed.training import Training
-    from epifed.windows import Clients
 
 
 def score(training: "Training", clients: "Clients") -> pl.DataFrame:

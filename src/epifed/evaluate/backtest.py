@@ -14,22 +14,22 @@ from typing import Any
 
 import dp_accounting as dp
 import joblib
+import numpy as np
 import polars as pl
-import torch
-from torch import Tensor
 
 from epifed import intervals
 from epifed.errors import EpifedError
 from epifed.evaluate.metrics import strata
 from epifed.files import load_part, save_part, to_json, write_parquet, write_text
 from epifed.forecast import Forecast, forecast
-from epifed.learners import make_learner
+from epifed.learner import Vector, make_learner
 from epifed.panel import CasePanel
-from epifed.privacy.accounting import epsilon_of, rounded_up, training_event
+from epifed.privacy.accounting import epsilon_of, rounded_up
+from epifed.privacy.plan import PrivacyPlan
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
-from epifed.training import calibration_of, train
-from epifed.windows import make_clients, smooth
+from epifed.training import train
+from epifed.windows import smooth
 
 Progress = Callable[[int, int], None]
 
@@ -160,7 +160,8 @@ def run_backtest(
     ends = sorted({*origins, panel.end})
     states = [folder / f"{day}_state.npz" for day in ends]
     forecasts = [folder / f"{day}_{_hash(ends[: i + 1])}.npz" for i, day in enumerate(ends)]
-    release = _release(settings, len(panel.regions))
+    plan = PrivacyPlan.of(settings, len(panel.regions))
+    plan.price()  # remembered, so the workers need not search for it
     done = 0
 
     def tick(jobs: Iterable[Any]) -> None:
@@ -188,41 +189,38 @@ def run_backtest(
         for day, part in zip(ends, map(load_part, forecasts), strict=True)
     }
     tested = tuple(made[day] for day in sorted(origins))
-    ahead = AHEAD if make_learner(settings).any_horizon else (settings.horizon,)
-    latest = tuple(forecast(panel, settings, joined[-1], days) for days in ahead)
-    event = dp.SelfComposedDpEvent(release, len(ends))
-    total = epsilon_of(event, settings.delta, settings.accountant) if settings.private else math.inf
+    learner = make_learner(settings)
+    ahead = AHEAD if learner.any_horizon else (settings.horizon,)
+    newest = learner.unpack(joined[-1])
+    latest = tuple(forecast(panel, learner, newest, days) for days in ahead)
+    total = math.inf
+    if plan.private:
+        event = dp.SelfComposedDpEvent(plan.event(), len(ends))
+        total = epsilon_of(event, settings.delta, settings.accountant)
     return Backtest(_table(panel, tested), tested, settings, len(ends), total, latest)
 
 
-def _release(settings: Settings, clients: int) -> dp.DpEvent:
-    """What one origin's training costs; remembered, so the workers need not search for it."""
-    found = calibration_of(settings, clients)
-    return training_event(found.sampling_rate, found.noise_multiplier, settings.rounds)
-
-
 def _train(known: CasePanel, settings: Settings, path: Path) -> None:
-    torch.set_num_threads(1)
     days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
     first = max(known.start, known.end - timedelta(days=days - 2))
-    clients = make_clients(known, settings.but(train_share=1.0), (first, known.end))
+    view = make_learner(settings).view(known, (first, known.end))
     seeds = seed_sequence(settings.seed, "backtest", known.end.isoformat())
-    save_part(path, {"state": train(clients, settings, seeds=seeds).state.numpy()})
+    save_part(path, {"state": train(view, settings, seeds=seeds).vector})
 
 
-def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Tensor]:
-    """The state as of each day, with what earlier releases said."""
+def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
+    """The packed state as of each day, with what earlier releases said."""
     learner = make_learner(settings)
-    states = [torch.from_numpy(load_part(path)["state"]) for path in paths]
+    states = [learner.unpack(load_part(path)["state"].astype(np.float32)) for path in paths]
     for i in range(1, len(states)):
         gap = (days[i] - days[i - 1]).days
         states[i] = learner.join(learner.advance(states[i - 1], gap), states[i])
-    return states
+    return [learner.pack(state) for state in states]
 
 
-def _forecast(known: CasePanel, settings: Settings, state: Tensor, path: Path) -> None:
-    torch.set_num_threads(1)
-    made = forecast(known, settings, state, settings.horizon)
+def _forecast(known: CasePanel, settings: Settings, state: Vector, path: Path) -> None:
+    learner = make_learner(settings)
+    made = forecast(known, learner, learner.unpack(state), settings.horizon)
     save_part(path, {"point": made.point, "quantiles": made.quantiles})
 
 

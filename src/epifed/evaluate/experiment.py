@@ -10,23 +10,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from epifed.baselines import BASELINES, COUNTY_BASELINES, RANDOM_BASELINES
+from epifed.baselines import BASELINES, baseline, random_baselines
+from epifed.clients import Clients, make_clients
 from epifed.evaluate.manifest import manifest
 from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import KEYS, Results, gather, method_of
 from epifed.files import Part, load_part, save_part, to_json, write_text
-from epifed.learners import make_learner
+from epifed.learner import make_learner
 from epifed.panel import CasePanel
+from epifed.privacy.plan import PrivacyPlan
 from epifed.seeds import seed_sequence
 from epifed.settings import EPSILONS, PERIODS, Settings, SplitName
-from epifed.training import calibration_of, train
-from epifed.windows import Clients, Windows, make_clients
+from epifed.training import train
+from epifed.windows import Windows
 
 Progress = Callable[[int, int], None]
 
@@ -41,7 +43,7 @@ class Grid(BaseModel):
     periods: dict[str, tuple[date, date]] = Field(default_factory=lambda: dict(PERIODS))
     epsilons: tuple[float, ...] = EPSILONS
     runs: int = Field(15, ge=1)
-    baselines: tuple[str, ...] = COUNTY_BASELINES
+    baselines: tuple[str, ...] = tuple(BASELINES)
     baseline_runs: int = Field(3, ge=1, description="runs of the baselines that have a seed")
     resplit: bool = Field(False, description="each run shuffles its windows anew")
 
@@ -79,11 +81,12 @@ class Task:
 
 def tasks(grid: Grid) -> Iterator[Task]:
     """All tasks of a grid: for each split and period the baselines, then run by run."""
+    seeded = random_baselines(grid.settings)
     for split in grid.splits:
         for period in grid.periods:
             for method in grid.baselines:
                 anew = grid.runs if _anew(grid, split) else 1
-                for run in range(grid.baseline_runs if method in RANDOM_BASELINES else anew):
+                for run in range(grid.baseline_runs if method in seeded else anew):
                     yield Task(split, period, method, None, run)
             for run in range(grid.runs):
                 for epsilon in grid.epsilons:
@@ -177,15 +180,14 @@ def _fill_calibration_cache(grid: Grid, sizes: set[int]) -> None:
     base = grid.settings.but(sampler="poisson")
     for clients in sizes:
         for epsilon in grid.epsilons:
-            calibration_of(base.but(epsilon=epsilon), clients)
+            PrivacyPlan.of(base.but(epsilon=epsilon), clients).price()
 
 
 def _compute(task: Task, settings: Settings, clients: Clients, path: Path) -> None:
-    torch.set_num_threads(1)
     began = time.monotonic()
     seeds = seed_sequence(settings.seed, *(str(value) for value in task.keys().values()))
     if task.epsilon is None:
-        part: Part = {"prediction": BASELINES[task.method](clients, settings, seeds)}
+        part: Part = {"prediction": baseline(task.method, settings)(clients, settings, seeds)}
     else:
         part = _train(settings, clients, seeds)
     part["seconds"] = np.array(time.monotonic() - began)
@@ -196,16 +198,16 @@ def _train(settings: Settings, clients: Clients, seeds: np.random.SeedSequence) 
     learner = make_learner(settings)
     curve: list[tuple[float, float, float, float]] = []
 
-    def scored(windows: Windows, state: torch.Tensor) -> dict[str, float]:
-        prediction = learner.predict(state, torch.from_numpy(windows.inputs)).double().numpy()
+    def scored(windows: Windows, state: Any) -> dict[str, float]:
+        prediction = learner.predict(state, windows.inputs)
         return scores(windows.targets.astype(np.float64), prediction)
 
-    def watch(i: int, state: torch.Tensor) -> None:
+    def watch(i: int, state: Any) -> None:
         if i % settings.evaluate_every == 0 or i == settings.rounds:
             test = scored(clients.test, state)
             curve.append((i, scored(clients.train, state)["mse"], test["mse"], test["mape"]))
 
-    training = train(clients, settings, seeds=seeds, learner=learner, watch=watch)
+    training = train(clients.view, settings, seeds=seeds, learner=learner, watch=watch)
     return {
         "prediction": training.predict(clients.test.inputs),
         "convergence": np.array(curve),

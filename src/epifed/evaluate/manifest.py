@@ -3,6 +3,7 @@
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def manifest(panel: CasePanel, settings: Settings) -> dict[str, Any]:
         "epifed": version("epifed"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "learner": settings.learner,
-        "model": settings.model,
+        "own_settings": settings.own,
         "settings_sha256": settings.digest(),
         "seed": settings.seed,
         "noise": "seeded generator: a simulation, not a release",
@@ -30,5 +31,5 @@ def manifest(panel: CasePanel, settings: Settings) -> dict[str, Any]:
             "attribution": panel.attribution,
         },
         "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in LIBRARIES},
+        | {name: version(name) for name in LIBRARIES if name != "torch" or find_spec(name)},
     }

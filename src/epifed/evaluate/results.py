@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from epifed.clients import Clients
 from epifed.errors import EpifedError
 from epifed.evaluate.metrics import HONEST_METRICS, METRICS, scores, strata
 from epifed.files import Part, write_parquet
 from epifed.settings import Settings
-from epifed.windows import Clients
 
 ALL_METRICS = (*METRICS, *HONEST_METRICS)
 FEDERATED = "federated"

@@ -13,40 +13,36 @@ class Code(StrEnum):
     REFUSED_EPSILON = "refused-epsilon"
     REFUSED_TOTAL = "refused-total"
     REFUSED_PERIOD = "refused-period"
-    REFUSED_SIMULATION = "refused-simulation"
+    REFUSED_SETTINGS = "refused-settings"
+    REFUSED_SEEDED = "refused-seeded"
     DATA = "data"
-    UNKNOWN_CLIENT = "unknown-client"
     BAD_TASK = "bad-task"
     ERROR = "error"
     ABSENT = "absent"
     NO_ANSWER = "no-answer"
     LATE = "late"
-    DUPLICATE = "duplicate"
     NOT_FINITE = "not-finite"
     SHAPE = "shape"
     DTYPE = "dtype"
     NORM = "norm"
     MESSAGE = "message"
-    FOREIGN_CLIENT = "foreign-client"
 
 
 SENTENCES = {
     Code.REFUSED_EPSILON: "the training's ε is above what the site allows for one release",
     Code.REFUSED_TOTAL: "the training does not fit into the site's total ε",
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
-    Code.REFUSED_SIMULATION: "the site takes no part in simulations, whose noise protects nobody",
+    Code.REFUSED_SETTINGS: "a setting or the model is larger than the site allows",
+    Code.REFUSED_SEEDED: "the site takes no part in tests, whose predictable noise protects nobody",
     Code.DATA: "the site's data cannot be read or does not cover the training's days",
-    Code.UNKNOWN_CLIENT: "the site has no data of a client that the roster says it hosts",
     Code.BAD_TASK: "the site did not understand the task: another version of epifed",
     Code.ERROR: "an error at the site, which is in the site's own log",
     Code.ABSENT: "the site is not connected",
     Code.NO_ANSWER: "the site did not answer in time",
     Code.LATE: "an answer to a round that is over",
-    Code.DUPLICATE: "a client twice in one round",
     Code.NOT_FINITE: "a vector with a value that is not a finite number",
     Code.SHAPE: "vectors of the wrong shape",
     Code.DTYPE: "vectors of the wrong number format",
     Code.NORM: "a vector longer than the clip norm",
     Code.MESSAGE: "a message that is not a contribution",
-    Code.FOREIGN_CLIENT: "a client that was not asked for or is another site's",
 }

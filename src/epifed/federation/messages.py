@@ -1,28 +1,34 @@
 """The only messages of a federation: a task to a site, its contribution back, the model at the end.
 
-Each is a short JSON text and the bytes of one array. A contribution is a clipped vector
-for each sampled client of the site, with who they are and to which round they belong. Nothing in
-a message is executed or unpickled.
+Each is a short JSON text and the bytes of one array. A contribution is one clipped vector for each
+client of the site, in the roster's order, zero for those who were not drawn: so its size tells
+nothing of the draw. Nothing in a message is executed or unpickled, and sizes are bounded before
+anything is decoded.
 """
 
 import json
-import math
+import re
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
+from epifed.learner import Vector
+from epifed.rounds import Rounds
 
 Parts = dict[str, Any]
 """What travels: {"about": JSON text, "array": bytes}."""
 
-SLACK = 1e-4
-"""By so much a clipped vector's norm may exceed S through floating-point arithmetic."""
+MOST_TEXT = 1_000_000
+"""Characters of the JSON text of a message."""
+MOST_ARRAY = 512 * 2**20
+"""Bytes of the array of a message."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}")
+"""A training's name: letters, digits and hyphens, for it becomes a folder's and a file's."""
 
 
 class MessageError(EpifedError):
@@ -50,8 +56,19 @@ class Task:
     noise_multiplier: float
     randomness: str
     clients: tuple[str, ...]
-    """Those of this site that were sampled. Other sites' are nobody's business."""
-    state: Tensor
+    """All clients of this site, in the roster's order."""
+    drawn: str
+    """For each of them 1 if it was drawn, else 0. Other sites' draws are nobody's business."""
+    state: Vector
+
+    @property
+    def period(self) -> tuple[date, date]:
+        """The days that are learned from."""
+        return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
+
+    def chosen(self) -> list[int]:
+        """The places of the drawn clients among the site's."""
+        return [i for i, mark in enumerate(self.drawn) if mark == "1"]
 
 
 def pack_task(task: Task) -> Parts:
@@ -60,20 +77,35 @@ def pack_task(task: Task) -> Parts:
 
 
 def unpack_task(parts: Parts) -> Task:
-    """The task that travelled."""
+    """The task that travelled; one that a site must not act on is refused."""
     about = _about(parts)
-    state = torch.from_numpy(_array(about, parts))
+    state = _array(about, parts)
     try:
         about["clients"] = tuple(about["clients"])
         known = {name: about[name] for name in Task.__dataclass_fields__ if name != "state"}
-        return Task(**known, state=state)
-    except (KeyError, TypeError):
-        raise MessageError(Code.BAD_TASK) from None
+        task = Task(**known, state=state)
+        good = (
+            NAME.fullmatch(task.training) is not None
+            and all(isinstance(client, str) for client in task.clients)
+            and re.fullmatch("[01]*", task.drawn) is not None
+            and len(task.drawn) == len(task.clients)
+            and all(isinstance(n, int) for n in (task.round, task.rounds, task.paid, task.enrolled))
+            and 1 <= task.round <= task.rounds
+            and task.paid >= 0
+            and task.enrolled >= len(task.clients)
+            and float(task.noise_multiplier) >= 0
+            and task.period[0] <= task.period[1]
+        )
+    except (KeyError, TypeError, ValueError):
+        good = False
+    if not good:
+        raise MessageError(Code.BAD_TASK)
+    return task
 
 
-def pack_contribution(training: str, number: int, clients: tuple[str, ...], rows: Tensor) -> Parts:
-    """What leaves a site: a clipped vector for each of these clients, and nothing else."""
-    return _packed({"training": training, "round": number, "clients": clients}, rows)
+def pack_contribution(training: str, number: int, rows: Vector) -> Parts:
+    """What leaves a site: a clipped vector for each of its clients, and nothing else."""
+    return _packed({"training": training, "round": number}, rows)
 
 
 def pack_code(training: str, number: int, code: Code) -> Parts:
@@ -82,53 +114,52 @@ def pack_code(training: str, number: int, code: Code) -> Parts:
     return {"about": json.dumps(about)}
 
 
-def accept(
-    parts: Parts,
-    *,
-    training: str,
-    number: int,
-    asked: tuple[str, ...],
-    length: int,
-    dtype: torch.dtype,
-    clip_norm: float,
-) -> dict[str, Tensor]:
-    """The vectors of an answer, by client; one that must not reach the model is refused whole."""
+def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vector], list[Code]]:
+    """The vectors of an answer by drawn client, and what was wrong with others.
+
+    A vector that must not reach the sum counts as zero, alone; a message that is no contribution
+    is refused whole.
+    """
     about = _about(parts)
     if "code" in about:
         raise MessageError(_code(about["code"]))
-    if about.get("training") != training or about.get("round") != number:
+    if about.get("training") != task.training or about.get("round") != task.round:
         raise MessageError(Code.LATE)
-    clients = about.get("clients")
-    if not isinstance(clients, list) or not all(isinstance(c, str) for c in clients):
-        raise MessageError(Code.MESSAGE)
-    if len(set(clients)) != len(clients):
-        raise MessageError(Code.DUPLICATE)
-    if not set(clients) <= set(asked):
-        raise MessageError(Code.FOREIGN_CLIENT)
     array = _array(about, parts)
-    if array.dtype != torch.empty(0, dtype=dtype).numpy().dtype:
-        raise MessageError(Code.DTYPE)
-    if array.shape != (len(clients), length):
+    if array.shape != (len(task.clients), rounds.length):
         raise MessageError(Code.SHAPE)
-    rows = torch.from_numpy(array)
-    norms = torch.linalg.vector_norm(rows.double(), dim=1)
-    if not (rows.isfinite().all() and norms.isfinite().all()):
-        raise MessageError(Code.NOT_FINITE)
-    if math.isfinite(clip_norm) and (norms > clip_norm * (1 + SLACK)).any():
-        raise MessageError(Code.NORM)
-    return dict(zip(clients, rows, strict=True))
+    good: dict[str, Vector] = {}
+    wrong: list[Code] = []
+    for client, mark, row in zip(task.clients, task.drawn, array, strict=True):
+        reason = rounds.accept(row)
+        if reason:
+            wrong.append(Code(reason))
+        elif mark == "1":
+            good[client] = row
+    return good, wrong
 
 
-def _packed(about: dict[str, Any], tensor: Tensor) -> Parts:
-    array = tensor.contiguous().numpy()
+def received(parts: Parts, sha256: str) -> bool:
+    """Whether a site's answer says that it has the release with this hash."""
+    try:
+        return bool(_about(parts).get("sha256") == sha256)
+    except MessageError:
+        return False
+
+
+def _packed(about: dict[str, Any], array: NDArray[Any]) -> Parts:
+    array = np.ascontiguousarray(array)
     about = about | {"dtype": array.dtype.name, "shape": array.shape}
     return {"about": json.dumps(about), "array": array.tobytes()}
 
 
 def _about(parts: Parts) -> dict[str, Any]:
+    text = parts.get("about")
+    if not isinstance(text, str) or len(text) > MOST_TEXT:
+        raise MessageError(Code.MESSAGE)
     try:
-        about = json.loads(parts["about"])
-    except (KeyError, TypeError, ValueError):
+        about = json.loads(text)
+    except (ValueError, RecursionError):
         raise MessageError(Code.MESSAGE) from None
     if not isinstance(about, dict):
         raise MessageError(Code.MESSAGE)
@@ -136,15 +167,19 @@ def _about(parts: Parts) -> dict[str, Any]:
 
 
 def _array(about: dict[str, Any], parts: Parts) -> NDArray[Any]:
-    if about.get("dtype") not in ("float32", "float64"):
+    content = parts.get("array")
+    if not isinstance(content, bytes) or len(content) > MOST_ARRAY:
+        raise MessageError(Code.MESSAGE)
+    if about.get("dtype") != "float32":
         raise MessageError(Code.DTYPE)
+    shape = about.get("shape")
+    if not isinstance(shape, list) or not all(
+        isinstance(size, int) and 0 <= size <= MOST_ARRAY for size in shape
+    ):
+        raise MessageError(Code.SHAPE)
     try:
-        flat = np.frombuffer(parts["array"], dtype=about["dtype"]).copy()
-    except (KeyError, TypeError, ValueError):
-        raise MessageError(Code.MESSAGE) from None
-    try:
-        return flat.reshape([int(size) for size in about["shape"]])
-    except (KeyError, TypeError, ValueError):
+        return np.frombuffer(content, dtype=np.float32).copy().reshape(shape)
+    except ValueError:
         raise MessageError(Code.SHAPE) from None
 
 

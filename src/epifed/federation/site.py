@@ -2,8 +2,7 @@
 
 import contextlib
 import json
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.messages import (
+    NAME,
     MessageError,
     Parts,
     Task,
@@ -21,13 +21,13 @@ from epifed.federation.messages import (
 )
 from epifed.federation.terms import SiteBook, Terms
 from epifed.files import write_text
-from epifed.learners import make_learner
+from epifed.learner import Learner, View, make_learner
 from epifed.panel import CasePanel
-from epifed.protocol import clip
-from epifed.release import Model, read_model
+from epifed.privacy.plan import PrivacyPlan
+from epifed.release import Release, read_release
+from epifed.rounds import contribution
 from epifed.settings import Settings
 from epifed.sources import load_panel
-from epifed.windows import Clients, make_clients
 
 DATA, TERMS, LEDGER, LOG = "data.json", "site.toml", "site.ledger", "participation.jsonl"
 
@@ -54,13 +54,26 @@ class Source:
         return cls(**json.loads((kit / DATA).read_text(encoding="utf-8")))
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a site has ready for a training: its learner, plan, and what is read of whom."""
+
+    key: tuple[str, str, str, tuple[str, ...]]
+    learner: Learner[Any, Any]
+    plan: PrivacyPlan
+    view: View | None
+    row_of: dict[str, int]
+    """The rows of the view by client; a client that is missing or whose days do not cover the
+    training's is not there, and counts as zero."""
+
+
 class SiteWork:
     """A site at work, in its kit. Its answers hold vectors or a code, never words."""
 
     def __init__(self, kit: Path) -> None:
         self.kit = kit
         self.terms = Terms.read(kit / TERMS)
-        self._clients: dict[tuple[str, tuple[date, date]], Clients] = {}
+        self._ready: Work | None = None
         self._panel: CasePanel | None = None
 
     def prepare(self) -> None:
@@ -82,42 +95,72 @@ class SiteWork:
         except Exception as error:
             return pack_code(training, number, Code.ERROR), error
 
-    def receive(self, content: bytes, paid: int, training: str) -> Model:
-        """Keep the finished model, once it has been checked, and close the site's book on it."""
+    def receive(self, content: bytes, paid: int, training: str) -> Release:
+        """Keep the finished release, once it has been checked, and close the site's book on it.
+
+        One that is not private is taken only where the site agrees to such tests, and none takes
+        the place of another.
+        """
+        if not NAME.fullmatch(training):
+            raise MessageError(Code.BAD_TASK)
         path = self.kit / "models" / f"{training}.epifed"
         path.parent.mkdir(exist_ok=True)
         waiting = path.with_suffix(".received")
         waiting.write_bytes(content)
-        model = read_model(waiting)
-        if model.randomness == "secure":
-            SiteBook(self.kit / LEDGER, self.terms).finish(training, paid, model.sha256)
-        waiting.replace(path)
-        return model
+        try:
+            release = read_release(waiting)
+            if release.randomness != "secure" and not self.terms.seeded:
+                raise MessageError(Code.REFUSED_SEEDED)
+            if path.exists() and read_release(path).sha256 != release.sha256:
+                raise EpifedError(
+                    f"{path}: another release of training '{training}' came; expected the same"
+                )
+            if release.randomness == "secure":
+                SiteBook(self.kit / LEDGER, self.terms).finish(training, paid, release.sha256)
+            waiting.replace(path)
+        finally:
+            waiting.unlink(missing_ok=True)
+        return release
 
     def _contribute(self, task: Task) -> Parts:
         try:
             settings = Settings.from_toml(task.settings)
-            period = date.fromisoformat(task.first_day), date.fromisoformat(task.last_day)
-        except (EpifedError, ValueError):
+            work = self._work(task, settings)
+            state = work.learner.unpack(task.state)
+        except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
-        self.terms.refuse(task, settings)
-        clients = self.clients(settings, period)
-        row_of = {region: k for k, region in enumerate(clients.regions)}
-        if not set(task.clients) <= row_of.keys():
-            raise MessageError(Code.UNKNOWN_CLIENT)
-        SiteBook(self.kit / LEDGER, self.terms).take_part(task, settings)
-        rows = np.array([row_of[client] for client in task.clients], dtype=np.int64)
-        updates = make_learner(settings).contribute(task.state, clients.train.of(rows))
-        bounded = clip(updates, settings.clip_norm) if settings.private else updates
+        self.terms.refuse(task, settings, work.plan)
+        work = self._read(task, work)
+        SiteBook(self.kit / LEDGER, self.terms).take_part(task, settings, work.plan)
+        places = [i for i in task.chosen() if task.clients[i] in work.row_of]
+        length = work.learner.contribute(state, work.learner.nobody()).shape[1]
+        rows = np.zeros((len(task.clients), length), dtype=np.float32)
+        if places and work.view is not None:
+            chosen = np.array([work.row_of[task.clients[i]] for i in places], dtype=np.int64)
+            rows[places] = contribution(work.learner, state, work.view.of(chosen), work.plan)
         self._note(task)
-        return pack_contribution(task.training, task.round, task.clients, bounded)
+        return pack_contribution(task.training, task.round, rows)
 
-    def clients(self, settings: Settings, period: tuple[date, date]) -> Clients:
-        """The site's clients over these days, cut once a training."""
-        key = settings.digest(), period
-        if key not in self._clients:
-            self._clients = {key: make_clients(self._load(), settings, period)}
-        return self._clients[key]
+    def _work(self, task: Task, settings: Settings) -> Work:
+        """The training that a task belongs to, made once."""
+        key = settings.digest(), task.first_day, task.last_day, task.clients
+        if self._ready is None or self._ready.key != key:
+            plan = PrivacyPlan.of(settings, task.enrolled)
+            self._ready = Work(key, make_learner(settings), plan, None, {})
+        return self._ready
+
+    def _read(self, task: Task, work: Work) -> Work:
+        """The same with what the learner reads of the site's clients, each by its own days."""
+        if work.view is None:
+            panel, (first, last) = self._load(), task.period
+            whole = dict(zip(panel.regions, panel.covers(first, last), strict=True))
+            mine = [client for client in task.clients if whole.get(client, False)]
+            view = None
+            if mine:
+                view = work.learner.deployed_view(panel.of(mine), (first, last))
+            rows = {region: row for row, region in enumerate(mine)}
+            work = self._ready = replace(work, view=view, row_of=rows)
+        return work
 
     def _load(self) -> CasePanel:
         self._panel = self._panel or Source.of(self.kit).load()
@@ -127,7 +170,7 @@ class SiteWork:
         line = {
             "training": task.training,
             "round": task.round,
-            "clients": task.clients,
+            "drawn": [task.clients[i] for i in task.chosen()],
             "randomness": task.randomness,
         }
         with (self.kit / LOG).open("a", encoding="utf-8") as file:

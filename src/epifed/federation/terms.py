@@ -18,7 +18,7 @@ from epifed.federation.tables import Table
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.privacy.accounting import spent
-from epifed.protocol import sampling_rate
+from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import AccountantName, Settings
 
 
@@ -27,29 +27,40 @@ class Terms(Table):
 
     epsilon_per_release: float = Field(2.0, gt=0, description="largest ε of one training; inf: any")
     epsilon_total: float = Field(10.0, gt=0, lt=math.inf, description="ε of all trainings together")
-    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which the total is counted")
-    accountant: AccountantName = Field("rdp", description="how the total is counted")
+    delta: float = Field(1e-5, gt=0, le=0.01, description="δ at which both are counted")
+    accountant: AccountantName = Field("rdp", description="how both are counted")
     first_day: date | None = Field(None, description="first day of data it offers; none: all")
     last_day: date | None = Field(None, description="last day of data it offers; none: all")
-    simulations: bool = Field(False, description="take part in trainings with predictable noise")
+    seeded: bool = Field(False, description="take part in tests with predictable noise")
+    most_numbers: int = Field(10_000_000, ge=1, description="largest state of a model")
+    limits: dict[str, float] = Field(
+        {"clip_norm": 10.0, "rounds": 1000, "epochs": 300, "learning_rate": 1.0, "window": 100},
+        description="largest value of a setting, by its name",
+    )
 
-    def refuse(self, task: Task, settings: Settings) -> None:
+    def refuse(self, task: Task, settings: Settings, plan: PrivacyPlan) -> None:
         """Raise the code of the first term that the training breaks."""
-        first, last = date.fromisoformat(task.first_day), date.fromisoformat(task.last_day)
+        first, last = task.period
         if (self.first_day and first < self.first_day) or (self.last_day and last > self.last_day):
             raise MessageError(Code.REFUSED_PERIOD)
-        if task.randomness != "secure" and not self.simulations:
-            raise MessageError(Code.REFUSED_SIMULATION)
-        if self.epsilon_of(task, settings) > self.epsilon_per_release:
+        values = settings.model_dump()
+        if task.state.size > self.most_numbers or any(
+            isinstance(values.get(name), int | float) and values[name] > most
+            for name, most in self.limits.items()
+        ):
+            raise MessageError(Code.REFUSED_SETTINGS)
+        if task.randomness != "secure" and not self.seeded:
+            raise MessageError(Code.REFUSED_SEEDED)
+        if self.epsilon_of(task, plan) > self.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
 
-    def epsilon_of(self, task: Task, settings: Settings) -> float:
-        """What the whole training costs, as the site counts it."""
-        if not (settings.private and task.noise_multiplier > 0):
+    def epsilon_of(self, task: Task, plan: PrivacyPlan) -> float:
+        """What the whole training costs, as the site counts it: at its own δ and accountant."""
+        if not (plan.private and task.noise_multiplier > 0):
             return math.inf
-        rate = sampling_rate(task.enrolled, settings.clients_per_round)
-        rounds = settings.rounds + max(0, task.paid + 1 - task.round)
-        epsilon = spent(task.noise_multiplier, rate, rounds, settings.delta, settings.accountant)
+        rounds = plan.rounds + max(0, task.paid + 1 - task.round)
+        rate = plan.priced_rate
+        epsilon = spent(task.noise_multiplier, rate, rounds, self.delta, self.accountant)
         return round(epsilon, 9)
 
 
@@ -68,7 +79,7 @@ class SiteBook:
                 f"{terms.epsilon_total:g}; expected the same (a new total needs a new ledger)"
             )
 
-    def take_part(self, task: Task, settings: Settings) -> None:
+    def take_part(self, task: Task, settings: Settings, plan: PrivacyPlan) -> None:
         """Write this round of the training down, or refuse it; a simulation costs nothing."""
         if task.randomness != "secure":
             return
@@ -77,7 +88,7 @@ class SiteBook:
             name = self._run(task.training)
             if name is None:
                 name = self.ledger.reserve(
-                    sampling_rate=sampling_rate(task.enrolled, settings.clients_per_round),
+                    sampling_rate=plan.priced_rate,
                     noise_multiplier=task.noise_multiplier,
                     rounds=task.paid + left,
                     settings_hash=settings.digest(),

@@ -1,76 +1,158 @@
-"""Federated averaging (McMahan et al. 2017), the paper's learner: a contribution is Δw."""
+"""Federated averaging (McMahan et al. 2017), the paper's learner: a contribution is Δw.
+
+PyTorch is imported when a learner is made, not before: its settings need none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from epifed.learners.networks import stack
-from epifed.learners.networks.models import ScaleFree, make_model
-from epifed.learners.recency import recency
-from epifed.learners.windowed import Windowed
+from epifed.errors import EpifedError
+from epifed.learner import Baseline, Floats, Own, Vector, WindowLearner, recency
 from epifed.settings import Settings
 from epifed.windows import Windows
 
+if TYPE_CHECKING:
+    from torch import nn
 
-class FedAvg(Windowed):
-    """Clients train the model on their windows with Adam for E epochs and send the difference.
+SCALE_FREE = "scale-free "
+"""Before a model's name: the model sees and says changes in units of the window's own level."""
+SUITS_MODEL: dict[str, dict[str, Any]] = {
+    "scale-free linear": {"epochs": 30, "learning_rate": 0.01, "clip_norm": 0.1},
+    SCALE_FREE: {"epochs": 10, "learning_rate": 0.03, "clip_norm": 0.2},
+}
+"""What suits models with no scale to learn, which need few rounds: one of them, and the others."""
 
-    With `average_last` the state is [w, mean of the last iterates, rounds done]: clients train
-    from w, and predictions are the mean's, in which the noise of those rounds averages out.
-    """
+
+class FedAvgOwn(Own):
+    """The settings of local training."""
+
+    model: str = Field("mlp", description="name of the forecaster")
+    epochs: int = Field(30, ge=1, description="E, local epochs a round, one full batch each")
+    learning_rate: float = Field(0.001, gt=0, description="η, of Adam, fresh at each round")
+    half_life: float | None = Field(
+        None, gt=0, description="days in which a window loses half its weight; none: all alike"
+    )
+    average_last: int = Field(
+        0, ge=0, description="predict with the mean of so many last iterates; 0: the last"
+    )
+
+
+@dataclass(frozen=True)
+class FedAvgState:
+    """Weights from which clients train, those that predict, and how many rounds are done."""
+
+    weights: Vector
+    mean: Vector
+    """The mean of the last iterates, in which the noise of those rounds averages out."""
+    rounds: int = 0
+
+
+class FedAvg(WindowLearner[FedAvgState]):
+    """Clients train the model on their windows with Adam for E epochs and send the difference."""
+
+    name = "fedavg"
+    own_settings = FedAvgOwn
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.model = make_model(settings.model, settings.window)
+        super().__init__(settings)
+        self.own = FedAvgOwn(**settings.own)
+        try:
+            from epifed.learners.networks import models, stack  # noqa: PLC0415
+        except ImportError as error:
+            raise EpifedError(
+                f"learner: found 'fedavg', which trains networks, but {error}; expected PyTorch "
+                "('pip install epifed[torch]'), or a learner that needs none"
+            ) from None
+        self._models, self._stack = models, stack
+        self.model: nn.Module = models.make_model(self.own.model, settings.window)
         self.length = sum(p.numel() for p in self.model.parameters())
 
-    def start(self, seeds: np.random.SeedSequence) -> Tensor:
+    @classmethod
+    def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A quarter of the clients a round; models without a scale need few rounds of all."""
+        model = str(given.get("model", "mlp"))
+        if not model.startswith(SCALE_FREE):
+            return super().preset(clients, given) | {"clients_per_round": max(1, clients // 4)}
+        suits = SUITS_MODEL.get(model, SUITS_MODEL[SCALE_FREE])
+        everybody = {"clients_per_round": clients, "accountant": "pld", "rounds": 5}
+        return super().preset(clients, given) | everybody | {"half_life": 1.0} | suits
+
+    @classmethod
+    def check_own(cls, values: Mapping[str, Any], settings: Settings) -> Own:
+        """Not more iterates are averaged than there are rounds."""
+        own = super().check_own(values, settings)
+        assert isinstance(own, FedAvgOwn)
+        if own.average_last > settings.rounds:
+            raise ValueError(
+                f"average_last: found {own.average_last} of {settings.rounds} rounds; expected at "
+                "most all of them"
+            )
+        return own
+
+    def title(self) -> str:
+        """With the model's name."""
+        return f"{self.name} of the model {self.own.model}"
+
+    def start(self, seeds: np.random.SeedSequence) -> FedAvgState:
         """PyTorch's default initialisation of the model, under the given seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
-            weights = stack.flatten(make_model(self.settings.model, self.settings.window))
-        if not self.settings.average_last:
-            return weights
-        return torch.cat([weights, weights, torch.zeros(1)])
+        seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)
+        weights = self._stack.initial(
+            lambda: self._models.make_model(self.own.model, self.settings.window), seed
+        )
+        return FedAvgState(weights, weights)
 
-    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
-        """Δw of each client, trained as one stack.
-
-        A scale-free model is trained on scale-free errors: a county of a million and one of fifty
-        thousand have the same say.
-        """
-        model, inputs = self.model, torch.from_numpy(windows.inputs)
-        targets = torch.from_numpy(windows.targets)
-        if isinstance(model, ScaleFree):
-            targets = model.residual(inputs, targets)
-            inputs, _, _ = model.scaled(inputs)
-            model = model.net
-        return stack.train_stack(
-            model,
-            state[: self.length],
-            inputs,
-            targets,
-            torch.from_numpy(recency(windows, self.settings)),
-            epochs=self.settings.epochs,
-            learning_rate=self.settings.learning_rate,
+    def contribute(self, state: FedAvgState, view: Windows) -> Vector:
+        """Δw of each client, trained as one stack."""
+        weight = recency(view, self.own.half_life, self.settings.split)
+        return self._stack.contributions(
+            self.model,
+            state.weights,
+            view.inputs,
+            view.targets,
+            weight,
+            epochs=self.own.epochs,
+            learning_rate=self.own.learning_rate,
         )
 
-    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
+    def step(self, state: FedAvgState, release: Vector, noise_std: float) -> FedAvgState:
         """w + Δw̄ + ξ."""
         del noise_std
-        if not self.settings.average_last:
-            return state + release
-        weights = state[: self.length] + release
-        mean, done = state[self.length : -1], state[-1:] + 1
-        averaged = int(done) - (self.settings.rounds - self.settings.average_last)
-        if averaged > 0:
-            mean = mean + (weights - mean) / min(averaged, self.settings.average_last)
-        else:
-            mean = weights
-        return torch.cat([weights, mean, done])
+        weights, done, last = state.weights + release, state.rounds + 1, self.own.average_last
+        averaged = done - (self.settings.rounds - last)
+        mean = weights
+        if last and averaged > 0:
+            mean = state.mean + (weights - state.mean) / np.float32(min(averaged, last))
+        return FedAvgState(weights, mean, done)
 
-    def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, state: FedAvgState, inputs: Vector) -> Floats:
         """The model on windows of counts."""
-        averaged = self.settings.average_last > 0
-        weights = state[self.length : -1] if averaged else state
-        return stack.predict(self.model, weights, inputs)
+        return self._stack.predictions(self.model, state.mean, inputs)
+
+    def pack(self, state: FedAvgState) -> Vector:
+        """The weights, and with averaging also their mean and the number of rounds."""
+        if not self.own.average_last:
+            return state.weights
+        return np.concatenate(
+            [state.weights, state.mean, np.array([state.rounds], dtype=np.float32)]
+        )
+
+    def unpack(self, vector: Vector) -> FedAvgState:
+        """What `pack` made."""
+        averaging = bool(self.own.average_last)
+        self.refuse_length(vector, 2 * self.length + 1 if averaging else self.length)
+        if not averaging:
+            return FedAvgState(vector, vector)
+        weights, mean = vector[: self.length], vector[self.length : -1]
+        return FedAvgState(weights, mean, int(vector[-1]))
+
+    def beside(self) -> dict[str, Baseline]:
+        """The same network without a federation, if it is the paper's kind."""
+        if self.own.model.startswith(SCALE_FREE):
+            return {}
+        from epifed.learners.networks import baselines  # noqa: PLC0415
+
+        return dict(baselines.BASELINES)

@@ -8,14 +8,15 @@ shrinks with it: from least squares to "next week is like today".
 """
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from pydantic import Field
 
 from epifed.errors import EpifedError
-from epifed.learners.recency import recency
-from epifed.learners.windowed import Windowed
+from epifed.learner import Floats, Own, Vector, WindowLearner, recency
 from epifed.settings import Settings
 from epifed.windows import Windows
 
@@ -42,8 +43,26 @@ FEATURES = 2
 _ROWS, _COLUMNS = np.triu_indices(FEATURES)
 
 
-class OneShot(Windowed):
+class OneShotOwn(Own):
+    """How fast old windows are forgotten."""
+
+    half_life: float | None = Field(
+        1.0, gt=0, description="days in which a window loses half its weight; none: all alike"
+    )
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The two numbers of the model: a common change, and what the window's trend adds to it."""
+
+    values: Vector
+
+
+class OneShot(WindowLearner[Coefficients]):
     """A linear model of the scale-free residual (y − last) / (mean + 1), learned in one round."""
+
+    name = "one-shot"
+    own_settings = OneShotOwn
 
     def __init__(self, settings: Settings) -> None:
         if settings.rounds != 1:
@@ -51,65 +70,81 @@ class OneShot(Windowed):
                 f"rounds: found {settings.rounds} with learner 'one-shot'; expected 1, its one "
                 "release"
             )
-        self.settings = settings
+        super().__init__(settings)
+        self.own = OneShotOwn(**settings.own)
         self.scale = max(LEAST_SCALE, min(1.0, TIGHT_BUDGET / settings.epsilon))
         self.bound = settings.clip_norm / self.scale if settings.private else math.inf
 
-    def start(self, seeds: np.random.SeedSequence) -> Tensor:
+    @classmethod
+    def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Everybody once."""
+        everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
+        return super().preset(clients, given) | everybody | {"clip_norm": 0.1}
+
+    def start(self, seeds: np.random.SeedSequence) -> Coefficients:
         """No change: persistence."""
         del seeds
-        return torch.zeros(FEATURES)
+        return Coefficients(np.zeros(FEATURES, dtype=np.float32))
 
-    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
+    def contribute(self, state: Coefficients, view: Windows) -> Vector:
         """The upper triangle of XᵀX, then Xᵀz, of each client: weighted means over its windows."""
         del state
-        inputs = torch.from_numpy(windows.inputs)
-        targets = torch.from_numpy(windows.targets)
+        inputs, targets = view.inputs.astype(np.float64), view.targets.astype(np.float64)
         x, last, level = _features(inputs)
-        z = ((targets - last) / level).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
-        weight = torch.from_numpy(recency(windows, self.settings))
-        weight = weight / weight.sum(dim=1, keepdim=True).clamp(min=1.0)
-        weight = weight * (level / (targets + 1)).pow(TARGET_POWER).clamp(max=LARGEST_WEIGHT)
+        z = ((targets - last) / level).clip(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+        weight = recency(view, self.own.half_life, self.settings.split).astype(np.float64)
+        weight = weight / weight.sum(axis=1, keepdims=True).clip(min=1.0)
+        weight = weight * np.minimum((level / (targets + 1)) ** TARGET_POWER, LARGEST_WEIGHT)
         weight = weight * level / (level + STEADY_CASES)
-        weighted = torch.where(torch.from_numpy(windows.mask)[..., None], x * weight[..., None], 0)
-        gram = weighted.double().transpose(1, 2) @ x.double()
-        moment = weighted.double().transpose(1, 2) @ z.double()[..., None]
-        rows = [GRAM_SCALE * gram[:, _ROWS, _COLUMNS], moment.squeeze(-1)]
-        return self.scale * torch.cat(rows, dim=1).float()
+        weighted = np.where(view.mask[..., None], x * weight[..., None], 0.0).transpose(0, 2, 1)
+        gram, moment = weighted @ x, (weighted @ z[..., None]).squeeze(-1)
+        rows = np.concatenate([GRAM_SCALE * gram[:, _ROWS, _COLUMNS], moment], axis=1)
+        sent: Vector = (self.scale * rows).astype(np.float32)
+        return sent
 
-    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
+    def step(self, state: Coefficients, release: Vector, noise_std: float) -> Coefficients:
         """The coefficients β with the least ‖Aβ − b‖² / σ² + ‖β / prior‖².
 
         A is positive semidefinite and not larger than the clipped statistics can make it, b not
         longer, whatever the noise; so β falls to 0 as the noise grows.
         """
         del state
-        values = release.double() / self.scale
-        gram = torch.zeros((FEATURES, FEATURES), dtype=torch.float64)
+        values = release.astype(np.float64) / self.scale
+        gram = np.zeros((FEATURES, FEATURES))
         gram[_ROWS, _COLUMNS] = values[: len(_ROWS)] / GRAM_SCALE
-        gram = gram + gram.triu(1).T
+        gram = gram + np.triu(gram, 1).T
         moment = values[len(_ROWS) :]
-        moment = moment * min(1.0, self.bound / max(float(moment.norm()), 1e-30))
-        eigenvalues, axes = torch.linalg.eigh(gram)
-        eigenvalues = eigenvalues.clamp(0.0, self.bound / GRAM_SCALE)
-        prior = torch.tensor(PRIOR, dtype=torch.float64)
+        moment = moment * min(1.0, self.bound / max(float(np.linalg.norm(moment)), 1e-30))
+        eigenvalues, axes = np.linalg.eigh(gram)
+        eigenvalues = eigenvalues.clip(0.0, self.bound / GRAM_SCALE)
+        prior = np.array(PRIOR)
         system = (axes * eigenvalues) @ axes.T * prior
         variance = max(noise_std / self.scale, LEAST_NOISE) ** 2
-        normal = system.T @ system + variance * torch.eye(FEATURES, dtype=torch.float64)
-        solution: Tensor = prior * torch.linalg.solve(normal, system.T @ moment)
-        return solution.float()
+        normal = system.T @ system + variance * np.eye(FEATURES)
+        solution = prior * np.linalg.solve(normal, system.T @ moment)
+        return Coefficients(solution.astype(np.float32))
 
-    def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, state: Coefficients, inputs: Vector) -> Floats:
         """The last value and the learned change, never below zero."""
-        x, last, level = _features(inputs)
-        change = (x @ state).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
-        return (last + level * change).clamp(min=0.0)
+        x, last, level = _features(inputs.astype(np.float64))
+        change = (x @ state.values.astype(np.float64)).clip(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+        prediction: Floats = np.maximum(last + level * change, 0.0)
+        return prediction
+
+    def pack(self, state: Coefficients) -> Vector:
+        """The coefficients."""
+        return state.values
+
+    def unpack(self, vector: Vector) -> Coefficients:
+        """What `pack` made."""
+        self.refuse_length(vector, FEATURES)
+        return Coefficients(vector)
 
 
-def _features(inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _features(inputs: Floats) -> tuple[Floats, Floats, Floats]:
     """Features [..., 2] within ±1 of windows [..., H], the last value, and the level mean + 1."""
-    last, level = inputs[..., -1], inputs.mean(dim=-1) + 1
+    last, level = inputs[..., -1], inputs.mean(axis=-1) + 1
     recent = inputs[..., -1 - min(RECENT_DAYS, inputs.shape[-1] - 1)]
     change = (2 * last - inputs[..., 0] - recent) / level
-    trend = (STEEPNESS * change).clamp(-1.0, 1.0)
-    return torch.stack([torch.ones_like(trend), trend], dim=-1), last, level
+    trend = (STEEPNESS * change).clip(-1.0, 1.0)
+    return np.stack([np.ones_like(trend), trend], axis=-1), last, level

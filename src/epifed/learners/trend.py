@@ -7,22 +7,20 @@ and the server keeps the noisy means of past releases, from which everything els
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from torch import Tensor
+from pydantic import Field
 
 from epifed import holidays
 from epifed.errors import EpifedError
+from epifed.learner import Floats, Learner, Own, Period, Vector
 from epifed.panel import CasePanel
-from epifed.protocol import clip
 from epifed.settings import Settings
-from epifed.windows import Windows
-
-Floats = NDArray[np.float64]
 
 DAYS = 7
 HISTORY = 217
@@ -51,76 +49,133 @@ LARGEST_FORECAST = 0.7
 _EXACT = 1e12
 
 
-class Trend:
-    """A state is [mean growth of each day, its precision], the last day first; 0: unknown."""
+class TrendOwn(Own):
+    """Whose holidays are taken out before a growth is computed."""
 
+    holidays: str = Field("DE", description="country whose public holidays count, such as DE")
+
+
+@dataclass(frozen=True)
+class TrendState:
+    """What past releases said of each day, the last day first: mean growth and precision."""
+
+    growth: Floats
+    precision: Floats
+    """0: of this day nothing is known."""
+
+
+@dataclass(frozen=True)
+class LastDays:
+    """The last two weeks of each client, holidays taken out, the last day first."""
+
+    counts: Floats
+
+    def __len__(self) -> int:
+        """The number of clients."""
+        return len(self.counts)
+
+    def of(self, clients: NDArray[np.int64]) -> "LastDays":
+        """The days of some clients only."""
+        return LastDays(self.counts[clients])
+
+
+class Trend(Learner[TrendState, LastDays]):
+    """The mean growth of all clients, day by day, from one release a week."""
+
+    name = "trend"
+    own_settings = TrendOwn
     any_horizon: ClassVar[bool] = True
-    whole_period: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:
-        if settings.split == "shuffled":
-            raise EpifedError(
-                "learner: found 'trend' with the shuffled split, which cuts the last days up; "
-                "expected the temporal split"
-            )
-        self.settings = settings
+        super().__init__(settings)
+        self.own = TrendOwn(**settings.own)
 
-    def start(self, seeds: np.random.SeedSequence) -> Tensor:
+    @classmethod
+    def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Everybody once."""
+        everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
+        return super().preset(clients, given) | everybody | {"clip_norm": LARGEST_NORM}
+
+    def view(self, panel: CasePanel, period: Period) -> LastDays:
+        """The last two weeks before the period's end, however long the period is."""
+        known = panel.counts[:, : (period[1] - panel.start).days + 1]
+        if known.shape[1] < 2 * DAYS:
+            raise EpifedError(
+                f"{panel.source}: found {known.shape[1]} days up to {period[1]} for learner "
+                f"'trend'; expected at least {2 * DAYS}"
+            )
+        usual = holidays.taken_out(known, self.own.holidays, panel.start)
+        return LastDays(usual[:, : -2 * DAYS - 1 : -1])
+
+    def nobody(self) -> LastDays:
+        """No days."""
+        return LastDays(np.zeros((0, 2 * DAYS)))
+
+    def start(self, seeds: np.random.SeedSequence) -> TrendState:
         """Nothing known."""
         del seeds
-        return torch.zeros(2 * HISTORY)
+        return TrendState(np.zeros(HISTORY), np.zeros(HISTORY))
 
-    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
+    def contribute(self, state: TrendState, view: LastDays) -> Vector:
         """Log growth against the same weekday a week before, for each of the last seven days."""
         del state
-        if len(windows) == 0:
-            return torch.zeros((0, DAYS))
-        if windows.latest is None or windows.latest.shape[1] < 2 * DAYS:
-            found = 0 if windows.latest is None else windows.latest.shape[1]
-            raise EpifedError(f"learner: found {found} days for 'trend'; expected at least 14")
-        days = torch.from_numpy(windows.latest[:, -2 * DAYS :]).flip(-1)
-        now, before = days[:, :DAYS], days[:, DAYS:]
-        soft = 1 + SOFTENING * days.mean(dim=1, keepdim=True)
-        grown = torch.log((now + soft) / (before + soft)).clamp(-LARGEST_GROWTH, LARGEST_GROWTH)
-        return clip(grown, LARGEST_NORM)
+        now, before = view.counts[:, :DAYS], view.counts[:, DAYS:]
+        soft = 1 + SOFTENING * view.counts.mean(axis=1, keepdims=True)
+        grown = np.log((now + soft) / (before + soft)).clip(-LARGEST_GROWTH, LARGEST_GROWTH)
+        norm = np.linalg.norm(grown, axis=1, keepdims=True)
+        bounded = grown / np.maximum(norm / LARGEST_NORM, 1.0)
+        sent: Vector = bounded.astype(np.float32)
+        return sent
 
-    def step(self, state: Tensor, release: Tensor, noise_std: float) -> Tensor:
+    def step(self, state: TrendState, release: Vector, noise_std: float) -> TrendState:
         """The last seven days become known, or better known."""
-        fresh = torch.zeros(2 * HISTORY)
-        fresh[:DAYS] = release
-        fresh[HISTORY : HISTORY + DAYS] = 1 / noise_std**2 if noise_std else _EXACT
-        return self.join(state, fresh)
+        growth, precision = np.zeros(HISTORY), np.zeros(HISTORY)
+        growth[:DAYS] = release
+        precision[:DAYS] = 1 / noise_std**2 if noise_std else _EXACT
+        return self.join(state, TrendState(growth, precision))
 
-    def predict(self, state: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, state: TrendState, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the forecast growth."""
         weeks = self.settings.horizon / DAYS
-        now = float(growth(state)[0])
-        return inputs[..., -1] * math.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
+        now = float(forecast_growth(state)[0])
+        grown = math.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
+        return inputs[..., -1].astype(np.float64) * grown
 
-    def advance(self, state: Tensor, days: int) -> Tensor:
+    def advance(self, state: TrendState, days: int) -> TrendState:
         """The days move back; of the new ones nothing is known yet."""
-        later = torch.zeros_like(state).view(2, HISTORY)
-        if days < HISTORY:
-            later[:, days:] = state.view(2, HISTORY)[:, : HISTORY - days]
-        return later.reshape(-1)
 
-    def join(self, earlier: Tensor, fresh: Tensor) -> Tensor:
+        def later(values: Floats) -> Floats:
+            return np.concatenate([np.zeros(min(days, HISTORY)), values])[:HISTORY]
+
+        return TrendState(later(state.growth), later(state.precision))
+
+    def join(self, earlier: TrendState, fresh: TrendState) -> TrendState:
         """Each day weighted by how well it is known."""
-        (a, p), (b, q) = earlier.view(2, HISTORY), fresh.view(2, HISTORY)
+        p, q = earlier.precision, fresh.precision
         known = p + q
-        mean = torch.where(known > 0, (a * p + b * q) / known.clamp(min=1e-30), 0.0)
-        return torch.cat([mean, known.clamp(max=_EXACT)])
+        mean = (earlier.growth * p + fresh.growth * q) / np.maximum(known, 1e-30)
+        return TrendState(np.where(known > 0, mean, 0.0), np.minimum(known, _EXACT))
 
-    def hindcast(self, panel: CasePanel, state: Tensor, horizon: int) -> Floats:
+    def pack(self, state: TrendState) -> Vector:
+        """The growths, then the precisions."""
+        return np.concatenate([state.growth, state.precision]).astype(np.float32)
+
+    def unpack(self, vector: Vector) -> TrendState:
+        """What `pack` made."""
+        self.refuse_length(vector, 2 * HISTORY)
+        values = vector.astype(np.float64)
+        return TrendState(values[:HISTORY], values[HISTORY:])
+
+    def hindcast(self, panel: CasePanel, state: TrendState, horizon: int) -> Floats:
         """The last week again, day by day, times the growth; holidays taken out and put back in."""
         counts = panel.counts
         length = counts.shape[1]
-        holiday = holidays.is_holiday(self.settings.holidays, panel.start, length + horizon)
+        holiday = holidays.is_holiday(self.own.holidays, panel.start, length + horizon)
         effect = holidays.effect(counts, holiday)
         usual = np.where(holiday[:length], counts / effect[:, None], counts)
         days = min(length - DAYS, HISTORY - DAYS + 1)
         origins = np.arange(length - days, length)
-        now = growth(state)[:days][::-1]
+        now = forecast_growth(state)[:days][::-1]
         total = np.zeros((len(counts), days))
         for ahead in range(horizon - DAYS + 1, horizon + 1):
             if ahead <= 0:
@@ -133,13 +188,13 @@ class Trend:
         return total / DAYS
 
 
-def growth(state: Tensor) -> Floats:
+def forecast_growth(state: TrendState) -> Floats:
     """The log growth that was forecast for the first week, as of each day, the last day first.
 
     A weighted mean over the known days of a week; days far from their median are pulled back, as
     far as noise does not explain them; and what is mostly noise shrinks towards no growth at all.
     """
-    values, precision = state.double().numpy().reshape(2, HISTORY)
+    values, precision = state.growth, state.precision
     known = precision > 0
     noise = np.where(known, 1 / np.sqrt(np.maximum(precision, 1e-30)), 0.0)
     value = sliding_window_view(np.where(known, values, np.nan), DAYS)

@@ -1,15 +1,14 @@
-"""Who comes to a round and what noise it gets: seeded for simulations, secure for real releases."""
+"""Who comes to a round and what noise it gets: seeded for experiments, secure for real releases."""
 
+import secrets
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from epifed.privacy.noise import SeededNoise
-from epifed.privacy.secure_noise import sample_clients_securely, secure_release
-from epifed.protocol import release, sample_clients
-from epifed.settings import SamplerName
+from epifed.privacy.mechanism import Rows, release
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.secure import secure_release
 
 
 class Randomness(Protocol):
@@ -17,44 +16,46 @@ class Randomness(Protocol):
 
     name: str
 
-    def sample(
-        self, clients: int, clients_per_round: int, sampler: SamplerName
-    ) -> NDArray[np.int64]:
-        """The cohort of a round."""
+    def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
+        """The cohort K of a round: each client with probability q = m / N (a round may be empty).
+
+        Or exactly m of them, where the plan says so.
+        """
         ...
 
-    def release(
-        self, updates: Tensor, *, clip_norm: float, noise_multiplier: float, clients_per_round: int
-    ) -> Tensor:
-        """What leaves the server in a round, as `protocol.release` says."""
+    def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
+        """What leaves the server in a round of these updates, as `mechanism.release` says."""
         ...
 
 
 class SeededRandomness:
-    """Fast and repeatable, and so predictable: for simulations only."""
+    """Fast and repeatable, and so predictable: for experiments, never for a release of real data.
+
+    From NumPy's PCG64, in single precision.
+    """
 
     name = "seeded"
 
     def __init__(self, sampling: np.random.SeedSequence, noise: np.random.SeedSequence) -> None:
-        self._rng = np.random.default_rng(sampling)
-        self._noise = SeededNoise(noise)
+        self._sampling = np.random.default_rng(sampling)
+        self._noise = np.random.default_rng(noise)
 
-    def sample(
-        self, clients: int, clients_per_round: int, sampler: SamplerName
-    ) -> NDArray[np.int64]:
-        """From NumPy's PCG64."""
-        return sample_clients(self._rng, clients, clients_per_round, sampler)
+    def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
+        """Of the seed."""
+        if plan.sampler == "fixed":
+            chosen = self._sampling.choice(plan.clients, size=plan.clients_per_round, replace=False)
+            return np.sort(chosen)
+        return np.flatnonzero(self._sampling.random(plan.clients) < plan.sampling_rate)
 
-    def release(
-        self, updates: Tensor, *, clip_norm: float, noise_multiplier: float, clients_per_round: int
-    ) -> Tensor:
-        """The protocol's release with seeded floating-point noise."""
+    def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
+        """With floating-point noise."""
+        noise: Rows = self._noise.standard_normal(updates.shape[1:], dtype=np.float32)
         return release(
             updates,
-            self._noise.draw(updates.shape[1]),
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
-            clients_per_round=clients_per_round,
+            noise,
+            clip_norm=plan.bound,
+            noise_multiplier=plan.noise_of_round(len(updates)),
+            clients_per_round=plan.clients_per_round,
         )
 
 
@@ -63,21 +64,23 @@ class SecureRandomness:
 
     name = "secure"
 
-    def sample(
-        self, clients: int, clients_per_round: int, sampler: SamplerName
-    ) -> NDArray[np.int64]:
-        """A Poisson sample that nobody can predict."""
-        if sampler != "poisson":
-            raise ValueError(f"secure sampling is Poisson; found '{sampler}'")
-        return sample_clients_securely(clients, clients_per_round)
+    def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
+        """A Poisson sample that nobody can predict: m / N exactly.
 
-    def release(
-        self, updates: Tensor, *, clip_norm: float, noise_multiplier: float, clients_per_round: int
-    ) -> Tensor:
+        Amplification by sampling needs a cohort that nobody can predict, just as noise does.
+        """
+        if plan.sampler != "poisson":
+            raise ValueError(f"secure sampling is Poisson; found '{plan.sampler}'")
+        drawn = (
+            secrets.randbelow(plan.clients) < plan.clients_per_round for _ in range(plan.clients)
+        )
+        return np.flatnonzero(np.fromiter(drawn, dtype=np.bool_, count=plan.clients))
+
+    def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
         """The same release on whole numbers, with exact discrete Gaussian noise."""
         return secure_release(
             updates,
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
-            clients_per_round=clients_per_round,
+            clip_norm=plan.bound,
+            noise_multiplier=plan.noise_of_round(len(updates)),
+            clients_per_round=plan.clients_per_round,
         )

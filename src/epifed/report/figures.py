@@ -30,8 +30,8 @@ from epifed.report.result_figures import predicted_against_true
 from epifed.report.tables import budget, published
 
 if TYPE_CHECKING:
+    from epifed.clients import Clients
     from epifed.training import Training
-    from epifed.windows import Clients
 
 __all__ = [
     "by_level",

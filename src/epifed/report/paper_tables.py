@@ -111,7 +111,8 @@ def paper_tables(stored: Stored, caption: Caption) -> list[PaperTable]:
 
     def table(name: str, title: str, chosen: pl.DataFrame) -> PaperTable:
         zeros = chosen.filter(pl.col("method") == "persistence")["zeros"].sum()
-        note = f"{caption(float(zeros))}; {settings.rounds} rounds of {settings.epochs} epochs"
+        epochs = f" of {settings.own['epochs']} epochs" if "epochs" in settings.own else ""
+        note = f"{caption(float(zeros))}; {settings.rounds} rounds{epochs}"
         return PaperTable(name, title, note[0].upper() + note[1:], chosen)
 
     found = [

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask
 from nvflare.apis.controller_spec import Task as FlareTask
@@ -20,11 +19,20 @@ from nvflare.apis.signal import Signal
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.flare.executor import DELIVER, HELLO, TRAIN
-from epifed.federation.messages import MessageError, Parts, Task, accept, pack_task
+from epifed.federation.messages import (
+    MessageError,
+    Parts,
+    Task,
+    accept,
+    pack_task,
+    received,
+)
 from epifed.federation.roster import Federation
-from epifed.federation.rounds import Answers, Plan, Problem, Rounds
+from epifed.federation.server import Answers, Order, Problem, ServedTraining
 from epifed.files import write_text
+from epifed.learner import Vector
 from epifed.ledger.ledger import Ledger
+from epifed.rounds import Rounds
 
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
@@ -45,11 +53,11 @@ class FederationController(Controller):  # type: ignore[misc]
     Short jobs are how a training survives: sites that came late or came back join the next one.
     """
 
-    def __init__(self, plan: str, rounds: int) -> None:
+    def __init__(self, order: str, rounds: int) -> None:
         super().__init__(task_check_period=CHECK_PERIOD)
-        self.plan = Plan.unsealed(plan)
+        self.order = Order.unsealed(order)
         self.rounds_of_job = rounds
-        self.status: dict[str, Any] = {"training": self.plan.training, "finished": False}
+        self.status: dict[str, Any] = {"training": self.order.training, "finished": False}
         self._late: list[Problem] = []
         self._silences: dict[str, int] = {}
         self._parent = os.getppid()
@@ -76,7 +84,6 @@ class FederationController(Controller):  # type: ignore[misc]
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """The rounds of this job, and the model if they were the last."""
-        torch.set_num_threads(1)
         workspace = fl_ctx.get_engine().get_workspace()
         kit = Path(workspace.get_root_dir())
         run = Path(workspace.get_run_dir(fl_ctx.get_job_id()))
@@ -92,13 +99,13 @@ class FederationController(Controller):  # type: ignore[misc]
     def _play(self, kit: Path, abort_signal: Signal, fl_ctx: FLContext) -> None:
         federation = Federation.read(kit / ROSTER)
         path = json.loads((kit / SERVER_FILE).read_text(encoding="utf-8")).get("ledger")
-        folder = kit / TRAININGS / self.plan.training
+        folder = kit / TRAININGS / self.order.training
         ledger = Ledger(Path(path)) if path else None
-        rounds = self._patiently(folder, federation, ledger)
+        training = self._patiently(folder, federation, ledger)
         self._greet(federation, abort_signal, fl_ctx)
-        self._tell(rounds, federation, fl_ctx)
+        self._tell(training, federation, fl_ctx)
 
-        def ask(tasks: dict[str, Task], rounds: Rounds) -> Answers:
+        def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
             answers = self._ask(tasks, rounds, federation, abort_signal, fl_ctx)
             if abort_signal.triggered or os.getppid() != self._parent:
                 raise _BrokenOffError
@@ -116,39 +123,41 @@ class FederationController(Controller):  # type: ignore[misc]
                 )
             self.status["lines"] = [*self.status.get("lines", []), line][-RECENT:]
 
-        last = min(rounds.settings.rounds, rounds.done + self.rounds_of_job)
-        while rounds.done < last and not (abort_signal.triggered or self.status.get("stopped")):
-            rounds.play(ask, report)
-            self._tell(rounds, federation, fl_ctx)
-        if rounds.finished:
-            self._deliver(rounds, federation, abort_signal, fl_ctx)
-        self._tell(rounds, federation, fl_ctx)
+        last = min(training.settings.rounds, training.done + self.rounds_of_job)
+        while training.done < last and not (abort_signal.triggered or self.status.get("stopped")):
+            training.play(ask, report)
+            self._tell(training, federation, fl_ctx)
+        if training.finished:
+            self._deliver(training, federation, abort_signal, fl_ctx)
+        self._tell(training, federation, fl_ctx)
 
-    def _patiently(self, folder: Path, federation: Federation, ledger: Ledger | None) -> Rounds:
-        """The rounds, once the worker of a server that crashed has let go of them."""
+    def _patiently(
+        self, folder: Path, federation: Federation, ledger: Ledger | None
+    ) -> ServedTraining:
+        """The training, once the worker of a server that crashed has let go of them."""
         until = time.monotonic() + 10
         while True:
             try:
-                return Rounds(folder, federation, self.plan, ledger)
+                return ServedTraining(folder, federation, self.order, ledger)
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise EpifedError(
-                        f"training '{self.plan.training}': another process is still running it; "
+                        f"training '{self.order.training}': another process is still running it; "
                         "expected one at a time"
                     ) from None
                 time.sleep(0.2)
 
-    def _tell(self, rounds: Rounds, federation: Federation, fl_ctx: FLContext) -> None:
+    def _tell(self, training: ServedTraining, federation: Federation, fl_ctx: FLContext) -> None:
         self.status |= {
-            "round": rounds.done,
-            "rounds": rounds.settings.rounds,
-            "paid": rounds.paid,
-            "epsilon": rounds.epsilon,
-            "delta": rounds.settings.delta,
-            "finished": rounds.finished,
+            "round": training.done,
+            "rounds": training.settings.rounds,
+            "paid": training.paid,
+            "epsilon": training.epsilon,
+            "delta": training.settings.delta,
+            "finished": training.finished,
             "sites": sorted(self._present(federation, fl_ctx)),
             "enrolled_sites": len(federation.sites),
-            "ledger_run": rounds.run,
+            "ledger_run": training.run,
         }
 
     def _present(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
@@ -168,7 +177,7 @@ class FederationController(Controller):  # type: ignore[misc]
     def _ask(
         self,
         tasks: dict[str, Task],
-        rounds: Rounds,
+        rounds: Rounds[Any],
         federation: Federation,
         abort_signal: Signal,
         fl_ctx: FLContext,
@@ -177,7 +186,7 @@ class FederationController(Controller):  # type: ignore[misc]
         present = self._present(federation, fl_ctx)
         asked = {site: pack_task(task) for site, task in tasks.items() if site in present}
         self._exchange(TRAIN, asked, answers, federation.round_timeout, abort_signal, fl_ctx)
-        vectors: dict[str, torch.Tensor] = {}
+        vectors: dict[str, Vector] = {}
         problems, self._late = self._late, []
         for site, task in tasks.items():
             if site not in answers:
@@ -187,26 +196,25 @@ class FederationController(Controller):  # type: ignore[misc]
                 continue
             self._silences.pop(site, None)
             try:
-                vectors |= accept(
-                    answers[site],
-                    training=task.training,
-                    number=task.round,
-                    asked=task.clients,
-                    length=rounds.length,
-                    dtype=rounds.dtype,
-                    clip_norm=rounds.clip_norm,
-                )
+                taken, wrong = accept(answers[site], task, rounds)
             except MessageError as error:
                 problems.append(Problem(site, error.code))
+                continue
+            vectors |= taken
+            problems += [Problem(site, code) for code in sorted(set(wrong))]
         return vectors, problems
 
     def _deliver(
-        self, rounds: Rounds, federation: Federation, abort_signal: Signal, fl_ctx: FLContext
+        self,
+        training: ServedTraining,
+        federation: Federation,
+        abort_signal: Signal,
+        fl_ctx: FLContext,
     ) -> None:
-        model = rounds.finish()
-        content = (rounds.folder / "model.epifed").read_bytes()
-        about = json.dumps({"training": self.plan.training, "paid": rounds.paid})
-        path = rounds.folder / "delivered.json"
+        release = training.finish()
+        content = (training.folder / "model.epifed").read_bytes()
+        about = json.dumps({"training": self.order.training, "paid": training.paid})
+        path = training.folder / "delivered.json"
         delivered = set(json.loads(path.read_text())) if path.exists() else set()
         wanting = self._present(federation, fl_ctx) - delivered
         answers: dict[str, Parts] = {}
@@ -219,11 +227,9 @@ class FederationController(Controller):  # type: ignore[misc]
             abort_signal,
             fl_ctx,
         )
-        for site, parts in answers.items():
-            if json.loads(str(parts.get("about", "{}"))).get("sha256") == model.sha256:
-                delivered.add(site)
+        delivered |= {site for site, parts in answers.items() if received(parts, release.sha256)}
         write_text(path, json.dumps(sorted(delivered)))
-        self.status["sha256"] = model.sha256
+        self.status["sha256"] = release.sha256
         self.status["delivered"] = sorted(delivered)
         self.status["missing"] = sorted({s.name for s in federation.sites} - delivered)
 
@@ -247,7 +253,7 @@ class FederationController(Controller):  # type: ignore[misc]
             parcel = parcels[client_task.client.name]
             fl_ctx.set_prop(PARCEL, parcel, private=True, sticky=False)
 
-        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
+        def answered(client_task: ClientTask, fl_ctx: FLContext) -> None:
             answers.setdefault(client_task.client.name, dict(client_task.result or {}))
             client_task.result = None
 
@@ -256,7 +262,7 @@ class FederationController(Controller):  # type: ignore[misc]
             Shareable(),
             timeout=max(1, round(timeout)),
             before_task_sent_cb=sending,
-            result_received_cb=received,
+            result_received_cb=answered,
         )
         self.broadcast(task, fl_ctx, targets=list(parcels), min_responses=len(parcels))
         until = time.monotonic() + timeout

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import torch
-from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -25,11 +23,6 @@ class FederationExecutor(Executor):  # type: ignore[misc]
         super().__init__()
         self._work: SiteWork | None = None
 
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """One thread: the sites of a federation are small machines, or many on one."""
-        if event_type == EventType.START_RUN:
-            torch.set_num_threads(1)
-
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
@@ -47,9 +40,9 @@ class FederationExecutor(Executor):  # type: ignore[misc]
                     self.log_warning(fl_ctx, f"no contribution: {error!r}", fire_event=False)
             else:
                 about = json.loads(shareable["about"])
-                model = self._work.receive(shareable["array"], about["paid"], about["training"])
-                answer = {"about": json.dumps({"sha256": model.sha256})}
-                self.log_info(fl_ctx, f"model received: {model.sentence()}", fire_event=False)
+                release = self._work.receive(shareable["array"], about["paid"], about["training"])
+                answer = {"about": json.dumps({"sha256": release.sha256})}
+                self.log_info(fl_ctx, f"release received: {release.sentence()}", fire_event=False)
         except Exception as error:
             self.log_error(fl_ctx, f"no contribution: {error!r}", fire_event=False)
             answer = pack_code("", 0, Code.ERROR)

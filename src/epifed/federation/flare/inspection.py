@@ -11,14 +11,12 @@ from pathlib import Path
 from epifed.errors import EpifedError
 from epifed.federation.flare.kits import certificate
 from epifed.federation.flare.policies import authorization, site_resources
-from epifed.federation.rounds import no_windows
 from epifed.federation.site import TERMS, Source
 from epifed.federation.terms import Terms
-from epifed.learners import make_learner
+from epifed.learner import make_learner
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
-from epifed.windows import make_clients
 
 SOON = 30
 """Days before a certificate's end from which on it is a problem."""
@@ -42,7 +40,12 @@ def inspect_site(
         panel = source.load()
     except EpifedError as error:
         return [*findings, Finding("data", False, str(error))]
-    return [*findings, _clients(kit, panel), _windows(panel, settings, period), _sent(settings)]
+    return [
+        *findings,
+        _clients(kit, panel),
+        _readable(kit, panel, settings, period),
+        _sent(kit, settings),
+    ]
 
 
 def _kit(kit: Path) -> Finding:
@@ -98,12 +101,12 @@ def _terms(kit: Path) -> Finding:
     each = (
         "any ε" if math.isinf(terms.epsilon_per_release) else f"ε ≤ {terms.epsilon_per_release:g}"
     )
-    simulations = "; simulations are allowed" if terms.simulations else ""
+    seeded = "; tests with predictable noise are allowed" if terms.seeded else ""
     return Finding(
         "terms",
         True,
         f"You agree to {each} a training and ε ≤ {terms.epsilon_total:g} for all together "
-        f"(δ = {terms.delta:g}), and offer data {days}{simulations}.",
+        f"(δ = {terms.delta:g}), and offer data {days}{seeded}.",
     )
 
 
@@ -140,7 +143,7 @@ def _connection(kit: Path) -> Finding:
 
 
 def _clients(kit: Path, panel: CasePanel) -> Finding:
-    wanted = json.loads((kit / "clients.json").read_text(encoding="utf-8"))
+    wanted = _wanted(kit)
     missing = sorted(set(wanted) - set(panel.regions))
     if missing:
         return Finding(
@@ -157,28 +160,45 @@ def _clients(kit: Path, panel: CasePanel) -> Finding:
     )
 
 
-def _windows(panel: CasePanel, settings: Settings, period: tuple[date, date] | None) -> Finding:
+def _readable(
+    kit: Path, panel: CasePanel, settings: Settings, period: tuple[date, date] | None
+) -> Finding:
     needed = (settings.history or settings.window) + settings.horizon + 9
     first = max(panel.start, panel.end - timedelta(days=max(needed, 30)))
     first, last = period or (first, panel.end)
+    wanted = _wanted(kit)
+    covers = dict(zip(panel.regions, panel.covers(first, last), strict=True))
+    mine = [client for client in wanted if covers.get(client, False)]
+    if not mine:
+        return Finding(
+            "days",
+            False,
+            f"{panel.source}: no client of yours has cases from {first} to {last}; all would "
+            "count as zero",
+        )
     try:
-        clients = make_clients(panel, settings, (first, last))
+        make_learner(settings).deployed_view(panel.of(mine), (first, last))
     except EpifedError as error:
-        return Finding("windows", False, str(error))
+        return Finding("days", False, str(error))
     return Finding(
-        "windows",
-        True,
-        f"From {first} to {last} each client has {clients.train.mask.shape[1]} windows of "
-        f"{settings.window} days to train on and {clients.test.mask.shape[1]} kept back.",
+        "days",
+        len(mine) == len(wanted),
+        f"{len(mine)} of your {len(wanted)} clients have cases from {first} to {last}, enough for "
+        f"the learner '{settings.learner}'; the others would count as zero.",
     )
 
 
-def _sent(settings: Settings) -> Finding:
+def _wanted(kit: Path) -> list[str]:
+    found: list[str] = json.loads((kit / "clients.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _sent(kit: Path, settings: Settings) -> Finding:
     learner = make_learner(settings)
     state = learner.start(seed_sequence(settings.seed))
-    like = learner.contribute(state, no_windows(settings))
-    number = str(like.dtype).removeprefix("torch.")
-    size = like.shape[1] * like.element_size()
+    like = learner.contribute(state, learner.nobody())
+    clients = len(_wanted(kit))
+    size = clients * like.shape[1] * like.itemsize
     bound = (
         f"of Euclidean norm at most S = {settings.clip_norm:g}"
         if settings.private
@@ -187,7 +207,7 @@ def _sent(settings: Settings) -> Finding:
     return Finding(
         "sent",
         settings.private,
-        f"In a round, for each of your clients that is drawn, exactly one vector of "
-        f"{like.shape[1]:,} {number} numbers ({size:,} bytes) {bound} leaves this machine, with "
-        "the client's id and the round's number. Nothing else does.",
+        f"In each round, for each of your {clients} clients, one vector of {like.shape[1]:,} "
+        f"{like.dtype.name} numbers {bound}, {size:,} bytes together, leaves this machine with the "
+        "round's number; the vector of a client that was not drawn is zero. Nothing else does.",
     )

@@ -33,7 +33,7 @@ from epifed.federation.flare.kits import certificate
 from epifed.federation.flare.policies import CONTROLLER, EXECUTOR
 from epifed.federation.flare.watchdog import Alive, HungError, watched
 from epifed.federation.roster import Federation
-from epifed.federation.rounds import Plan
+from epifed.federation.server import Order
 
 T = TypeVar("T")
 Watch = Callable[[dict[str, Any]], None]
@@ -94,14 +94,14 @@ class Desk:
                 session.close()
 
 
-def write_job(folder: Path, federation: Federation, plan: Plan, rounds: int) -> Path:
+def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -> Path:
     """The folder of a job: three JSON files, no code."""
-    job = folder / plan.training
+    job = folder / order.training
     config = job / "app" / "config"
     config.mkdir(parents=True)
     sites = [site.name for site in federation.sites]
     meta = {
-        "name": f"epifed-{plan.training}",
+        "name": f"epifed-{order.training}",
         "min_clients": federation.min_sites,
         "resource_spec": {},
         "deploy_map": {"app": ["server", *sites]},
@@ -109,7 +109,7 @@ def write_job(folder: Path, federation: Federation, plan: Plan, rounds: int) -> 
     controller = {
         "id": "controller",
         "path": CONTROLLER,
-        "args": {"plan": plan.sealed(), "rounds": rounds},
+        "args": {"order": order.sealed(), "rounds": rounds},
     }
     server = {
         "format_version": 2,
@@ -136,7 +136,7 @@ def write_job(folder: Path, federation: Federation, plan: Plan, rounds: int) -> 
 
 
 def run_training(
-    desk: Desk, federation: Federation, plan: Plan, watch: Watch, patience: float = LOST
+    desk: Desk, federation: Federation, order: Order, watch: Watch, patience: float = LOST
 ) -> dict[str, Any]:
     """Submit jobs until the training is finished: the last status. It may be repeated.
 
@@ -147,13 +147,13 @@ def run_training(
     course = _Course(watch)
     while True:
         try:
-            status = _one_job(desk, federation, plan, course)
+            status = _one_job(desk, federation, order, course)
         except (AuthorizationError, InvalidJobDefinition) as error:
             raise EpifedError(f"the server refused the training: {error}") from None
         except Exception as error:  # FLARE's own have no common base; a restart ends sessions too
             if time.monotonic() - course.heard > patience:
                 raise EpifedError(
-                    f"training '{plan.training}': the server has been away for {patience:g} "
+                    f"training '{order.training}': the server has been away for {patience:g} "
                     f"seconds ({error}); start it and repeat the command to go on"
                 ) from None
             watch({"waiting": str(error)})
@@ -163,7 +163,7 @@ def run_training(
             course.lost += 1
             if course.lost > MOST_FAILURES:
                 raise EpifedError(
-                    f"training '{plan.training}': {course.lost} jobs failed without a round "
+                    f"training '{order.training}': {course.lost} jobs failed without a round "
                     "between them; the reason is in the logs of the server and the sites"
                 )
             continue
@@ -225,7 +225,7 @@ def _return(desk: Desk, away: set[str]) -> bool:
 
 
 def _one_job(
-    desk: Desk, federation: Federation, plan: Plan, course: _Course
+    desk: Desk, federation: Federation, order: Order, course: _Course
 ) -> dict[str, Any] | None:
     """One job from submission to its end: the status it left, or none if it was lost.
 
@@ -239,7 +239,7 @@ def _one_job(
         ):
             _abort(session, course.given_up)
             alive()
-            job = write_job(Path(temporary), federation, plan, federation.rounds_per_job)
+            job = write_job(Path(temporary), federation, order, federation.rounds_per_job)
             token = course.token_for(session)
             with contextlib.redirect_stdout(io.StringIO()):
                 name = session.submit_job(str(job), submit_token=token)

@@ -20,7 +20,7 @@ from epifed.federation.flare.jobs import Desk, Watch, run_training
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
 from epifed.federation.flare.parties import Command, server_command, site_command
 from epifed.federation.roster import Federation
-from epifed.federation.rounds import Plan
+from epifed.federation.server import Order
 from epifed.federation.site import Source
 from epifed.files import write_text
 from epifed.panel import CasePanel
@@ -99,13 +99,13 @@ class LocalFederation:
                 found |= set(map(int, task.read_text().split()))
         return sorted(found)
 
-    def train(self, plan: Plan, watch: Watch = lambda _: None) -> dict[str, object]:
+    def train(self, order: Order, watch: Watch = lambda _: None) -> dict[str, object]:
         """Run a training to its end."""
-        return run_training(self.desk, self.federation, plan, watch)
+        return run_training(self.desk, self.federation, order, watch)
 
-    def training_folder(self, plan: Plan) -> Path:
+    def training_folder(self, order: Order) -> Path:
         """Where the server keeps a training."""
-        return self.kit(SERVER) / "trainings" / plan.training
+        return self.kit(SERVER) / "trainings" / order.training
 
     def log(self, party: str) -> str:
         """What a party has printed."""

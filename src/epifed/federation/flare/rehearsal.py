@@ -1,4 +1,4 @@
-"""A rehearsal: a whole federation on this machine, on invented data, against the simulation."""
+"""A rehearsal: a whole federation on this machine, on simulated cases, against one process."""
 
 import json
 import threading
@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from epifed.federation.flare.jobs import Watch
 from epifed.federation.flare.local import LocalFederation, free_port
 from epifed.federation.roster import Federation, Server, Site
-from epifed.federation.rounds import Plan, read_state
+from epifed.federation.server import Order, read_state
 from epifed.federation.terms import Terms
-from epifed.learners import make_learner
+from epifed.learner import Vector, make_learner
 from epifed.panel import CasePanel
-from epifed.release import read_model
+from epifed.release import read_release
 from epifed.settings import Settings
 from epifed.simulate.simulation import SimulationSettings, simulate
 from epifed.training import train
-from epifed.windows import Clients, make_clients
+from epifed.windows import slide
 
 NAME = "rehearsal"
 DAYS = 31
@@ -47,7 +45,7 @@ class Rehearsed:
     sites_with_model: int
     sha256: str
     largest_difference: float
-    """Of any weight to the simulation engine's, with the same seeds."""
+    """Of any number of the state to a training in one process, with the same seeds."""
     loss: float
     seconds_start: float
     seconds_training: float
@@ -64,7 +62,7 @@ def rehearsal_federation(panel: CasePanel, sites: int, **changes: Any) -> Federa
     hosted = tuple(
         Site(name=f"site-{i + 1}", clients=tuple(panel.regions[i::sites])) for i in range(sites)
     )
-    terms = Terms(epsilon_per_release=float("inf"), simulations=True)
+    terms = Terms(epsilon_per_release=float("inf"), seeded=True)
     server = Server(host="localhost", port=free_port())
     return Federation(**{"server": server, "terms": terms, "sites": hosted} | changes)
 
@@ -81,8 +79,9 @@ def rehearse(
     """Provision, start, train, stop, compare."""
     period = (max(panel.start, panel.end - timedelta(days=DAYS - 1)), panel.end)
     federation = rehearsal_federation(panel, sites, min_sites=sites, rounds_per_job=settings.rounds)
-    plan = Plan.of(NAME, settings, *period, simulation=True)
-    clients = make_clients(panel, settings, period)
+    order = Order.of(NAME, settings, *period, seeded=True)
+    learner = make_learner(settings)
+    view = learner.deployed_view(panel, period)
     began = time.perf_counter()
     progress("making certificates and kits")
     with LocalFederation.make(folder, federation, panel) as local:
@@ -90,22 +89,24 @@ def rehearse(
         local.start()
         started = time.perf_counter()
         progress("training")
-        eye = _Eye(local.training_folder(plan), clients, settings, losses)
+        eye = _Eye(local.training_folder(order), panel, settings, losses)
         with eye:
-            status = local.train(plan, watch)
+            status = local.train(order, watch)
         trained = time.perf_counter()
         models = [
-            read_model(path)
+            read_release(path)
             for site in federation.sites
             if (path := local.kit(site.name) / "models" / f"{NAME}.epifed").exists()
         ]
-        seconds = round_seconds(local.training_folder(plan))
-    progress("comparing with the simulation engine")
-    simulated = train(_in_order(clients, federation), settings)
-    state = torch.from_numpy(models[0].weights)
+        seconds = round_seconds(local.training_folder(order))
+    progress("comparing with a training in one process")
+    if panel.regions != federation.clients:
+        raise ValueError("expected the panel's regions to be sorted, as the server draws them")
+    here = train(view, settings).vector
+    state = models[0].vector
     return Rehearsed(
         sites=sites,
-        clients=len(clients),
+        clients=len(view),
         rounds=settings.rounds,
         epsilon=models[0].epsilon,
         delta=settings.delta,
@@ -113,7 +114,7 @@ def rehearse(
         randomness=models[0].randomness,
         sites_with_model=sum(model.sha256 == status["sha256"] for model in models),
         sha256=str(status["sha256"]),
-        largest_difference=float((state - simulated.state).abs().max()),
+        largest_difference=float(np.abs(state - here).max()),
         loss=eye.loss(state),
         seconds_start=started - began,
         seconds_training=trained - started,
@@ -141,18 +142,18 @@ class _Eye:
     """Reads the server's saved states as they come, for the loss, which no site may send."""
 
     def __init__(
-        self, folder: Path, clients: Clients, settings: Settings, losses: dict[int, float] | None
+        self, folder: Path, panel: CasePanel, settings: Settings, losses: dict[int, float] | None
     ) -> None:
-        self._folder, self._clients, self._losses = folder, clients, losses
+        self._folder, self._losses = folder, losses
         self._learner = make_learner(settings)
+        self._windows = slide(panel, settings, (panel.start, panel.end))
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def loss(self, state: Tensor) -> float:
-        """The mean absolute error on the windows kept back."""
-        test = self._clients.test
-        predicted = self._learner.predict(state, torch.from_numpy(test.inputs)).numpy()
-        return float(np.abs(predicted - test.targets)[test.mask].mean())
+    def loss(self, state: Vector) -> float:
+        """The mean absolute error over all windows: it was learned from them."""
+        predicted = self._learner.predict(self._learner.unpack(state), self._windows.inputs)
+        return float(np.abs(predicted - self._windows.targets).mean())
 
     def __enter__(self) -> "_Eye":
         """Start looking."""
@@ -172,10 +173,3 @@ class _Eye:
             found = read_state(self._folder)
             if found and found[0] not in self._losses:
                 self._losses[found[0]] = self.loss(found[1])
-
-
-def _in_order(clients: Clients, federation: Federation) -> Clients:
-    """The clients in the order by which the server samples."""
-    if clients.regions != federation.clients:
-        raise ValueError("expected the panel's regions to be sorted")
-    return clients

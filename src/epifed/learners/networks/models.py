@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from epifed.errors import EpifedError
+from epifed.learners.fedavg import SCALE_FREE
+from epifed.registry import MODELS
 
 
 class MLP(nn.Sequential):
@@ -89,9 +91,7 @@ class ScaleFree(nn.Module):
 
 LARGEST_CHANGE = 1.5
 """No distance that a scale-free model sees, learns or says is larger, in levels of the window."""
-SCALE_FREE = "scale-free "
 SMALL_HIDDEN = (8,)
-MODELS: dict[str, Callable[[int], nn.Module]] = {"mlp": MLP, "linear": Linear, "gru": GRU}
 
 
 def make_model(name: str, window: int) -> nn.Module:
@@ -100,11 +100,12 @@ def make_model(name: str, window: int) -> nn.Module:
     A scale-free MLP is a small one: it need not learn the scale.
     """
     inner = name.removeprefix(SCALE_FREE)
-    if inner not in MODELS:
+    if inner not in MODELS.names():
         raise EpifedError(
-            f"model: found '{name}'; expected one of {', '.join(MODELS)}, or 'scale-free' before it"
+            f"model: found '{name}'; expected one of {', '.join(MODELS.names())}, or 'scale-free' "
+            "before it"
         )
+    make: Callable[[int], nn.Module] = MODELS.load(inner)
     if inner == name:
-        return MODELS[name](window)
-    net = MLP(window, SMALL_HIDDEN) if inner == "mlp" else MODELS[inner](window)
-    return ScaleFree(net)
+        return make(window)
+    return ScaleFree(MLP(window, SMALL_HIDDEN) if make is MLP else make(window))

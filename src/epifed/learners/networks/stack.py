@@ -6,17 +6,72 @@ fused Adam step over the stack train every client as if it were alone.
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+
+from epifed.learners.networks.models import ScaleFree
 
 Gradients = Callable[[list[Tensor], list[Tensor], Tensor, Tensor, Tensor], None]
 """Of (stacked parameters, buffers, inputs, targets, share of each window): fills the buffers with
 the gradients. They are contiguous, because the fused Adam step reads memory in order, and the same
 in all epochs, because fresh memory is slower."""
 
+torch.set_num_threads(1)  # the cores act like one for dense work: workers, not threads
+
 CLIENTS_AT_ONCE = 128
 """Larger cohorts are trained in pieces of this many clients, which bounds the memory."""
+
+
+def initial(make: Callable[[], nn.Module], seed: int) -> NDArray[np.float32]:
+    """The weights of a model made under this seed, PyTorch's own generator left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return flatten(make()).numpy()
+
+
+def contributions(
+    model: nn.Module,
+    weights: NDArray[np.float32],
+    inputs: NDArray[np.float32],
+    targets: NDArray[np.float32],
+    share: NDArray[np.float32],
+    *,
+    epochs: int,
+    learning_rate: float,
+) -> NDArray[np.float32]:
+    """Δw of each client as an array.
+
+    A scale-free model is trained on scale-free errors: a county of a million and one of fifty
+    thousand have the same say.
+    """
+    x, y = torch.from_numpy(inputs), torch.from_numpy(targets)
+    if isinstance(model, ScaleFree):
+        y = model.residual(x, y)
+        x, _, _ = model.scaled(x)
+        model = model.net
+    updates = train_stack(
+        model,
+        torch.from_numpy(weights),
+        x,
+        y,
+        torch.from_numpy(share),
+        epochs=epochs,
+        learning_rate=learning_rate,
+    )
+    return updates.numpy()
+
+
+def predictions(
+    model: nn.Module, weights: NDArray[np.float32], inputs: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """The model with these weights on inputs [..., H], as an array of predictions [...]."""
+    found: NDArray[np.float64] = (
+        predict(model, torch.from_numpy(weights), torch.from_numpy(inputs)).double().numpy()
+    )
+    return found
 
 
 def flatten(model: nn.Module) -> Tensor:

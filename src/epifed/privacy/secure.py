@@ -13,17 +13,16 @@ noise that much wider costs what the continuous one does, by any accountant and 
 """
 
 import math
-import secrets
 from functools import lru_cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian
 from opendp.metrics import l2_distance
 from opendp.mod import Measurement, enable_features
-from torch import Tensor
+
+from epifed.privacy.mechanism import Rows, norms
 
 STEPS = 2**24
 """So many steps of the grid make up the clip norm S."""
@@ -31,7 +30,7 @@ ROUNDING = 3.0
 """The deviation, in steps, of the randomised rounding that links discrete to continuous noise."""
 
 
-def noisy_sum(updates: Tensor, clip_norm: float, noise_multiplier: float) -> Tensor:
+def noisy_sum(updates: Rows, clip_norm: float, noise_multiplier: float) -> NDArray[np.float64]:
     """Σ Δŵ + ξ with ξ ~ N(0, S²c²I), on the grid, in double precision.
 
     Clips the rows itself, for only whole numbers can be held to S exactly. The noise is never to
@@ -42,46 +41,38 @@ def noisy_sum(updates: Tensor, clip_norm: float, noise_multiplier: float) -> Ten
             "secure noise needs a clip norm and a noise multiplier above 0 and finite; "
             f"found S = {clip_norm} and c = {noise_multiplier}"
         )
-    exact = to_grid(updates, clip_norm).sum(dim=0)
+    exact = to_grid(updates, clip_norm).sum(axis=0)
     noisy = _mechanism(grid_deviation(noise_multiplier))(exact.tolist())
-    return torch.tensor(noisy, dtype=torch.int64).double() * (clip_norm / STEPS)
+    return np.array(noisy, dtype=np.float64) * (clip_norm / STEPS)
 
 
 def secure_release(
-    updates: Tensor, *, clip_norm: float, noise_multiplier: float, clients_per_round: int
-) -> Tensor:
-    """`protocol.release` for real data: the clipped mean plus noise, in the updates' precision."""
+    updates: Rows, *, clip_norm: float, noise_multiplier: float, clients_per_round: int
+) -> Rows:
+    """`mechanism.release` for real data: the clipped mean plus noise, in the updates' precision."""
     total = noisy_sum(updates, clip_norm, noise_multiplier)
-    return (total / clients_per_round).to(updates.dtype)
+    return (total / clients_per_round).astype(updates.dtype)
 
 
-def to_grid(updates: Tensor, clip_norm: float) -> Tensor:
+def to_grid(updates: Rows, clip_norm: float) -> NDArray[np.int64]:
     """Each row in whole steps of S / `STEPS`, its norm at most `STEPS` exactly.
 
     Rounding to the nearest step lengthens a row of d coordinates by at most √d / 2 steps, so rows
     are clipped to that much less than S, and one step less still for the arithmetic on the way.
     A row that is not finite counts as zero: it must not spoil the round.
     """
-    rows = updates.to(torch.float64, copy=True)
-    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    rows = updates.astype(np.float64)
+    length = norms(rows)[:, None]
     radius = STEPS - 1 - math.sqrt(rows.shape[-1]) / 2
-    rows.mul_(torch.clamp(radius / norms, max=STEPS / clip_norm)).round_()
-    rows[~norms.isfinite().squeeze(-1)] = 0.0
-    return rows.to(torch.int64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        rows = np.rint(rows * np.minimum(radius / length, STEPS / clip_norm))
+    rows[~np.isfinite(length[:, 0])] = 0.0
+    return rows.astype(np.int64)
 
 
 def grid_deviation(noise_multiplier: float) -> float:
     """The deviation of the discrete noise, in steps, rounded up."""
     return math.nextafter(math.hypot(noise_multiplier * STEPS, ROUNDING), math.inf)
-
-
-def sample_clients_securely(clients: int, clients_per_round: int) -> NDArray[np.int64]:
-    """A Poisson sample K: each client with probability m / N exactly, by the system's generator.
-
-    Amplification by sampling needs a cohort that nobody can predict, just as noise does.
-    """
-    chosen = (secrets.randbelow(clients) < clients_per_round for _ in range(clients))
-    return np.flatnonzero(np.fromiter(chosen, dtype=np.bool_, count=clients))
 
 
 @lru_cache(maxsize=16)

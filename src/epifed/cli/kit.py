@@ -1,6 +1,7 @@
-"""What the commands that compute a grid share: options, progress with an ETA, the printed table."""
+"""What the commands share: options, the way to settings, progress with an ETA, printed tables."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from epifed.errors import EpifedError
-from epifed.settings import Settings
+from epifed.settings import Settings, read_values
 
 Epsilons = Annotated[
     list[str] | None,
@@ -30,16 +31,16 @@ LearnerName = Annotated[
     str | None,
     typer.Option(
         "--learner",
-        help="What clients send: fedavg (the paper), one-shot or trend; its own settings with it.",
-        show_default="fedavg",
+        help="What clients send: fedavg (the paper), one-shot, trend or one of another package.",
+        show_default="of the settings, else fedavg",
     ),
 ]
 ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="fedavg's model: mlp, linear, gru, or 'scale-free' and one of them.",
-        show_default="mlp",
+        help="A network's model: mlp, linear, gru, or 'scale-free' and one of them.",
+        show_default="of the settings, else mlp",
     ),
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
@@ -109,8 +110,8 @@ def print_table(title: str, header: list[str], rows: list[list[str]], caption: s
     console.print(table)
 
 
-SIMULATED = (
-    "these trainings are simulations: seeded noise, no budget kept; nothing here may be released "
+SEEDED = (
+    "these trainings are experiments: seeded noise, no budget kept; nothing here may be released "
     "('epifed train' makes a model that may)"
 )
 LOOKS_AHEAD = {
@@ -122,19 +123,41 @@ LOOKS_AHEAD = {
 
 def caption(settings: Settings, runs: int, zeros: float) -> str:
     """What must stand under every table: spread, privacy in full, zeros, leaks."""
-    model = f" of the model {settings.model}" if settings.learner == "fedavg" else ""
+    from epifed.learner import make_learner
+
     return (
         f"mean ± std over {runs} run{'s'[: runs > 1]}; ε with δ = {settings.delta:g}, unit one "
         f"client, add or remove one client, {settings.accountant.upper()} accountant; "
         f"{zeros:.0f} zero targets left out of MAPE; {LOOKS_AHEAD[settings.smoothing]}; "
-        f"learner {settings.learner}{model}"
+        f"learner {make_learner(settings).title()}"
     )
 
 
-def suited(learner: str | None, model: str | None, clients: int, **changes: Any) -> Settings:
-    """What suits the learner and the model that were asked for, with changes of the caller."""
-    asked = {"model": model} if model else {}
-    return Settings.for_learner(learner or "fedavg", clients, **asked, **changes)
+class Wish:
+    """What a user said of the settings: a file, and options that win over it where given.
+
+    Preset < file < options given, the same for every command. A mistake in it is said at once,
+    before data are read; the number of clients completes it.
+    """
+
+    def __init__(
+        self, file: Path | None, base: Mapping[str, Any] | None = None, **given: Any
+    ) -> None:
+        self.file = file
+        self.said = dict(base or {}) | (read_values(file) if file else {})
+        self.said |= {name: value for name, value in given.items() if value is not None}
+        self.settings(4)
+
+    def settings(self, clients: int, base: Mapping[str, Any] | None = None) -> Settings:
+        """The settings for so many clients; `base` is what the command prefers to the preset."""
+        from epifed.learner import make_learner
+
+        try:
+            found = Settings.resolve(clients, base or {}, self.said)
+            make_learner(found)
+        except EpifedError as error:
+            raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
+        return found
 
 
 def refuse_file(out: Path) -> None:

@@ -1,0 +1,322 @@
+"""A training as the server of a federation sees it: rounds that survive a crash.
+
+The rules of a round are `epifed.rounds`'; here is only what makes them survive. The
+result of a round waits on the disk, where nobody reads it, until the round has been paid for; then
+it becomes the state. A crash before the payment has released nothing, and the round is run again;
+after the payment the result is still there. So no round is paid for twice, unless the disk loses
+the result too: then it is run and paid for again, and the model's ε counts both.
+"""
+
+import base64
+import fcntl
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epifed.errors import EpifedError
+from epifed.federation.codes import Code
+from epifed.federation.messages import NAME, Task
+from epifed.federation.roster import Federation
+from epifed.files import write_atomic, write_text
+from epifed.learner import Period, Vector, make_learner
+from epifed.ledger.ledger import Ledger
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
+from epifed.release import Release
+from epifed.rounds import Rounds
+from epifed.seeds import seed_sequence
+from epifed.settings import Settings
+from epifed.training import refuse_unreleasable, reserve
+
+STATE, WAITING = "state.npz", "waiting.npz"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for: a training by name, its settings and days. Fixed with the first round."""
+
+    training: str
+    settings: Settings
+    first_day: date
+    last_day: date
+    seeded: bool
+    """A test: predictable noise, no ledger, not for release."""
+
+    @classmethod
+    def of(
+        cls, name: str, settings: Settings, first: date, last: date, *, seeded: bool = False
+    ) -> "Order":
+        """An order whose name can be a folder's."""
+        if not NAME.fullmatch(name):
+            raise EpifedError(
+                f"name: found '{name}'; expected up to 61 letters, digits and hyphens"
+            )
+        if first > last:
+            raise EpifedError(f"days: found {first} to {last}; expected the first before the last")
+        return cls(name, settings, first, last, seeded)
+
+    @property
+    def period(self) -> Period:
+        """The days that are learned from."""
+        return self.first_day, self.last_day
+
+    def sealed(self) -> str:
+        """The order as one word, in which FLARE finds no variables to fill in."""
+        return base64.b64encode(self.to_json().encode()).decode()
+
+    @classmethod
+    def unsealed(cls, text: str) -> "Order":
+        """The order of one word."""
+        return cls.from_json(base64.b64decode(text).decode())
+
+    def to_json(self) -> str:
+        """The order as text."""
+        days = {"first_day": str(self.first_day), "last_day": str(self.last_day)}
+        return json.dumps(vars(self) | days | {"settings": self.settings.to_toml()}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Order":
+        """The order of a text."""
+        values = json.loads(text)
+        days = (date.fromisoformat(values[name]) for name in ("first_day", "last_day"))
+        settings = Settings.from_toml(values["settings"])
+        return cls.of(values["training"], settings, *days, seeded=bool(values["seeded"]))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A site that did not contribute to a round, or not all, and why."""
+
+    site: str
+    code: Code
+
+
+Answers = tuple[dict[str, Vector], list[Problem]]
+"""The accepted vectors by drawn client, and what was wrong with others."""
+Ask = Callable[[dict[str, Task], Rounds[Any]], Answers]
+"""Brings tasks to sites and their answers back."""
+
+
+class ServedTraining:
+    """The rounds of one training, in a folder of the server that one process at a time holds."""
+
+    def __init__(
+        self, folder: Path, federation: Federation, order: Order, ledger: Ledger | None
+    ) -> None:
+        settings = order.settings
+        if settings.split != "temporal":
+            raise EpifedError(
+                f"split: found '{settings.split}'; expected 'temporal': sites have no common "
+                "randomness to shuffle by"
+            )
+        self.plan = PrivacyPlan.of(settings, len(federation.clients))
+        if not order.seeded:
+            refuse_unreleasable(self.plan)
+        elif settings.noise != "server":
+            raise EpifedError(
+                f"noise: found '{settings.noise}'; expected 'server', which adds it here"
+            )
+        if not order.seeded and ledger is None:
+            raise EpifedError("the server has no ledger; expected one that pays for the training")
+        self.folder, self.federation, self.order, self.settings = (
+            folder,
+            federation,
+            order,
+            settings,
+        )
+        self.ledger = None if order.seeded else ledger
+        self._hold()
+        self._agree()
+        learner = make_learner(settings)
+        initial, sampling, noise = seed_sequence(settings.seed).spawn(3)
+        randomness: Randomness = (
+            SeededRandomness(sampling, noise) if order.seeded else SecureRandomness()
+        )
+        self.done, self.paid, self.run = 0, 0, None
+        self.state = learner.start(initial)
+        self.rounds = Rounds.of(learner, self.plan, randomness, self.state)
+        self._load()
+        self._open_run()
+        if order.seeded:
+            self._replay()
+
+    done: int
+    """Rounds whose result is on the disk."""
+    paid: int
+    """Rounds paid for: at least as many."""
+    run: str | None
+    state: Any
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.done >= self.settings.rounds
+
+    @property
+    def epsilon(self) -> float:
+        """The ε of the rounds paid for so far."""
+        return self.plan.price(self.paid).epsilon_spent if self.paid else 0.0
+
+    def play(self, ask: Ask, report: Callable[[dict[str, Any]], None]) -> None:
+        """One round of Algorithm 1 over the enrolled clients, whoever is there.
+
+        Every site gets a task and answers, whoever was drawn; the report tells nothing of the draw.
+        """
+        number, clients = self.done + 1, self.federation.clients
+        drawn = {clients[k] for k in self.rounds.draw()}
+        vectors, problems = ask(self._tasks(number, drawn), self.rounds)
+        rows = [vectors[client] for client in clients if client in drawn & vectors.keys()]
+        updates = np.stack(rows) if rows else self.rounds.nobody()
+        self._wait(number, self.rounds.close(self.state, updates))
+        self._pay(number)
+        self._save()
+        report(
+            {
+                "round": number,
+                "epsilon": self.epsilon,
+                "problems": [{"site": p.site, "reason": p.code.value} for p in problems],
+            }
+        )
+
+    def finish(self) -> Release:
+        """Close the run in the ledger and make the release file, once."""
+        path = self.folder / "model.epifed"
+        release = Release.of(
+            self.rounds.learner,
+            self.state,
+            self.plan,
+            paid=self.paid,
+            period=self.order.period,
+            randomness=self.rounds.randomness.name,
+            ledger_run=self.run,
+        )
+        if not path.exists():
+            release.write(path)
+        if self.ledger and self.run and self.ledger.book().runs[self.run].outcome == "open":
+            self.ledger.close(self.run, "finished", model_hash=release.sha256)
+        return release
+
+    def _tasks(self, number: int, drawn: set[str]) -> dict[str, Task]:
+        return {
+            site.name: Task(
+                training=self.order.training,
+                round=number,
+                rounds=self.settings.rounds,
+                paid=self.paid,
+                settings=self.settings.to_toml(),
+                first_day=str(self.order.first_day),
+                last_day=str(self.order.last_day),
+                enrolled=self.plan.clients,
+                noise_multiplier=self.plan.noise_multiplier,
+                randomness=self.rounds.randomness.name,
+                clients=site.clients,
+                drawn="".join("01"[client in drawn] for client in site.clients),
+                state=self.rounds.learner.pack(self.state),
+            )
+            for site in self.federation.sites
+        }
+
+    def _pay(self, number: int) -> None:
+        if self.ledger and self.run:
+            self.ledger.spend(self.run, number)
+        self.paid += 1
+
+    def _open_run(self) -> None:
+        if self.ledger is None:
+            return
+        name = self.run
+        if name is None:
+            name = reserve(
+                self.ledger, self.plan, self.settings, self.order.period, self.order.training
+            ).name
+        self.run = name
+        record = self.ledger.book().runs[name]
+        self.paid = record.spent
+        self._recover()
+        left = self.settings.rounds - self.done
+        if left and record.spent + left > record.rounds:
+            self.ledger.resume(name, left)
+
+    def _replay(self) -> None:
+        """Bring seeded randomness to where the rounds on the disk have left it."""
+        self.paid = self.done
+        for _ in range(self.done):
+            self.rounds.draw()
+            self.rounds.randomness.release(self.rounds.nobody(), self.plan)
+
+    def _hold(self) -> None:
+        """Two must never play: raises BlockingIOError while a crashed server's worker lives on."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.folder / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _agree(self) -> None:
+        path = self.folder / "order.json"
+        if not path.exists():
+            write_text(path, self.order.to_json())
+            write_text(self.folder / "roster.json", json.dumps(self.federation.clients))
+        elif Order.from_json(path.read_text(encoding="utf-8")) != self.order:
+            raise EpifedError(
+                f"training '{self.order.training}': found it with other settings, days or noise; "
+                "expected the same, or another name"
+            )
+        elif json.loads((self.folder / "roster.json").read_text()) != list(self.federation.clients):
+            raise EpifedError(
+                f"training '{self.order.training}': the roster's clients have changed since its "
+                "first round; expected the same N, or another training"
+            )
+
+    def _load(self) -> None:
+        path = self.folder / STATE
+        if not path.exists():
+            return
+        with np.load(path, allow_pickle=False) as stored:
+            self.state = self.rounds.learner.unpack(stored["state"])
+            self.done = int(stored["done"])
+            self.run = str(stored["run"]) or None
+
+    def _wait(self, number: int, state: Any) -> None:
+        """Keep the result of a round for the moment when it has been paid for."""
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                np.savez(
+                    file,
+                    state=self.rounds.learner.pack(state),
+                    done=number,
+                    run=self.run or "",
+                    paid=self.paid,
+                )
+
+        write_atomic(self.folder / WAITING, write)
+
+    def _save(self) -> None:
+        """Make the result that waited the state."""
+        (self.folder / WAITING).replace(self.folder / STATE)
+        self._load()
+
+    def _recover(self) -> None:
+        """After a crash: take the result that was paid for, drop one that was not."""
+        path = self.folder / WAITING
+        if not path.exists():
+            return
+        with np.load(path, allow_pickle=False) as stored:
+            paid_for = self.paid > int(stored["paid"])
+        if paid_for:
+            self._save()
+        else:
+            path.unlink()
+
+
+def read_state(folder: Path) -> tuple[int, Vector] | None:
+    """The last round on the disk and its packed state, if there is one."""
+    try:
+        with np.load(folder / STATE, allow_pickle=False) as stored:
+            return int(stored["done"]), stored["state"]
+    except OSError:
+        return None

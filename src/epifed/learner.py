@@ -1,0 +1,210 @@
+"""What a learner is: what it reads of a client, sends, makes of a release, and forecasts.
+
+A learner knows nothing of privacy: it turns a client's data into one vector, and the noisy mean of
+such vectors into a new state. To add one is to add one file: subclass `Learner`, name it under the
+entry point `epifed.learners` of any installed package, and let `epifed.testing.check_learner` say
+whether it keeps the rules.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import date
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from epifed.errors import EpifedError
+from epifed.panel import CasePanel
+from epifed.registry import LEARNERS
+from epifed.settings import Settings, sentence_of
+from epifed.windows import Windows, last_windows, slide
+
+Floats = NDArray[np.float64]
+Vector = NDArray[np.float32]
+Period = tuple[date, date]
+Baseline = Callable[[Any, Settings, np.random.SeedSequence], Floats]
+"""A forecast of the test windows of an experiment's clients."""
+
+DAYS_BACK = 211
+"""Past days at most for which a forecast is repeated, to learn from its errors."""
+
+
+class View(Protocol):
+    """What a learner reads of some clients, a row for each."""
+
+    def __len__(self) -> int:
+        """The number of clients."""
+        ...
+
+    def of(self, clients: NDArray[np.int64]) -> "View":
+        """The same of some of them only."""
+        ...
+
+
+class Own(BaseModel):
+    """A learner's own settings; none, unless the learner says which."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+S = TypeVar("S")
+V = TypeVar("V", bound=View)
+
+
+class Learner(ABC, Generic[S, V]):
+    """One method of learning: from a client's data to a vector, from a release to a forecast."""
+
+    name: ClassVar[str]
+    own_settings: ClassVar[type[Own]] = Own
+    any_horizon: ClassVar[bool] = False
+    """Whether a state forecasts any number of days ahead, and not the trained one alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @classmethod
+    def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that suit this learner with so many clients, beside what was given."""
+        del clients, given
+        return {"learner": cls.name}
+
+    @classmethod
+    def check_own(cls, values: Mapping[str, Any], settings: Settings) -> Own:
+        """The learner's own settings, complete; a ValueError says what does not fit."""
+        try:
+            own = cls.own_settings(**values)
+        except ValidationError as error:
+            known = ", ".join([*Settings.model_fields, *cls.own_settings.model_fields])
+            raise ValueError(sentence_of(error, f"one of {known}")) from None
+        del settings
+        return own
+
+    def title(self) -> str:
+        """The learner in a few words, as tables say it."""
+        return self.name
+
+    @abstractmethod
+    def view(self, panel: CasePanel, period: Period) -> V:
+        """What is learned from: the period, and nothing after it but what smoothing reads."""
+
+    def deployed_view(self, panel: CasePanel, period: Period) -> V:
+        """What a training for use reads: the days of its period, all of them and no other."""
+        return self.view(panel.between(*period), period)
+
+    @abstractmethod
+    def nobody(self) -> V:
+        """The view of no client at all, which tells the length of a contribution."""
+
+    @abstractmethod
+    def start(self, seeds: np.random.SeedSequence) -> S:
+        """The state w₀ before the first round."""
+
+    @abstractmethod
+    def contribute(self, state: S, view: V) -> Vector:
+        """One vector for each client of the view, not yet clipped: [clients, length]."""
+
+    @abstractmethod
+    def step(self, state: S, release: Vector, noise_std: float) -> S:
+        """The state after the server has released a noisy mean of contributions.
+
+        `noise_std` is the deviation of the noise on each of its values, which is public.
+        """
+
+    @abstractmethod
+    def predict(self, state: S, inputs: Vector) -> Floats:
+        """Forecasts [...] at the trained horizon for windows [..., H] of case counts."""
+
+    @abstractmethod
+    def pack(self, state: S) -> Vector:
+        """The state as one vector, as files and messages carry it."""
+
+    @abstractmethod
+    def unpack(self, vector: Vector) -> S:
+        """The state of a vector; another length than a state's is refused."""
+
+    def advance(self, state: S, days: int) -> S:
+        """The state as it stands so many days later: the same, unless the learner ages."""
+        del days
+        return state
+
+    def join(self, earlier: S, fresh: S) -> S:
+        """What an earlier state, advanced to the same day, and a fresh one know together."""
+        del earlier
+        return fresh
+
+    @abstractmethod
+    def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
+        """What would have been forecast on each of the last days, the panel's last day last."""
+
+    def beside(self) -> dict[str, Baseline]:
+        """Baselines that mean something beside this learner alone."""
+        return {}
+
+    def compatible(self, other: "Learner[Any, Any]") -> bool:
+        """Whether a state of the other learner may be continued by this one."""
+        mine, theirs = ((one.title(), one.settings.window) for one in (self, other))
+        return mine == theirs and self.pack_length() == other.pack_length()
+
+    def pack_length(self) -> int:
+        """The numbers of a packed state."""
+        return len(self.pack(self.start(np.random.SeedSequence(0))))
+
+    def refuse_length(self, vector: Vector, expected: int) -> None:
+        """Refuse a packed state of another shape than this learner's."""
+        if vector.shape != (expected,):
+            raise EpifedError(
+                f"state: found {vector.size} numbers of shape {vector.shape} for learner "
+                f"'{self.name}'; expected {expected}"
+            )
+
+
+class WindowLearner(Learner[S, Windows]):
+    """A learner that reads windows, forecasts one horizon, and is learned anew each time."""
+
+    def view(self, panel: CasePanel, period: Period) -> Windows:
+        """All windows of the period."""
+        return slide(panel, self.settings, period)
+
+    def nobody(self) -> Windows:
+        """No windows."""
+        return Windows(
+            np.zeros((0, 1, self.settings.window), dtype=np.float32),
+            np.zeros((0, 1), dtype=np.float32),
+            np.zeros((0, 1), dtype=np.bool_),
+            np.zeros((0, 1), dtype="datetime64[D]"),
+        )
+
+    def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
+        """The prediction from each of the last windows."""
+        settings = self.settings
+        if horizon != settings.horizon:
+            raise EpifedError(
+                f"horizon: found {horizon} days; expected {settings.horizon}, the one that the "
+                f"'{settings.learner}' model was trained for"
+            )
+        days = min(panel.counts.shape[1] - settings.window + 1, DAYS_BACK)
+        return np.maximum(self.predict(state, last_windows(panel, settings, days)), 0.0)
+
+
+def make_learner(settings: Settings) -> Learner[Any, Any]:
+    """The learner that the settings name."""
+    found: Learner[Any, Any] = LEARNERS.load(settings.learner)(settings)
+    return found
+
+
+def recency(windows: Windows, half_life: float | None, split: str) -> Vector:
+    """A weight for each window, 1 for a client's newest and half as much every half-life before.
+
+    In a changing epidemic the last days say most. Padding counts nothing. With the shuffled split
+    the tested windows lie among the others, so all count alike.
+    """
+    real = windows.mask.astype(np.float32)
+    if half_life is None or split == "shuffled" or real.size == 0:
+        return real
+    days = windows.target_days.astype("datetime64[D]").astype(np.int64)
+    newest = np.where(windows.mask, days, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
+    age = np.where(windows.mask, newest - days, 0)
+    weight: Vector = real * np.exp2(-age / half_life).astype(np.float32)
+    return weight

@@ -1,0 +1,133 @@
+"""The privacy plan of a training: what is done to hide a client, and what that costs.
+
+One object says the bound S, the sampling, the rounds, the noise and who adds it, the event that an
+accountant prices, and whom a client must trust. What runs is what is priced: nobody else computes
+a σ, a q or an ε.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import dp_accounting as dp
+
+from epifed.errors import EpifedError
+from epifed.privacy.accounting import Calibration, calibrate, priced, training_event
+from epifed.settings import AccountantName, NoiseName, SamplerName, Settings
+
+TRUST: dict[NoiseName, str] = {
+    "server": "clients trust the server, which sees their updates and adds the noise",
+    "clients": (
+        "clients trust each other, not the server: each adds a share of the noise, sampled or "
+        "not, and the server sees only the sum (secure aggregation)"
+    ),
+    "local": (
+        "clients trust nobody: each adds all the noise to its own update, which then says as "
+        "little as one of zero; the server sees who comes, so sampling amplifies nothing"
+    ),
+}
+"""What a client must believe for its ε to hold, by who adds the noise."""
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """How a training hides each of N clients, and at what price."""
+
+    clients: int
+    """N, over which q = m / N is taken."""
+    clients_per_round: int
+    rounds: int
+    clip_norm: float
+    noise: NoiseName
+    sampler: SamplerName
+    epsilon: float
+    delta: float
+    accountant: AccountantName
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        if self.clients_per_round > self.clients:
+            raise EpifedError(
+                f"clients_per_round: found {self.clients_per_round} of {self.clients} clients; "
+                "expected at most all of them"
+            )
+        if self.noise == "clients" and self.clients < 2:
+            raise EpifedError(
+                "noise: found 'clients' with 1 client; expected at least 2 to share it"
+            )
+
+    @classmethod
+    def of(cls, settings: Settings, clients: int) -> "PrivacyPlan":
+        """The plan that the settings ask for with so many clients."""
+        return cls(
+            clients,
+            settings.clients_per_round,
+            settings.rounds,
+            settings.clip_norm,
+            settings.noise,
+            settings.sampler,
+            settings.epsilon,
+            settings.delta,
+            settings.accountant,
+        )
+
+    @property
+    def private(self) -> bool:
+        """Whether noise is added: ε is finite."""
+        return math.isfinite(self.epsilon)
+
+    @property
+    def bound(self) -> float:
+        """S, to which every client's vector is clipped; infinite without privacy."""
+        return self.clip_norm if self.private else math.inf
+
+    @property
+    def sampling_rate(self) -> float:
+        """q = m / N, the chance of a client to be in a round."""
+        return self.clients_per_round / self.clients
+
+    @property
+    def priced_rate(self) -> float:
+        """The q that counts: 1 where whoever is protected against sees who comes."""
+        return 1.0 if self.noise == "local" else self.sampling_rate
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """The smallest noise that keeps the training within its budget, and what it spends."""
+        found = calibrate(self.epsilon, self.delta, self.priced_rate, self.rounds, self.accountant)
+        return replace(found, trust=TRUST[self.noise])
+
+    @property
+    def noise_multiplier(self) -> float:
+        """c: the noise on a sum that the price is for has deviation S · c."""
+        return self.calibration.noise_multiplier
+
+    def noise_of_round(self, came: int) -> float:
+        """The multiple of S that the sum of a round carries in all, by who adds the noise.
+
+        `clients`: each of the N clients, sampled or not, adds a share of variance
+        (S c)² / (N − 1), so that what N − 1 of them add, all but one who is removed or who knows
+        its own, is enough. `local`: each of the clients that came adds all of it.
+        """
+        factor = 1.0
+        if self.noise == "clients":
+            factor = math.sqrt(self.clients / (self.clients - 1))
+        elif self.noise == "local":
+            factor = math.sqrt(came)
+        return factor * self.noise_multiplier
+
+    def noise_std(self, came: int) -> float:
+        """σ = S · c / m, the deviation of the noise on the mean of a round, which is public."""
+        noise = self.noise_of_round(came)
+        return self.bound * noise / self.clients_per_round if noise else 0.0
+
+    def event(self, rounds: int | None = None) -> dp.DpEvent:
+        """What the training, or so many rounds of it, did that costs privacy."""
+        return training_event(self.priced_rate, self.noise_multiplier, rounds or self.rounds)
+
+    def price(self, rounds: int | None = None) -> Calibration:
+        """What so many rounds with this noise cost; of a plan without noise, nothing is bought."""
+        if not self.private or rounds in (None, self.rounds):
+            return self.calibration
+        spent = priced(self.noise_multiplier, self.priced_rate, rounds, self.delta, self.accountant)
+        return replace(spent, epsilon=self.epsilon, trust=TRUST[self.noise])
