@@ -7,6 +7,7 @@ A package brings one by an entry point; this one adds the format `excel` to `epi
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -44,6 +45,7 @@ class Registry(Generic[Entry]):
         self._fits = fits
         self._expected = expected
         self._loaded: dict[str, Entry] = {}
+        self._added: set[str] = set()
 
     def __repr__(self) -> str:
         """The group and its names."""
@@ -51,7 +53,7 @@ class Registry(Generic[Entry]):
 
     def __contains__(self, name: object) -> bool:
         """Whether there is something of this name, without importing it."""
-        return name in self._builtin or name in self._brought
+        return name in self._builtin or name in self._brought or name in self._added
 
     def __iter__(self) -> Iterator[str]:
         """The names, as `names` gives them."""
@@ -59,7 +61,8 @@ class Registry(Generic[Entry]):
 
     def names(self) -> tuple[str, ...]:
         """The names of all: the built-in ones as they are listed, then the others, sorted."""
-        return (*self._builtin, *sorted(self._brought.keys() - self._builtin.keys()))
+        others = self._brought.keys() | self._added
+        return (*self._builtin, *sorted(others - self._builtin.keys()))
 
     def is_builtin(self, name: str) -> bool:
         """Whether this package itself has something of this name."""
@@ -70,6 +73,24 @@ class Registry(Generic[Entry]):
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Let a name stand for something in this process, as long as it runs.
+
+        Worker processes and other machines find only what is installed.
+        """
+        self._loaded[name] = entry
+        self._added.add(name)
+
+    @contextmanager
+    def using(self, name: str, entry: Entry) -> Iterator[None]:
+        """Let a name stand for something for a while, even if it stands for something else."""
+        loaded, added = dict(self._loaded), set(self._added)
+        self.add(name, entry)
+        try:
+            yield
+        finally:
+            self._loaded, self._added = loaded, added
 
     def _load(self, name: str) -> Entry:
         brought = self._brought.get(name, ())
@@ -143,3 +164,15 @@ MODELS: Registry[Any] = Registry(
     expected="a function of the window's length that returns a torch.nn.Module",
 )
 """The networks by name: functions of the window's length."""
+
+ACCOUNTANTS: Registry[Any] = Registry(
+    "epifed.accountants",
+    {
+        "rdp": "epifed.privacy.accountants:Renyi",
+        "pld": "epifed.privacy.accountants:LossDistribution",
+    },
+    kind="accountant",
+    fits=lambda found: isinstance(found, type) and hasattr(found, "price"),
+    expected="a class like epifed.privacy.accountants.Accountant",
+)
+"""The accountants by name: classes like `epifed.privacy.accountants.Accountant`."""

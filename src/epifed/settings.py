@@ -12,12 +12,11 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from epifed.errors import EpifedError
-from epifed.registry import LEARNERS
+from epifed.registry import ACCOUNTANTS, LEARNERS
 
 Smoothing = Literal["centered", "trailing", "none"]
 SplitName = Literal["temporal", "shuffled"]
 SamplerName = Literal["poisson", "fixed"]
-AccountantName = Literal["rdp", "pld"]
 NoiseName = Literal["server", "clients", "local"]
 
 DEFAULT_LEARNER = "fedavg"
@@ -73,7 +72,7 @@ class Settings(BaseModel):
     epsilon: float = Field(2.0, gt=0, description="ε, the budget of the whole training; inf: none")
     delta: float = Field(1e-5, gt=0, lt=1, description="δ, the failure probability")
     clip_norm: float = Field(0.5, gt=0, description="S, bound on the norm of one client's update")
-    accountant: AccountantName = Field("rdp", description="how ε is counted")
+    accountant: str = Field("rdp", description="how ε is counted")
     noise: NoiseName = Field(
         "server", description="who adds it: server (the paper), clients (shares), local (each all)"
     )
@@ -92,6 +91,11 @@ class Settings(BaseModel):
             raise ValueError(
                 f"sampler: found '{self.sampler}' with ε = {self.epsilon:g}; expected 'poisson', "
                 "because the accountant assumes it ('fixed' is for ε = inf only)"
+            )
+        if self.accountant not in ACCOUNTANTS:
+            raise ValueError(
+                f"accountant: found '{self.accountant}'; expected one of "
+                f"{', '.join(ACCOUNTANTS.names())}"
             )
         if self.history is not None and self.history < self.window:
             raise ValueError(

@@ -47,13 +47,14 @@ def calibrate(
     rate = _sampling_rate(sampling_rate, clients, clients_per_round)
 
     from epifed.privacy import accounting
+    from epifed.privacy.accountants import find_accountant
 
-    name = accounting.accountant_name(accountant)
+    find_accountant(accountant)
     if epsilon is not None:
-        found = accounting.calibrate(epsilon, delta, rate, rounds, name)
+        found = accounting.calibrate(epsilon, delta, rate, rounds, accountant)
     else:
         assert noise_multiplier is not None
-        found = accounting.priced(noise_multiplier, rate, rounds, delta, name)
+        found = accounting.priced(noise_multiplier, rate, rounds, delta, accountant)
     if as_json:
         hidden = ("order", "trust")
         typer.echo(to_json({k: v for k, v in asdict(found).items() if k not in hidden}))

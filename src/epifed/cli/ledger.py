@@ -42,9 +42,8 @@ def init(
     """Make a ledger. Its cap is set here, once and for all."""
     from epifed.ledger.budget import Cap
     from epifed.ledger.ledger import Ledger
-    from epifed.privacy.accounting import accountant_name
 
-    cap = Cap(epsilon, delta, accountant_name(accountant))
+    cap = Cap(epsilon, delta, accountant)
     book = Ledger.create(file, cap, note).book()
     typer.echo(f"{file}: a ledger with the cap {cap.sentence()}\nhead  {book.head}")
 
@@ -99,7 +98,7 @@ def plan(
     """Tell how many retrainings fit under a cap, and how much noise each of them needs."""
     from epifed.ledger import budget as ledger_plan
     from epifed.ledger.ledger import Ledger
-    from epifed.privacy.accounting import accountant_name, calibrate
+    from epifed.privacy.accounting import calibrate
 
     if noise_multiplier is not None and epsilon_each is not None:
         raise EpifedError("found both of --noise-multiplier and --epsilon-each; expected one")
@@ -112,7 +111,7 @@ def plan(
     elif epsilon is None:
         raise EpifedError("expected --epsilon, or --ledger with its cap")
     else:
-        name = accountant_name(accountant or _DEFAULTS.accountant)
+        name = accountant or _DEFAULTS.accountant
         delta = _DEFAULTS.delta if delta is None else delta
         cap, spent = ledger_plan.Cap(epsilon, delta, name), ()
     curve = [

@@ -19,7 +19,7 @@ from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.privacy.accounting import spent
 from epifed.privacy.plan import PrivacyPlan
-from epifed.settings import AccountantName, Settings
+from epifed.settings import Settings
 
 
 class Terms(Table):
@@ -28,7 +28,7 @@ class Terms(Table):
     epsilon_per_release: float = Field(2.0, gt=0, description="largest ε of one training; inf: any")
     epsilon_total: float = Field(10.0, gt=0, lt=math.inf, description="ε of all trainings together")
     delta: float = Field(1e-5, gt=0, le=0.01, description="δ at which both are counted")
-    accountant: AccountantName = Field("rdp", description="how both are counted")
+    accountant: str = Field("rdp", description="how both are counted")
     first_day: date | None = Field(None, description="first day of data it offers; none: all")
     last_day: date | None = Field(None, description="last day of data it offers; none: all")
     seeded: bool = Field(False, description="take part in tests with predictable noise")

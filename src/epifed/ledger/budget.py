@@ -14,16 +14,15 @@ import dp_accounting as dp
 from scipy.optimize import brentq
 
 from epifed.errors import EpifedError
+from epifed.privacy.accountants import find_accountant
 from epifed.privacy.accounting import (
     NEIGHBOURING,
     UNIT,
-    accountant_name,
     calibrate,
     epsilon_of,
     rounded_up,
     training_event,
 )
-from epifed.settings import AccountantName
 
 Part = tuple[float, float, int]
 """Rounds of one mechanism: the sampling rate q, the noise multiplier c, how many."""
@@ -43,7 +42,7 @@ class Cap:
 
     epsilon: float
     delta: float
-    accountant: AccountantName
+    accountant: str
 
     def __post_init__(self) -> None:
         """Refuse what is no cap."""
@@ -51,7 +50,7 @@ class Cap:
             raise EpifedError(f"epsilon: found {self.epsilon}; expected a finite number above 0")
         if not 0 < self.delta < 1:
             raise EpifedError(f"delta: found {self.delta}; expected a number above 0 and below 1")
-        accountant_name(self.accountant)
+        find_accountant(self.accountant)
 
     def price(self, spending: Spending) -> float:
         """The ε of all these rounds at this δ."""
@@ -199,7 +198,7 @@ def left(cap: Cap, taken: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _price(spending: Spending, delta: float, accountant: AccountantName) -> float:
+def _price(spending: Spending, delta: float, accountant: str) -> float:
     events = [training_event(*part) for part in spending]
     if not events:
         return 0.0

@@ -7,12 +7,8 @@ composition, which is tighter. Both are Google's dp-accounting, and both are upp
 """
 
 import hashlib
-import logging
 import math
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
@@ -21,35 +17,22 @@ from pathlib import Path
 
 import dp_accounting as dp
 import joblib
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
-from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.optimize import brentq
 
 from epifed.cache import cache_root
 from epifed.errors import EpifedError
-from epifed.settings import AccountantName
+from epifed.privacy.accountants import find_accountant, hushed
 
 NEIGHBOURING = "add or remove one client"
 UNIT = "one client"
-ORDERS: tuple[float, ...] = tuple(DEFAULT_RDP_ORDERS)
-"""The Rényi orders α over which Theorem 4 takes its minimum."""
 TOLERANCE = 1e-5
 """How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
 
-_RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-_TITLES: dict[AccountantName, str] = {
-    "rdp": "Rényi accountant (RDP)",
-    "pld": "privacy loss distribution accountant (PLD)",
-}
-_GRID_STEPS = 10_000
-_LARGEST_ON_GRID = 1e4
-_LEAST_DELTA_ON_GRID = 1e-14
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 1e6
 _LEAST_NOISE = 1e-6
 _WIDENINGS = 60
 
-_Budget = tuple[float, float, float, int, AccountantName]
+_Budget = tuple[float, float, float, int, str]
 
 
 @dataclass(frozen=True)
@@ -62,7 +45,7 @@ class Calibration:
     delta: float
     sampling_rate: float
     rounds: int
-    accountant: AccountantName
+    accountant: str
     neighbouring: str = NEIGHBOURING
     unit: str = UNIT
     order: float | None = None
@@ -77,7 +60,7 @@ class Calibration:
             return f"no differential privacy (ε = ∞): no noise, at {where}"
         return (
             f"(ε = {rounded_up(self.epsilon)}, δ = {self.delta:g})-differential privacy, "
-            f"{UNIT} added or removed, by the {_TITLES[self.accountant]}: "
+            f"{UNIT} added or removed, by the {find_accountant(self.accountant).title}: "
             f"noise multiplier c = {self.noise_multiplier:.4g} at {where}"
             f"{'; ' if self.trust else ''}{self.trust}"
         )
@@ -97,7 +80,7 @@ def training_event(sampling_rate: float, noise_multiplier: float, rounds: int) -
     return dp.SelfComposedDpEvent(round_event(sampling_rate, noise_multiplier), int(rounds))
 
 
-def epsilon_of(event: dp.DpEvent, delta: float, accountant: AccountantName = "rdp") -> float:
+def epsilon_of(event: dp.DpEvent, delta: float, accountant: str = "rdp") -> float:
     """The ε of any event or composition of events, at δ, for one client added or removed.
 
     >>> round(epsilon_of(training_event(0.25, 4.8631, 75), 1e-5), 3)
@@ -111,7 +94,7 @@ def spent(
     sampling_rate: float,
     rounds: int,
     delta: float,
-    accountant: AccountantName = "rdp",
+    accountant: str = "rdp",
 ) -> float:
     """The ε that a training of this many rounds with this noise costs (Theorem 4)."""
     return epsilon_of(training_event(sampling_rate, noise_multiplier, rounds), delta, accountant)
@@ -122,7 +105,7 @@ def priced(
     sampling_rate: float,
     rounds: int,
     delta: float,
-    accountant: AccountantName = "rdp",
+    accountant: str = "rdp",
 ) -> Calibration:
     """A finished training as the budget it has used up."""
     event = training_event(sampling_rate, noise_multiplier, rounds)
@@ -144,7 +127,7 @@ def calibrate(
     delta: float,
     sampling_rate: float,
     rounds: int,
-    accountant: AccountantName = "rdp",
+    accountant: str = "rdp",
 ) -> Calibration:
     """The smallest noise multiplier c that keeps a training within (ε, δ); ε = inf asks for none.
 
@@ -158,7 +141,7 @@ def calibrate(
     _check_delta(delta)
     _check_sampling_rate(sampling_rate)
     _check_rounds(rounds)
-    accountant_name(accountant)
+    find_accountant(accountant)
     noise_multiplier, epsilon_spent, order = 0.0, math.inf, None
     if math.isfinite(epsilon):
         budget = (float(epsilon), float(delta), float(sampling_rate), int(rounds), accountant)
@@ -177,14 +160,6 @@ def calibrate(
     )
 
 
-def accountant_name(text: str) -> AccountantName:
-    """The accountant of that name, or a sentence saying which there are."""
-    for name in _TITLES:
-        if name == text:
-            return name
-    raise EpifedError(f"accountant: found '{text}'; expected one of {', '.join(_TITLES)}")
-
-
 def rounded_up(epsilon: float) -> str:
     """Six digits of an ε, never less than it.
 
@@ -194,89 +169,22 @@ def rounded_up(epsilon: float) -> str:
     return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(epsilon))):g}"
 
 
-def _price(
-    event: dp.DpEvent, delta: float, accountant: AccountantName
-) -> tuple[float, float | None]:
+def _price(event: dp.DpEvent, delta: float, accountant: str) -> tuple[float, float | None]:
     """ε, and with the Rényi accountant the order that gives it."""
     _check_delta(delta)
-    accountant_name(accountant)
-    if isinstance(event, dp.NoOpDpEvent):
-        return 0.0, None
-    if accountant == "rdp":
-        return _rdp_price(event, delta)
-    if delta < _LEAST_DELTA_ON_GRID:
-        raise EpifedError(
-            f"delta: found {delta}; expected at least {_LEAST_DELTA_ON_GRID:g} with the "
-            f"{_TITLES['pld']}, or accountant 'rdp'"
-        )
-    # The grid follows the size of the privacy loss, so that neither a tiny ε is coarse nor a
-    # large one fills the memory. Any grid gives an upper bound, and so does the Rényi price.
-    scale, _ = _rdp_price(event, min(delta, 1e-5))
-    if scale > _LARGEST_ON_GRID:
-        return scale, None
-    pld = PLDAccountant(_RELATION, scale / _GRID_STEPS)
-    _compose(pld, event)
-    return float(pld.get_epsilon(delta)), None
-
-
-def _rdp_price(event: dp.DpEvent, delta: float) -> tuple[float, float | None]:
-    """Theorem 4: the least ε over `ORDERS`, and its order.
-
-    Order by order, because the library answers ε = 0 for all where rounding makes the tiny
-    divergence of one order negative. Theorem 3 at divergence 0 is the least an order can certify,
-    so the most promising come first and the hopeless are left out.
-    """
-    promise = sorted((max(_converted(0, order, delta), 0.0), order) for order in ORDERS)
-    epsilon, best = math.inf, None
-    with _hushed("absl"):
-        for least, order in promise:
-            if least >= epsilon:
-                break
-            rdp = RdpAccountant([order], _RELATION)
-            _compose(rdp, event)
-            certified = max(float(rdp.get_epsilon(delta)), least)
-            if certified < epsilon:
-                epsilon, best = certified, float(order)
-    return epsilon, best
-
-
-def _converted(divergence: float, order: float, delta: float) -> float:
-    """Theorem 3: the ε of an (α, ρ)-Rényi differentially private mechanism."""
-    return divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-
-
-def _compose(accountant: dp.PrivacyAccountant, event: dp.DpEvent) -> None:
-    try:
-        accountant.compose(event)
-    except dp.UnsupportedEventError:
-        raise EpifedError(
-            f"event: found {event}; expected one that {type(accountant).__name__} can price"
-        ) from None
-
-
-@contextmanager
-def _hushed(name: str) -> Iterator[None]:
-    """Drop what this thread logs under a name: orders that do not converge are left out anyway."""
-    logger, owner = logging.getLogger(name), threading.get_ident()
-
-    def of_another_thread(record: logging.LogRecord) -> bool:
-        return threading.get_ident() != owner
-
-    logger.addFilter(of_another_thread)
-    try:
-        yield
-    finally:
-        logger.removeFilter(of_another_thread)
+    found = find_accountant(accountant)
+    return (0.0, None) if isinstance(event, dp.NoOpDpEvent) else found.price(event, delta)
 
 
 def _search(budget: _Budget, method: str) -> tuple[float, float, float | None]:
     """The smallest c, its ε and order. `method` is only a part of the key on disk."""
     epsilon, delta, sampling_rate, rounds, accountant = budget
-    floor = min(_converted(0, order, delta) for order in ORDERS)
-    if accountant == "rdp" and epsilon <= floor:
+    method_of_price = find_accountant(accountant)
+    floor = method_of_price.floor(delta)
+    if epsilon <= floor:
         raise EpifedError(
             f"epsilon: found {epsilon:g}; expected more than {rounded_up(floor)}, the least that "
-            f"the {_TITLES['rdp']} certifies at δ = {delta:g} with any noise"
+            f"the {method_of_price.title} certifies at δ = {delta:g} with any noise"
         )
 
     def price(log_c: float) -> tuple[float, float | None]:
@@ -296,7 +204,7 @@ def _search(budget: _Budget, method: str) -> tuple[float, float, float | None]:
     else:
         raise EpifedError(
             f"epsilon: found {epsilon:g}; no noise multiplier up to {math.exp(upper):.0e} reaches "
-            f"it at δ = {delta:g} by the {_TITLES[accountant]}; expected a larger ε or δ"
+            f"it at δ = {delta:g} by the {method_of_price.title}; expected a larger ε or δ"
         )
     lower = upper - factor
     while excess(lower) <= 0:
@@ -312,7 +220,7 @@ def _search(budget: _Budget, method: str) -> tuple[float, float, float | None]:
 def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, float, float | None]:
     """`_search`, looked up on disk first. A folder that cannot be used is done without."""
     try:
-        with _hushed("joblib"), warnings.catch_warnings():
+        with hushed("joblib"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Unable to ")
             on_disk = joblib.Memory(folder, verbose=0).cache(_search)
             found: tuple[float, float, float | None] = on_disk(budget, method)
@@ -323,8 +231,10 @@ def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, floa
 
 @lru_cache(maxsize=1)
 def _method() -> str:
-    """What a remembered calibration depends on besides its arguments: the library and this file."""
-    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    """What a remembered calibration depends on besides its arguments: the library and our code."""
+    here = Path(__file__)
+    code = here.read_bytes() + (here.parent / "accountants.py").read_bytes()
+    source = hashlib.sha256(code).hexdigest()[:16]
     return f"dp-accounting {version('dp-accounting')}, accounting {source}"
 
 

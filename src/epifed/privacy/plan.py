@@ -13,7 +13,7 @@ import dp_accounting as dp
 
 from epifed.errors import EpifedError
 from epifed.privacy.accounting import Calibration, calibrate, priced, training_event
-from epifed.settings import AccountantName, NoiseName, SamplerName, Settings
+from epifed.settings import NoiseName, SamplerName, Settings
 
 TRUST: dict[NoiseName, str] = {
     "server": "clients trust the server, which sees their updates and adds the noise",
@@ -42,7 +42,7 @@ class PrivacyPlan:
     sampler: SamplerName
     epsilon: float
     delta: float
-    accountant: AccountantName
+    accountant: str
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
@@ -123,7 +123,8 @@ class PrivacyPlan:
 
     def event(self, rounds: int | None = None) -> dp.DpEvent:
         """What the training, or so many rounds of it, did that costs privacy."""
-        return training_event(self.priced_rate, self.noise_multiplier, rounds or self.rounds)
+        number = self.rounds if rounds is None else rounds
+        return training_event(self.priced_rate, self.noise_multiplier, number)
 
     def price(self, rounds: int | None = None) -> Calibration:
         """What so many rounds with this noise cost; of a plan without noise, nothing is bought."""
