@@ -1,0 +1,108 @@
+"""The Python façade: train, forecast and backtest in one call each, on panels and clients.
+
+Everything here is also a command; what runs is the same code.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from epifed.clients import Clients
+from epifed.days import Day, to_day
+from epifed.errors import EpifedError
+from epifed.evaluate.backtest import Backtest, origins_between, run_backtest
+from epifed.forecast import forecast as forecast_panel
+from epifed.learner import make_learner
+from epifed.ledger.ledger import Ledger
+from epifed.panel import CasePanel
+from epifed.release import Release
+from epifed.settings import Settings
+from epifed.training import Training
+from epifed.training import train as train_view
+
+
+def train(
+    data: CasePanel | Clients,
+    settings: Settings | None = None,
+    *,
+    period: tuple[Day, Day] | None = None,
+    ledger: Ledger | None = None,
+    **changes: Any,
+) -> Training:
+    """Train one forecaster on a panel, or on the clients of an experiment.
+
+    Settings are given, or by name: `train(panel, learner="trend", epsilon=0.1)`. Of a panel, all
+    days of the period are learned from; an experiment's clients keep some back to be tested on.
+    With a ledger the training is paid for and its noise is secure; without one it is seeded, for
+    research, never for release.
+    """
+    if isinstance(data, Clients):
+        return train_view(data.view, _settings(settings, len(data), changes), ledger=ledger)
+    days = data.start, data.end
+    if period is not None:
+        days = to_day(period[0], "period"), to_day(period[1], "period")
+    chosen = _settings(settings, len(data.regions), changes)
+    view = make_learner(chosen).deployed_view(data, days)
+    return train_view(view, chosen, ledger=ledger, period=days)
+
+
+def forecast(
+    trained: Release | Training,
+    panel: CasePanel,
+    horizon: int | tuple[int, ...] = 7,
+    *,
+    learned_until: Day | None = None,
+) -> pl.DataFrame:
+    """Quantiles of the 7-day average of daily cases, a row for each region, horizon and level.
+
+    From the panel's last day. A release says itself until when it learned; of a training it is the
+    panel's last day unless `learned_until` says otherwise.
+    """
+    if isinstance(trained, Release):
+        learner, state = trained.learner, trained.state_on(panel.end)
+    else:
+        last = to_day(learned_until, "learned_until") if learned_until else panel.end
+        if last > panel.end:
+            raise EpifedError(
+                f"learned_until: found {last}; expected at most {panel.end}, the panel's last day"
+            )
+        learner = trained.learner
+        state = learner.advance(trained.state, (panel.end - last).days)
+    horizons = (horizon,) if isinstance(horizon, int) else horizon
+    return pl.concat(forecast_panel(panel, learner, state, days).to_long() for days in horizons)
+
+
+def backtest(
+    panel: CasePanel,
+    first: Day,
+    last: Day,
+    settings: Settings | None = None,
+    *,
+    every: int = 7,
+    out: Path | str | None = None,
+    workers: int | None = 1,
+    **changes: Any,
+) -> Backtest:
+    """Forecast from rolling origins with what was known then, and score when the day has come.
+
+    `out` keeps what was computed, so that it can go on where it was; the table of all forecasts is
+    `.table`, the scores are `.summary()`.
+    """
+    if settings is None:
+        changes = {"learner": "trend", "epsilon": 1.0} | changes
+    chosen = _settings(settings, len(panel.regions), changes)
+    begin, end = to_day(first, "first"), to_day(last, "last")
+    known = panel.between(panel.start, min(end, panel.end))
+    origins = origins_between(begin, end, every, known, chosen.horizon)
+    with ExitStack() as closing:
+        folder = Path(out) if out else Path(closing.enter_context(tempfile.TemporaryDirectory()))
+        return run_backtest(known, chosen, origins, folder, workers=workers)
+
+
+def _settings(settings: Settings | None, clients: int, changes: Mapping[str, Any]) -> Settings:
+    """Settings with changes, or what suits the learner that was named."""
+    return Settings.resolve(clients, changes) if settings is None else settings.but(**changes)
