@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -313,7 +314,7 @@ def test_it_prints_light_and_without_controls(
 def test_without_boundaries_tiles_take_the_place_of_the_map(
     watched: Watched, made: Path, tmp_path: Path
 ) -> None:
-    panel = load_panel(made / "country")
+    panel = replace(load_panel(made / "country"), simulated=None)
     forecasts(panel, tmp_path / "results")
     write_report(tmp_path / "results", tmp_path / "plain.html")
     page = watched.open(tmp_path / "plain.html")

@@ -19,7 +19,7 @@ from epifed.cli.grid import (
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
-from epifed.files import to_json, write_text
+from epifed.files import to_json
 from epifed.settings import Settings, read_settings
 
 HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
@@ -69,7 +69,6 @@ def backtest(
     (budget,) = parse_epsilons([epsilon])
 
     from epifed.evaluate.backtest import origins_between, run_backtest
-    from epifed.evaluate.manifest import manifest
     from epifed.hub import write_hub
 
     panel = reading.read(data)
@@ -89,9 +88,7 @@ def backtest(
     origins = origins_between(first.date(), last.date(), every, panel, chosen.horizon)
     with GridProgress() as progress:
         result = run_backtest(panel, chosen, origins, out, workers=workers, progress=progress)
-    result.write(out)
-    write_text(out / "settings.toml", chosen.to_toml())
-    write_text(out / "manifest.json", to_json(manifest(panel, chosen)) + "\n")
+    result.write(out, panel)
     if hub:
         write_hub(result.forecasts, hub, model_name)
     summary = result.summary()

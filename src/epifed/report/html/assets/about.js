@@ -1,5 +1,3 @@
-const SHOWN_METRICS = DATA.level === 'community' ? [0, 1, 2, 3, 4, 5] : [0, 1, 2, 3];
-
 function drawBaselines() {
   const cell = GRID && gridCell();
   const like = cell && persistenceOf(cell);
@@ -14,13 +12,13 @@ function drawBaselines() {
   const losses = federated(cell).filter((row) => overPersistence(cell, row) >= 1);
   const verdict = !wins.length ? 'baselinesLose' : losses.length ? 'baselinesMixed' : 'baselinesWin';
   $('baselines-lead').textContent = `${cellName(cell)}: ${like ? t(verdict, { wins: told(wins), losses: told(losses) }) : ''}`;
-  const better = (row) => like && row !== like && row.mean[0] < like.mean[0];
-  const value = (row, m) => {
-    const text = METRICS[m] === 'r2' ? share : num;
-    return text(row.mean[m]) + (row.std[m] === null ? '' : ` ± ${text(row.std[m])}`);
+  const better = (row) => like && row !== like && row.mean.mae < like.mean.mae;
+  const value = (row, { key: name, better: way }) => {
+    const text = way === 'higher' ? share : num;
+    return text(row.mean[name]) + (row.std[name] === null ? '' : ` ± ${text(row.std[name])}`);
   };
-  const heads = [t('method'), t('epsilon'), ...SHOWN_METRICS.map((m) => ({ text: t('metric')[METRICS[m]], number: true })), t('beats')];
-  const rows = cell.rows.map((row) => [t('methods')[row.method] ?? row.method, row.epsilon === null ? '' : eps(row.epsilon), ...SHOWN_METRICS.map((m) => ({ text: value(row, m), sort: row.mean[m] })), row === like ? '' : better(row) ? '✓' : '✗']);
+  const heads = [t('method'), t('epsilon'), ...METRICS.map((m) => ({ text: metricName(m), number: true })), t('beats')];
+  const rows = cell.rows.map((row) => [t('methods')[row.method] ?? row.method, row.epsilon === null ? '' : eps(row.epsilon), ...METRICS.map((m) => ({ text: value(row, m), sort: row.mean[m.key] })), row === like ? '' : better(row) ? '✓' : '✗']);
   const name = t('methods').persistence;
   $('baselines-table').setAttribute('tabindex', '0');
   $('baselines-table').replaceChildren(table({ caption: `${t('baselinesTitle')}: ${cellName(cell)}`, heads, rows, mark: (row) => (row[0] === name ? 'mark' : row[1] !== '' ? 'own' : null) }));

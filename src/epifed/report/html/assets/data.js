@@ -89,10 +89,12 @@ function search(text, most = 8) {
 
 const budgets = () => (GRID && GRID.privacy ? GRID.privacy.budgets : []);
 const gridCell = () => GRID.cells[state.cell];
-const federated = (cell) => cell.rows.filter((row) => row.method === 'federated');
+const federated = (cell) => cell.rows.filter((row) => row.epsilon !== null);
 const persistenceOf = (cell) => cell.rows.find((row) => row.method === 'persistence');
-const METRICS = ['mae', 'mape', 'mdape', 'r2', 'mase', 'deviance'];
-const overPersistence = (cell, row) => (persistenceOf(cell) ? row.mean[0] / persistenceOf(cell).mean[0] : null);
+const METRICS = DATA.metrics.filter((metric) => !metric.small_counts || DATA.level === 'community');
+// By its key in the reader's language, else as its registry calls it.
+const metricName = ({ key: name, label, unit: of }) => t('metric')[name] ?? (of ? `${label}, ${of}` : label);
+const overPersistence = (cell, row) => (persistenceOf(cell) ? row.mean.mae / persistenceOf(cell).mean.mae : null);
 
 // The budget a reader meets first: the strictest that beats persistence, else the middle one.
 function firstBudget(cell) {
