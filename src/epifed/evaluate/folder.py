@@ -10,10 +10,10 @@ data/                                            the simulated country, where th
 import hashlib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import polars as pl
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from epifed.errors import EpifedError
 from epifed.evaluate.manifest import (
@@ -54,6 +54,7 @@ _VALUES = (
     "wis",
     "baseline_wis",
 )
+Record = TypeVar("Record", bound=BaseModel)
 FORECAST = _KEYS | {"level": pl.Float64, "value": pl.Float64}
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
 
@@ -174,7 +175,7 @@ def read_folder(path: Path) -> ResultsFolder:
             f"the SHA-256 {manifest.settings_sha256[:12]}…"
         )
     if manifest.kind == "grid":
-        frames = {name: _frame(path, name, KEY_TYPES) for name in _names(Results)}
+        frames = {field.name: _frame(path, field.name, KEY_TYPES) for field in fields(Results)}
         frames["runs"] = _with_all_metrics(frames["runs"])
         within = path / BESIDE
         beside = read_folder(within) if (within / _MANIFEST).is_file() else None
@@ -226,15 +227,11 @@ def _manifest(path: Path) -> Manifest:
     return _checked(Manifest, path)
 
 
-def _checked(kind: Any, path: Path) -> Any:
+def _checked(kind: type[Record], path: Path) -> Record:
     try:
         return kind.model_validate(read_json(path, EXPECTED))
     except ValidationError as error:
         raise EpifedError(f"{path}: {sentence_of(error)}; {EXPECTED}") from None
-
-
-def _names(kind: type[Results]) -> list[str]:
-    return [field.name for field in fields(kind)]
 
 
 def _with_all_metrics(runs: pl.DataFrame) -> pl.DataFrame:

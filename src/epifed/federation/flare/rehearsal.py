@@ -22,7 +22,7 @@ from epifed.learners import make_learner
 from epifed.panel import CasePanel
 from epifed.release import read_model
 from epifed.settings import Settings
-from epifed.simulate.simulation import SimulationSettings, simulate
+from epifed.simulate import SimulationSettings, simulate
 from epifed.training import train
 from epifed.windows import Clients, make_clients
 
