@@ -168,7 +168,7 @@ def explain_folder(folder: ResultsFolder) -> Explanation:
         folder.settings,
         clients,
         tuple(_budget(folder.settings, rate, row) for row in rows),
-        secure=not folder.seeded,
+        secure=folder.manifest.randomness == "secure",
         beside=_beside(folder),
     )
 
@@ -211,13 +211,13 @@ def _of_backtest(folder: ResultsFolder) -> list[dict[str, Any]]:
 
 def _beside(folder: ResultsFolder) -> str | None:
     """What else lies in the folder and is not counted."""
-    if folder.beside is None:
+    if folder.beside is None or folder.backtest is None:
         return None
-    found = explain_folder(folder.beside)
+    further = _count(folder.backtest.record.releases, "further training")
     return (
-        f"{folder.beside.path.name} within it holds {_count(found.trainings, 'further training')} "
-        f"of the learner {folder.beside.settings.learner}, which are not counted here: explain "
-        "that directory by itself."
+        f"{folder.beside.path.name} within it holds {further} of the learner "
+        f"{folder.beside.settings.learner}, which are not counted here: explain that directory "
+        "by itself."
     )
 
 

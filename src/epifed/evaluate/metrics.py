@@ -68,7 +68,7 @@ class Metric:
     compute: Callable[[Pairs], float]
     """Of at least one pair; nan where the score does not exist."""
     best: float = 0.0
-    """The value of a perfect forecast, beyond which no forecast gets."""
+    """The value of a perfect forecast: the least, the greatest, or the target."""
     small_counts: bool = False
     """Shown where counts are small only: it survives zeros."""
     on_page: bool = True

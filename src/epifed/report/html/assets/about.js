@@ -22,7 +22,7 @@ function drawBaselines() {
   const name = t('methods').persistence;
   $('baselines-table').setAttribute('tabindex', '0');
   $('baselines-table').replaceChildren(table({ caption: `${t('baselinesTitle')}: ${cellName(cell)}`, heads, rows, mark: (row) => (row[0] === name ? 'mark' : row[1] !== '' ? 'own' : null) }));
-  $('baselines-note').textContent = t('baselinesNote', { horizon: HORIZON, zeros: num(cell.zeros, 0), smoothing: DATA.settings ? t('smoothing')[DATA.settings.smoothing] : '' });
+  $('baselines-note').textContent = t('baselinesNote', { horizon: HORIZON, zeros: num(cell.zeros, 0), smoothing: t('smoothing')[DATA.settings.smoothing] });
 }
 
 // Addresses in an attribution become links; the map's must lead to its maker.
@@ -39,18 +39,17 @@ function credit(line) {
 function drawAbout() {
   const level = spoken();
   const s = DATA.settings;
-  $('method-text').textContent = s && GRID ? t('methodText', { level, window: s.window, horizon: s.horizon }) : t('methodPlain', { level });
+  $('method-text').textContent = GRID ? t('methodText', { level, window: s.window, horizon: s.horizon }) : t('methodPlain', { level });
   $('limits').replaceChildren(...t('limits', { level }).map((text) => make('li', {}, text)));
   $('sources-list').replaceChildren(...(DATA.attribution.length ? DATA.attribution.map((line) => make('li', {}, credit(line))) : [make('li', {}, t('sourcesNone'))]));
   const mapLine = DATA.map && (DATA.attribution.find((line) => /BKG/.test(line)) || (DATA.simulated ? t('simulatedLabel') : null));
   $('map-credit').replaceChildren(...(mapLine ? [t('mapCredit'), ...credit(mapLine)] : []));
   const m = DATA.manifest;
   const versions = [];
-  if (m.epifed) versions.push(t('versionLine', { version: m.epifed, finished: m.finished ? longDay(dayNumber(m.finished)) : '–', seed: m.seed ?? '–' }));
-  if (m.data_sha256) versions.push(t('dataLine', { source: DATA.source, sha: m.data_sha256 }));
-  versions.push(t('librariesLine', { list: Object.entries(m.versions || {}).map((pair) => pair.join(' ')).join(', ') || 'epifed', echarts: echarts.version }));
+  versions.push(t('versionLine', { version: m.epifed, finished: longDay(dayNumber(m.finished)), seed: m.seed }));
+  versions.push(t('dataLine', { source: DATA.source, sha: m.data_sha256 }));
+  versions.push(t('librariesLine', { list: Object.entries(m.versions).map((pair) => pair.join(' ')).join(', '), echarts: echarts.version }));
   $('versions').replaceChildren(...versions.map((text) => make('p', { class: 'note hash' }, text)));
-  $('settings-table').hidden = !s;
-  if (s) behind('settings-table', () => table({ caption: t('allSettings'), heads: [t('setting'), t('value')], rows: Object.entries(s).map(([name, value]) => [name, value === null ? '–' : String(value)]) }));
+  behind('settings-table', () => table({ caption: t('allSettings'), heads: [t('setting'), t('value')], rows: Object.entries(s).map(([name, value]) => [name, value === null ? '–' : String(value)]) }));
   $('made').textContent = t('made', { day: longDay(dayNumber(DATA.made)), version: DATA.version });
 }
