@@ -122,7 +122,7 @@ def test_the_summary_is_the_table_and_the_budget_is_composed(
     noise = 3.7304
     rough = epsilon_of(training_event(1.0, noise, len(origins) + 1), 1e-5, "pld")
     assert summary["epsilon_total"] == pytest.approx(rough, rel=1e-3)
-    result.write(tmp_path)
+    result.write(tmp_path, panel)
     stored = json.loads((tmp_path / "backtest.json").read_text())
     assert stored["mae_ratio"] == summary["mae_ratio"]
     ahead = pl.read_parquet(tmp_path / "forecast.parquet")

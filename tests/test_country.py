@@ -1,5 +1,6 @@
 """The country behind the figures: its regions, one county of it, and the real maps."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import pytest
 import shapely
 
 from epifed.errors import EpifedError
-from epifed.report import country as module
+from epifed.evaluate.manifest import DataRecord
 from epifed.report import data_figures, maps
-from epifed.report.country import Country, Place, choose_place, read_country
+from epifed.report.country import Country, Place, choose_place, panel_behind, read_country
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
 from epifed.sources.prepared import BKG, DESTATIS, RKI
@@ -40,13 +41,15 @@ def test_incidence_is_the_week_s_cases_per_100_000(country: Country) -> None:
     assert weeks[1][2][county["county"]] == pytest.approx(1e5 * cases / county["population_2020"])
 
 
-def test_results_of_the_simulated_default_get_its_country_again(
-    country: Country, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SimulationSettings", lambda seed: SETTINGS)
-    again = module.simulated_country(5, country.counties.digest())
-    assert again is not None and again.county_shapes.equals(country.county_shapes)
-    assert module.simulated_country(5, "another") is None
+def test_the_panel_behind_results_is_found_by_its_digest(country: Country, data: Path) -> None:
+    assert country.communities is not None
+    for panel in (country.counties, country.communities):
+        short = panel.between(panel.day(3), panel.day(90))
+        for seen in (panel, short):
+            found = panel_behind(data, DataRecord.of(seen))
+            assert found is not None and found.digest() == panel.digest()
+    other = replace(country.counties, counts=country.counties.counts + 1)
+    assert panel_behind(data, DataRecord.of(other)) is None
 
 
 def test_a_place_is_found_by_id_name_or_part(country: Country) -> None:

@@ -1,4 +1,3 @@
-import json
 import math
 import os
 import signal
@@ -14,8 +13,9 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.evaluate.experiment import Grid, run_grid, tasks
+from epifed.evaluate.folder import read_grid
 from epifed.evaluate.metrics import scores
-from epifed.evaluate.results import ALL, FEDERATED, Results
+from epifed.evaluate.results import ALL, FEDERATED
 from tests.helpers import START, small_panel, small_settings
 
 TABLES = ("runs.parquet", "predictions.parquet", "convergence.parquet")
@@ -56,7 +56,7 @@ def test_a_narrower_grid_gives_the_same_numbers_for_what_it_keeps(
 ) -> None:
     narrow = small_grid(epsilons=(math.inf,), splits=("shuffled",), runs=1)
     got = run_grid(small_panel(), narrow, tmp_path, workers=1).runs
-    whole = Results.read(undisturbed).runs
+    whole = read_grid(undisturbed).results.runs
     keys = ["split", "period", "method", "epsilon", "run", "stratum"]
     kept = whole.join(got.select(keys), on=keys, how="semi", nulls_equal=True)
     assert kept.equals(got)
@@ -96,9 +96,9 @@ def test_killed_at_any_point_it_resumes_to_the_same_result(
     assert kills == 4
     same_tables(undisturbed, tmp_path)
     assert not [p for p in tmp_path.rglob(".*") if p.suffix in {".parquet", ".json"}]
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["tasks"] == total
-    assert 0 < manifest["tasks_of_this_call"] < total
+    work = read_grid(tmp_path).folder.manifest.work
+    assert work is not None and work.tasks == total
+    assert 0 < work.tasks_of_this_call < total
 
 
 def test_finished_work_is_not_computed_again(undisturbed: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_tables_hold_what_they_say(undisturbed: Path) -> None:
-    results = Results.read(undisturbed)
+    results = read_grid(undisturbed).results
     keys = ["split", "period", "method", "epsilon", "run"]
     federated = results.runs.filter((pl.col("method") == FEDERATED) & (pl.col("stratum") == ALL))
     assert len(federated) == 2 * 2 * 2 * 2

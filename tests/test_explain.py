@@ -103,12 +103,12 @@ def test_refuses_what_is_no_result(result: Path, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(EpifedError, match="expected JSON"):
         explain(tmp_path)
-    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "manifest.json").write_bytes((result / "manifest.json").read_bytes())
     (tmp_path / "settings.toml").write_text("")
-    with pytest.raises(EpifedError, match=r"runs\.parquet: cannot be read"):
+    with pytest.raises(EpifedError, match=r"settings\.toml: found other settings"):
         explain(tmp_path)
-    (tmp_path / "runs.parquet").write_bytes((result / "runs.parquet").read_bytes())
-    with pytest.raises(EpifedError, match="lacks or misstates"):
+    (tmp_path / "settings.toml").write_bytes((result / "settings.toml").read_bytes())
+    with pytest.raises(EpifedError, match=r"runs\.parquet: cannot be read"):
         explain(tmp_path)
     (tmp_path / "release").write_text("no release")
     with pytest.raises(EpifedError, match="expected a release by 'epifed train'"):

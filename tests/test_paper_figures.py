@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -19,11 +20,11 @@ from typer.testing import CliRunner
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.evaluate.experiment import Grid, run_grid
+from epifed.evaluate.folder import GridFolder, read_grid
 from epifed.panel import CasePanel
 from epifed.report import data_figures, drawing, figures, maps, paper_tables
 from epifed.report.country import Country, choose_place, read_country
 from epifed.report.paper_figures import Plan, plan
-from epifed.report.stored import Stored, read_stored
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
 from epifed.sources import read_prepared
@@ -64,8 +65,8 @@ def results(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stored(results: Path) -> Stored:
-    return read_stored(results)
+def stored(results: Path) -> GridFolder:
+    return read_grid(results)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def country(data: Path) -> Country:
 
 
 @pytest.fixture(scope="module")
-def planned(stored: Stored, country: Country) -> Plan:
+def planned(stored: GridFolder, country: Country) -> Plan:
     return plan(stored, country, choose_place(country, None, None))
 
 
@@ -193,7 +194,7 @@ def test_cases_are_national_counts_and_four_weekly_maps_a_period(
 
 
 def test_predictions_have_a_panel_per_budget_and_a_box_for_every_county(
-    draw: Callable[[str], Figure], stored: Stored
+    draw: Callable[[str], Figure], stored: GridFolder
 ) -> None:
     figure = draw("predictions_2020-11_temporal")
     assert titles(figure)[:-1] == ["persistence", "ε = 0.5", "ε = 2", "ε = ∞"]
@@ -219,7 +220,7 @@ def test_predictions_have_a_panel_per_budget_and_a_box_for_every_county(
 
 
 def test_strata_have_a_line_per_budget_and_persistence(
-    draw: Callable[[str], Figure], stored: Stored
+    draw: Callable[[str], Figure], stored: GridFolder
 ) -> None:
     figure = draw("strata_autumn_shuffled")
     assert titles(figure) == ["MSE", "MAE", "MAPE", "R²"]
@@ -234,7 +235,7 @@ def test_strata_have_a_line_per_budget_and_persistence(
     assert len(figure.axes[0].collections) == 3
 
 
-def test_losses_show_train_against_test(draw: Callable[[str], Figure], stored: Stored) -> None:
+def test_losses_show_train_against_test(draw: Callable[[str], Figure], stored: GridFolder) -> None:
     figure = draw("losses")
     assert len(figure.axes) == 4
     lines = {line.get_label(): line for line in figure.axes[0].lines}
@@ -265,7 +266,7 @@ def test_periods_are_titled_for_readers(period: str, title: str) -> None:
     assert drawing.period_title(period) == title
 
 
-def test_tables_have_mean_spread_and_persistence(stored: Stored, tmp_path: Path) -> None:
+def test_tables_have_mean_spread_and_persistence(stored: GridFolder, tmp_path: Path) -> None:
     found = paper_tables.paper_tables(stored, lambda zeros: f"{zeros:.0f} zeros")
     assert [table.name for table in found] == ["2020-11", "autumn", "S1"]
     one, s1 = found[0], found[-1]
@@ -284,7 +285,7 @@ def test_tables_have_mean_spread_and_persistence(stored: Stored, tmp_path: Path)
     assert "0 zeros; 4 rounds of 3 epochs" in markdown
 
 
-def test_latex_is_escaped_and_its_formulas_parse(stored: Stored) -> None:
+def test_latex_is_escaped_and_its_formulas_parse(stored: GridFolder) -> None:
     table = paper_tables.paper_tables(stored, lambda _: "at ε_1 & 5 % ± δ")[0]
     lines = table.to_latex().splitlines()
     assert r"\caption{\textbf{Performance metrics for case prediction, November 2020.} " in lines[2]
@@ -315,7 +316,7 @@ def test_the_command_writes_everything_as_pdf_and_png(data: Path, tmp_path: Path
     assert CREDIT in (out / "ATTRIBUTION.txt").read_text()
 
 
-def test_what_needs_the_data_is_left_out_with_the_reason(stored: Stored) -> None:
+def test_what_needs_the_data_is_left_out_with_the_reason(stored: GridFolder) -> None:
     found = plan(stored, None, None)
     assert list(found.left_out) == ["populations", "regions", "zero_entries", "cases"]
     assert all("no --data" in reason for reason in found.left_out.values())
@@ -324,7 +325,7 @@ def test_what_needs_the_data_is_left_out_with_the_reason(stored: Stored) -> None
 
 
 def test_a_directory_without_maps_and_communities_still_gives_the_counts(
-    stored: Stored, data: Path, tmp_path: Path
+    stored: GridFolder, data: Path, tmp_path: Path
 ) -> None:
     for name in ("county_cases.parquet", "counties.csv", "ATTRIBUTION.txt"):
         (tmp_path / name).write_bytes((data / name).read_bytes())
@@ -336,30 +337,31 @@ def test_a_directory_without_maps_and_communities_still_gives_the_counts(
     assert len(found.drawings["populations"]().axes) == 1
 
 
-def test_mistakes_are_one_sentence(results: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence(results: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(EpifedError, match="nothing: no such directory; expected a directory that"):
-        read_stored(tmp_path / "nothing")
+        read_grid(tmp_path / "nothing")
     with pytest.raises(EpifedError, match=r"manifest.json: cannot be read"):
-        read_stored(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"grid": 1}')
+        read_grid(tmp_path)
+    about = json.loads((results / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(about | {"grid": 1}))
     with pytest.raises(EpifedError, match=r"manifest.json: grid: .*; expected a directory that"):
-        read_stored(tmp_path)
+        read_grid(tmp_path)
     (tmp_path / "a.geojson").write_text("{}")
     with pytest.raises(EpifedError, match=r"a.geojson: cannot be read as GeoJSON"):
         maps.read_boundaries(tmp_path / "a.geojson", ["1"])
+    real, one = tmp_path / "real", small_grid(splits=("temporal",), epsilons=(2.0,), runs=1)
+    run_grid(replace(read_prepared(data), simulated=None), one, real, workers=1)
     done = CliRunner().invoke(
-        app, ["figures", str(results), "--out", str(tmp_path / "o"), "--county", "x"]
+        app, ["figures", str(real), "--out", str(tmp_path / "o"), "--county", "x"]
     )
     assert isinstance(done.exception, EpifedError) and "expected --data too" in str(done.exception)
     assert not (tmp_path / "o").exists()
 
 
-def test_figures_without_curves_say_so(stored: Stored) -> None:
+def test_figures_without_curves_say_so(stored: GridFolder) -> None:
     empty = stored.results.convergence.clear()
     bare = type(stored.results)(stored.results.runs, stored.results.predictions, empty)
-    found = plan(
-        Stored(bare, stored.settings, stored.splits, stored.periods, 2, stored.data), None, None
-    )
+    found = plan(replace(stored, results=bare), None, None)
     assert found.left_out["losses"] == found.left_out["convergence"]
     assert "privacy_utility" in found.drawings
     assert isinstance(figures.privacy_utility(bare.runs), Figure)

@@ -5,7 +5,6 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, timedelta
 from html.parser import HTMLParser
@@ -23,15 +22,24 @@ from typer.testing import CliRunner
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.evaluate.experiment import Grid, run_grid
-from epifed.evaluate.results import FEDERATED, Results, summary
+from epifed.evaluate.folder import (
+    BACKTEST,
+    FORECAST,
+    BacktestTables,
+    read_folder,
+    read_grid,
+    write_backtest,
+)
+from epifed.evaluate.manifest import BacktestRecord
+from epifed.evaluate.results import FEDERATED, summary
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
 from epifed.report.html import write_report
-from epifed.report.html.inputs import BACKTEST, FORECAST, read_inputs
 from epifed.report.html.outlines import outlines
 from epifed.report.html.payload import payload
 from epifed.report.html.write import LIBRARY, embedded_json, page
+from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
 from epifed.sources import load_panel
@@ -54,7 +62,7 @@ def country(folder: Path) -> CasePanel:
 
 
 def forecasts(panel: CasePanel, out: Path) -> None:
-    """Forecast and backtest tables: last week's growth goes on, as wrong as it was before."""
+    """The folder of a backtest: last week's growth goes on, as wrong as it was before."""
     series = smooth(panel.counts, "trailing")
     end = (ORIGIN - panel.start).days
 
@@ -66,7 +74,6 @@ def forecasts(panel: CasePanel, out: Path) -> None:
         )
         return middle, middle[:, None] * np.exp(0.7 * wide - 0.7 * np.median(wide))[None]
 
-    out.mkdir(parents=True, exist_ok=True)
     rows = []
     for days in range(1, 29):
         _, values = made(end, days)
@@ -82,9 +89,7 @@ def forecasts(panel: CasePanel, out: Path) -> None:
                 }
             )
         )
-    pl.concat(rows).select(pl.col(n).cast(k) for n, k in FORECAST.items()).write_parquet(
-        out / "forecast.parquet"
-    )
+    ahead = pl.concat(rows).select(pl.col(n).cast(k) for n, k in FORECAST.items())
     parts = []
     for at in range(end - 56, end - 6, 7):
         point, values = made(at, 7)
@@ -109,12 +114,17 @@ def forecasts(panel: CasePanel, out: Path) -> None:
                 }
             )
         )
-    pl.concat(parts).select(pl.col(n).cast(k) for n, k in BACKTEST.items()).write_parquet(
-        out / "backtest.parquet"
-    )
-    record = {"epsilon_per_release": 1.0, "epsilon_total": 2.5, "delta": 1e-5, "origins": 8,
-              "learner": "trend", "noise": "seeded generator"}  # fmt: skip
-    (out / "backtest.json").write_text(json.dumps(record))
+    past = pl.concat(parts).select(pl.col(n).cast(k) for n, k in BACKTEST.items())
+    record = BacktestRecord(
+        mae_ratio=0.9, wis_ratio=0.8, coverage_50=0.5, coverage_95=0.94,
+        worst_month_mae_ratio=1.1, worst_month="2020-11",
+        epsilon_per_release=1.0, epsilon_total=2.5, noise_multiplier=3.7, delta=1e-5,
+        accountant="pld", learner="trend", horizon=7, origins=8, releases=9,
+        first_origin=panel.day(end - 56), last_origin=panel.day(end - 7),
+        regions=len(panel.regions),
+    )  # fmt: skip
+    settings = Settings.for_learner("trend", len(panel.regions), epsilon=1.0)
+    write_backtest(out, panel, settings, BacktestTables(past, ahead, record))
 
 
 def grid(panel: CasePanel, out: Path) -> None:
@@ -249,41 +259,40 @@ def test_history_forecast_and_scores_are_the_numbers_of_the_files(made: Path, re
     assert count == len(own) == 8
     assert mae == pytest.approx((own["point"] - own["truth"]).abs().mean(), rel=1e-3)
     assert like == pytest.approx((own["persistence"] - own["truth"]).abs().mean(), rel=1e-3)
-    means = summary(Results.read(made / "results").runs)
+    means = summary(read_grid(made / "results").results.runs)
     at_two = means.filter((pl.col("method") == FEDERATED) & (pl.col("epsilon") == 2.0))
     (cell,) = data["grid"]["cells"]
     row_at_two = next(r for r in cell["rows"] if r["epsilon"] == 2.0)
-    assert row_at_two["mean"][0] == pytest.approx(at_two["mae_mean"][0], rel=1e-3)
+    assert row_at_two["mean"]["mae"] == pytest.approx(at_two["mae_mean"][0], rel=1e-3)
     assert [b["epsilon"] for b in data["grid"]["privacy"]["budgets"]] == [0.5, 2.0, "inf"]
     assert data["ledger"]["runs"][0]["outcome"] == "finished"
     assert data["simulated"] and data["seeded"]
 
 
-FILES = ("grid", "forecast", "backtest")
-
-
-@pytest.mark.parametrize(
-    "kept", [("grid",), ("forecast",), ("backtest",), ("forecast", "backtest")]
-)
+@pytest.mark.parametrize("kind", ["grid", "backtest"])
 @pytest.mark.parametrize("with_data", [True, False])
-def test_any_part_of_the_results_makes_a_page(
-    made: Path, tmp_path: Path, kept: Iterable[str], with_data: bool
+def test_a_grid_and_a_backtest_alone_make_a_page(
+    made: Path, tmp_path: Path, kind: str, with_data: bool
 ) -> None:
-    source = made / "results"
-    for name in kept:
-        paths = (
-            [source / f"{n}.parquet" for n in ("runs", "predictions", "convergence")]
-            + [source / "manifest.json", source / "settings.toml"]
-            if name == "grid"
-            else [source / "backtest" / f"{name}.parquet"]
-        )
-        for path in paths:
-            (tmp_path / path.name).write_bytes(path.read_bytes())
+    panel = replace(load_panel(made / "country"), simulated=None)
+    (grid if kind == "grid" else forecasts)(panel, tmp_path)
     out = tmp_path / "out.html"
-    write_report(tmp_path, out, load_panel(made / "country") if with_data else None)
+    write_report(tmp_path, out, panel if with_data else None)
     data = data_of(out)
-    assert [name for name in FILES if data[name] is not None] == [n for n in FILES if n in kept]
+    found = [name for name in ("grid", "forecast", "backtest") if data[name] is not None]
+    assert found == (["grid"] if kind == "grid" else ["forecast", "backtest"])
     assert (data["history"] is not None) == (data["map"] is not None) == with_data
+    assert not data["simulated"]
+
+
+def test_simulated_results_get_their_data_back_from_the_manifest_s_fields(
+    made: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    write_report(made / "results", tmp_path / "again.html", remark=said.append)
+    assert said == ["no --data: simulating the epidemic of these results again"]
+    data = data_of(tmp_path / "again.html")
+    assert data["history"] and data["map"] and data["simulated"] and data["same_data"]
 
 
 def decoded(found: dict[str, Any]) -> list[Any]:
@@ -333,13 +342,8 @@ def test_the_page_of_400_counties_is_small_enough(made: Path, real_data: Path) -
 
 
 def test_what_cannot_be_shown_is_refused_in_one_sentence(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(EpifedError, match=r"found none of runs\.parquet"):
-        read_inputs(tmp_path)
-    pl.DataFrame({"region": ["1"]}).write_parquet(tmp_path / "forecast.parquet")
-    with pytest.raises(EpifedError, match="found no column 'origin_date'"):
-        read_inputs(tmp_path)
     panel = load_panel(made / "country")
-    inputs = read_inputs(made / "results")
+    inputs = read_folder(made / "results")
     other = replace(panel, regions=tuple(f"x{r}" for r in panel.regions), boundaries=None)
     with pytest.raises(EpifedError, match="which is not in"):
         payload(inputs, other, groups={}, title=None, ledger=None)
@@ -351,7 +355,7 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(made: Path, tmp_path: P
 def test_other_data_than_the_results_is_said_so(made: Path) -> None:
     panel = load_panel(made / "country")
     other = replace(panel, counts=panel.counts + 1)
-    found = payload(read_inputs(made / "results"), other, groups={}, title=None, ledger=None)
+    found = payload(read_folder(made / "results"), other, groups={}, title=None, ledger=None)
     assert found["same_data"] is False
     assert "otherDataText" in page(found)
 
@@ -367,5 +371,5 @@ def test_the_command_writes_the_report_and_a_mistake_is_exit_2(made: Path, tmp_p
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert failed.returncode == 2
-    assert failed.stderr.count("\n") == 1 and "found none of runs.parquet" in failed.stderr
+    assert failed.stderr.count("\n") == 1 and "manifest.json: cannot be read" in failed.stderr
     assert not (tmp_path / "n.html").exists()

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from epifed.evaluate.experiment import Grid, run_grid
 from epifed.report.html import write_report
+from epifed.settings import Settings
 from epifed.sources import load_panel
 from tests import test_report
 from tests.test_report import NASTY, forecasts
@@ -310,10 +313,29 @@ def test_it_prints_light_and_without_controls(
         assert not page.locator(hidden).first.is_visible()
 
 
-def test_without_boundaries_tiles_take_the_place_of_the_map(
+def test_the_explorer_knows_no_learner_by_name(
     watched: Watched, made: Path, tmp_path: Path
 ) -> None:
     panel = load_panel(made / "country")
+    one_shot = Grid(
+        settings=Settings.for_learner("one-shot", len(panel.regions)),
+        splits=("temporal",),
+        periods={"late": (panel.day(60), panel.day(100))},
+        epsilons=(0.5, 2.0),
+        runs=1,
+        baselines=("persistence",),
+    )
+    run_grid(panel, one_shot, tmp_path / "results", workers=1)
+    write_report(tmp_path / "results", tmp_path / "one.html", panel)
+    page = watched.open(tmp_path / "one.html")
+    expect(page.locator("#explorer")).to_be_visible()
+    assert [tick.inner_text() for tick in page.locator("#ticks span").all()] == ["0.5", "2"]
+
+
+def test_without_boundaries_tiles_take_the_place_of_the_map(
+    watched: Watched, made: Path, tmp_path: Path
+) -> None:
+    panel = replace(load_panel(made / "country"), simulated=None)
     forecasts(panel, tmp_path / "results")
     write_report(tmp_path / "results", tmp_path / "plain.html")
     page = watched.open(tmp_path / "plain.html")

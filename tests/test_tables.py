@@ -3,7 +3,8 @@ import math
 import polars as pl
 import pytest
 
-from epifed.evaluate.results import ALL_METRICS, summary
+from epifed.evaluate.metrics import METRICS
+from epifed.evaluate.results import summary
 from epifed.report import tables
 
 
@@ -17,7 +18,7 @@ def fake_runs() -> pl.DataFrame:
                 rows.append(
                     {"split": split, "period": "2020-11", "method": method, "epsilon": epsilon,
                      "run": run, "stratum": "all", "zeros": 0.0}
-                    | dict.fromkeys(ALL_METRICS, level)
+                    | dict.fromkeys(METRICS, level)
                 )  # fmt: skip
     return pl.DataFrame(rows, schema_overrides={"epsilon": pl.Float64})
 
@@ -84,8 +85,8 @@ def test_numbers_are_written_as_in_the_paper(value: float | None, text: str) -> 
 def test_markdown_has_a_line_for_each_row() -> None:
     rows = tables.method_rows(fake_runs(), "temporal", "2020-11")
     assert [r[:2] for r in rows] == [["persistence", ""], ["federated", "2"], ["federated", "∞"]]
-    text = tables.markdown(tables.METHOD_HEADER, rows)
+    text = tables.markdown(tables.method_header(), rows)
     assert text.count("\n") == 2 + len(rows)
-    honest = tables.method_rows(fake_runs(), "temporal", "2020-11", honest=True)
-    assert len(honest[0]) == len(tables.HONEST_HEADER)
+    honest = tables.method_rows(fake_runs(), "temporal", "2020-11", small_counts=True)
+    assert len(honest[0]) == len(tables.method_header(small_counts=True))
     assert text.splitlines()[3].startswith("| federated | 2 | 3.5 ± 0.7071 |")

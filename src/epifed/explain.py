@@ -9,8 +9,8 @@ import dp_accounting as dp
 import polars as pl
 
 from epifed.errors import EpifedError
-from epifed.evaluate.results import ALL, TRAINED
-from epifed.files import read_json
+from epifed.evaluate.folder import ResultsFolder, read_folder
+from epifed.evaluate.results import ALL, TRAINED, Results
 from epifed.privacy.accounting import (
     NEIGHBOURING,
     UNIT,
@@ -21,10 +21,11 @@ from epifed.privacy.accounting import (
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
 from epifed.release import read_release
-from epifed.settings import Settings, read_settings
+from epifed.settings import Settings
 
 EXPECTED = (
-    "expected a directory by 'epifed run' or 'epifed reproduce', or a model by 'epifed train'"
+    "expected a directory by 'epifed run', 'epifed reproduce' or 'epifed backtest', or a model by "
+    "'epifed train'"
 )
 
 
@@ -61,6 +62,8 @@ class Explanation:
     smoothing: str
     budgets: tuple[Budget, ...]
     composed_epsilon: float
+    beside: str | None
+    """What lies in the same folder and is not explained here, if anything does."""
 
     @property
     def private_trainings(self) -> int:
@@ -99,6 +102,7 @@ class Explanation:
             "Not counted in any ε here: scores and comparisons, which are computed on the clients' "
             "data without noise, and a choice of settings on the same data. Whether these settings "
             "were tuned so is not recorded.",
+            *([self.beside] if self.beside else []),
         ]
 
     def _of_budget(self, budget: Budget) -> list[str]:
@@ -148,32 +152,35 @@ class Explanation:
 def explain(result: Path) -> Explanation:
     """Explain a directory of results, or a model file."""
     if result.is_dir():
-        return _of_directory(result)
+        return explain_folder(read_folder(result))
     if result.is_file():
         return _of_model(result)
     raise EpifedError(f"{result}: no such file or directory; {EXPECTED}")
 
 
-def _of_directory(directory: Path) -> Explanation:
-    manifest = read_json(directory / "manifest.json", EXPECTED)
-    settings = read_settings(directory / "settings.toml")
-    path = directory / "runs.parquet"
-    try:
-        runs = pl.read_parquet(path).filter(pl.col("stratum") == ALL)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise EpifedError(f"{path}: cannot be read ({error}); {EXPECTED}") from None
-    try:
-        clients = int(manifest["data"]["regions"])
-        secure = not str(manifest["noise"]).startswith("seeded")
-    except (KeyError, TypeError, ValueError) as error:
-        raise EpifedError(
-            f"{directory / 'manifest.json'}: lacks or misstates {error}; {EXPECTED}"
-        ) from None
+def explain_folder(folder: ResultsFolder) -> Explanation:
+    """Explain the trainings of a grid, or the releases of a backtest."""
+    clients = folder.manifest.data.regions
+    rate = PrivacyPlan.of(folder.settings, clients).priced_rate
+    rows = _of_grid(folder.grid) if folder.grid else _of_backtest(folder)
+    return _explanation(
+        folder.path,
+        folder.settings,
+        clients,
+        tuple(_budget(folder.settings, rate, row) for row in rows),
+        secure=folder.manifest.randomness == "secure",
+        beside=_beside(folder),
+    )
+
+
+def _of_grid(grid: Results) -> list[dict[str, Any]]:
+    """A row for each ε; the error is the mean of the trainings' over persistence's."""
+    runs = grid.runs.filter(pl.col("stratum") == ALL)
     keys = ["split", "period"]
     like_today = runs.filter(pl.col("method") == "persistence").select(
         *keys, pl.col("mae").alias("like_today")
     )
-    federated = (
+    return (
         runs.filter(TRAINED)
         .join(like_today, on=keys, how="left")
         .group_by("epsilon")
@@ -184,10 +191,34 @@ def _of_directory(directory: Path) -> Explanation:
             (pl.col("mae") / pl.col("like_today")).mean().alias("ratio"),
         )
         .sort("epsilon")
+        .to_dicts()
     )
-    rate = PrivacyPlan.of(settings, clients).priced_rate
-    budgets = tuple(_budget(settings, rate, row) for row in federated.iter_rows(named=True))
-    return _explanation(directory, settings, clients, budgets, secure=secure)
+
+
+def _of_backtest(folder: ResultsFolder) -> list[dict[str, Any]]:
+    assert folder.backtest is not None
+    record = folder.backtest.record
+    return [
+        {
+            "epsilon": record.epsilon_per_release,
+            "trainings": record.releases,
+            "noise_multiplier": record.noise_multiplier,
+            "epsilon_spent": record.epsilon_per_release,
+            "ratio": record.mae_ratio,
+        }
+    ]
+
+
+def _beside(folder: ResultsFolder) -> str | None:
+    """What else lies in the folder and is not counted."""
+    if folder.beside is None or folder.backtest is None:
+        return None
+    further = _count(folder.backtest.record.releases, "further training")
+    return (
+        f"{folder.beside.path.name} within it holds {further} of the learner "
+        f"{folder.beside.settings.learner}, which are not counted here: explain that directory "
+        "by itself."
+    )
 
 
 def _of_model(path: Path) -> Explanation:
@@ -233,6 +264,7 @@ def _explanation(
     *,
     secure: bool,
     ledger_run: str | None = None,
+    beside: str | None = None,
 ) -> Explanation:
     rate = PrivacyPlan.of(settings, clients).priced_rate
     private = [b for b in budgets if math.isfinite(b.epsilon)]
@@ -255,6 +287,7 @@ def _explanation(
         smoothing=settings.smoothing,
         budgets=budgets,
         composed_epsilon=composed,
+        beside=beside,
     )
 
 

@@ -1,10 +1,11 @@
 """The case panel, regions × days of counts: every source makes one, everything else reads one."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,6 +37,8 @@ class CasePanel:
     """For regions that are parts of larger ones (communities): the larger one of each."""
     notes: tuple[str, ...] = ()
     """What the source did to the data on the way in, in plain sentences."""
+    simulated: Mapping[str, Any] | None = None
+    """Invented cases: the settings of the simulation that made them. Real ones: none."""
 
     def __post_init__(self) -> None:
         """Refuse a panel that cannot be one."""
@@ -97,6 +100,7 @@ class CasePanel:
         attribution: tuple[str, ...] = (),
         boundaries: Path | None = None,
         notes: tuple[str, ...] = (),
+        simulated: Mapping[str, Any] | None = None,
     ) -> "CasePanel":
         """Lay a long table with the columns `day`, `region` and `cases` out as regions × days.
 
@@ -148,6 +152,7 @@ class CasePanel:
             attribution=attribution,
             boundaries=boundaries,
             notes=notes,
+            simulated=simulated,
         )
 
     def to_long(self) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from epifed.cli.kit import (
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
-from epifed.files import to_json, write_text
+from epifed.files import to_json
 
 BASE = {"learner": "trend", "epsilon": 1.0}
 HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
@@ -91,7 +91,6 @@ def backtest(
     )
 
     from epifed.evaluate.backtest import origins_between, run_backtest
-    from epifed.evaluate.manifest import manifest
     from epifed.hub import write_hub
 
     panel = reading.read(data)
@@ -104,9 +103,7 @@ def backtest(
     origins = origins_between(first.date(), last.date(), every, panel, chosen.horizon)
     with GridProgress() as progress:
         result = run_backtest(panel, chosen, origins, out, workers=workers, progress=progress)
-    result.write(out)
-    write_text(out / "settings.toml", chosen.to_toml())
-    write_text(out / "manifest.json", to_json(manifest(panel, chosen)) + "\n")
+    result.write(out, panel)
     if hub:
         write_hub(result.forecasts, hub, model_name)
     summary = result.summary()

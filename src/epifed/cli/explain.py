@@ -14,7 +14,7 @@ def explain(
         Path,
         typer.Argument(
             metavar="RESULT",
-            help="A directory by 'epifed run' or 'reproduce', or a model by 'epifed train'.",
+            help="A directory by 'epifed run', 'reproduce' or 'backtest', or a model by 'train'.",
             show_default=False,
         ),
     ],

@@ -9,8 +9,8 @@ from epifed.cli.kit import AsJson, caption, messages, refuse_file
 from epifed.files import to_json
 
 if TYPE_CHECKING:
+    from epifed.evaluate.folder import GridFolder
     from epifed.report.country import Country
-    from epifed.report.stored import Stored
 
 
 def figures(
@@ -23,7 +23,7 @@ def figures(
         typer.Option(
             help="The prepared or simulated directory behind the results, for what shows the "
             "country: populations, maps, zeros, daily counts.",
-            show_default="the simulated default again, if the results are of it",
+            show_default="the simulated country, if the results are of one",
         ),
     ] = None,
     state: Annotated[
@@ -46,13 +46,13 @@ def figures(
     refuse_file(out)
 
     from epifed.errors import EpifedError
+    from epifed.evaluate.folder import read_grid
     from epifed.files import write_text
     from epifed.report.country import choose_place, read_country
     from epifed.report.paper_figures import plan
     from epifed.report.paper_tables import paper_tables
-    from epifed.report.stored import read_stored
 
-    stored = read_stored(results)
+    stored = read_grid(results)
     country = read_country(data) if data else _simulated(stored)
     if country is None and (state or county):
         raise EpifedError("--state, --county: found no map to show them on; expected --data too")
@@ -63,10 +63,10 @@ def figures(
     settings = stored.settings
     written = [
         path
-        for table in paper_tables(stored, lambda zeros: caption(settings, stored.runs, zeros))
+        for table in paper_tables(stored, lambda zeros: caption(settings, stored.grid.runs, zeros))
         for path in table.write(out)
     ]
-    sources = country.attribution if country else stored.data.attribution
+    sources = country.attribution if country else stored.folder.manifest.data.attribution
     if sources:
         written.append(out / "ATTRIBUTION.txt")
         write_text(written[-1], "\n".join(sources) + "\n")
@@ -80,19 +80,18 @@ def figures(
     for name, reason in planned.left_out.items():
         messages.print(f"left out: {name} ({reason})")
     drawn = len(planned.drawings)
-    print(f"Wrote {drawn} figures (PDF, PNG) and {len(stored.periods) + 1} tables to {out}.")
+    print(f"Wrote {drawn} figures (PDF, PNG) and {len(stored.grid.periods) + 1} tables to {out}.")
 
 
-def _simulated(stored: "Stored") -> "Country | None":
-    """The country of results without data, which were simulated."""
-    from epifed.report.country import simulated_country
+def _simulated(stored: "GridFolder") -> "Country | None":
+    """The country of results that were simulated."""
+    from epifed.report.country import read_country, simulated_data
 
-    if not stored.data.source.startswith("simulated ("):
-        return None
-    messages.print("no --data: simulating the epidemic of these results again")
-    return simulated_country(stored.settings.seed, stored.data.sha256)
+    with simulated_data(stored.folder, messages.print) as directory:
+        return read_country(directory) if directory else None
 
 
-def _same_data(stored: "Stored", country: "Country") -> bool:
+def _same_data(stored: "GridFolder", country: "Country") -> bool:
+    about = stored.folder.manifest.data
     panels = [country.counties, country.communities]
-    return any(panel.digest() == stored.data.sha256 for panel in panels if panel is not None)
+    return any(about.is_of(panel) for panel in panels if panel is not None)

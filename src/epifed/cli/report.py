@@ -21,7 +21,7 @@ def report(
         Path | None,
         typer.Option(
             help="The case data behind the results, for history and map.",
-            show_default="the simulated default again, if the results are of it",
+            show_default="the simulated country, if the results are of one",
         ),
     ] = None,
     ledger: Annotated[

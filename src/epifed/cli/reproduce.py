@@ -148,7 +148,7 @@ def _print_tables(runs: "pl.DataFrame", grid: "Grid") -> None:
             zeros = runs.filter(split=split, period=period)["zeros"][0]
             print_table(
                 f"{period}, {split} split",
-                tables.METHOD_HEADER,
+                tables.method_header(),
                 tables.method_rows(runs, split, period),
                 caption(grid.settings, grid.runs, zeros) + anew,
             )

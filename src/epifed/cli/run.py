@@ -77,11 +77,9 @@ def run(
     from epifed.evaluate.results import summary
     from epifed.report import figures, tables
     from epifed.report.html import write_report
-    from epifed.simulate import default_panel
 
     if data is None:
-        messages.print("no --data: simulating an epidemic")
-        panel, end = default_panel(int(wish.said.get("seed", 0))), date(2020, 12, 1)
+        panel, end = _simulated(int(wish.said.get("seed", 0)), out), date(2020, 12, 1)
     else:
         panel = reading.read(data)
         end = panel.end
@@ -107,18 +105,32 @@ def run(
     if as_json:
         print(to_json(summary(results.runs).to_dicts()))
     else:
+        small = bool(panel.parents)
         print_table(
             f"{len(panel.regions)} regions, {begin} to {end}, {chosen.horizon} days ahead",
-            tables.HONEST_HEADER if panel.parents else tables.METHOD_HEADER,
-            tables.method_rows(results.runs, chosen.split, period, honest=bool(panel.parents)),
+            tables.method_header(small_counts=small),
+            tables.method_rows(results.runs, chosen.split, period, small_counts=small),
             caption(chosen, runs, results.runs["zeros"][0]),
         )
         print(tables.verdict(results.runs, chosen.split, period))
     today = panel.between(panel.start, end)
     _look_back(today, chosen.seed, out / "backtest", workers)
-    write_report(out, out / "report.html", today, remark=messages.print)
+    write_report(out, out / "report.html", today if data else None, remark=messages.print)
     messages.print(SEEDED)
     messages.print(f"results and figures are in {out}; open {out / 'report.html'} in a browser")
+
+
+def _simulated(seed: int, out: Path) -> "CasePanel":
+    """The counties of the default epidemic, which is kept with the results."""
+    from epifed.evaluate.folder import DATA, refuse_other
+    from epifed.simulate import SimulationSettings, simulate
+    from epifed.simulate.write import write
+
+    messages.print("no --data: simulating an epidemic")
+    refuse_other(out, "grid")
+    simulation = simulate(SimulationSettings(seed=seed))
+    write(simulation, out / DATA)
+    return simulation.county_panel
 
 
 def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) -> None:
@@ -137,7 +149,7 @@ def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) ->
     origins = origins_between(first, panel.end, 7, panel, settings.horizon)
     with GridProgress() as progress:
         result = run_backtest(panel, settings, origins, out, workers=workers, progress=progress)
-    result.write(out)
+    result.write(out, panel)
 
 
 def base_for(panel: "CasePanel", wish: Wish) -> dict[str, Any]:

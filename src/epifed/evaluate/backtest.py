@@ -19,8 +19,10 @@ import polars as pl
 
 from epifed import intervals
 from epifed.errors import EpifedError
+from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
+from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
-from epifed.files import load_part, save_part, to_json, write_parquet, write_text
+from epifed.files import load_part, save_part
 from epifed.forecast import Forecast, forecast
 from epifed.learner import Vector, make_learner
 from epifed.panel import CasePanel
@@ -50,6 +52,7 @@ class Backtest:
     settings: Settings
     releases: int
     epsilon_total: float
+    noise_multiplier: float
     latest: tuple[Forecast, ...]
     """From the last day of the data, at `AHEAD`, or at the learner's own horizon."""
 
@@ -62,6 +65,7 @@ class Backtest:
             "worst_month": worst["month"],
             "epsilon_per_release": self.settings.epsilon,
             "epsilon_total": self.epsilon_total,
+            "noise_multiplier": self.noise_multiplier,
             "delta": self.settings.delta,
             "accountant": self.settings.accountant,
             "learner": self.settings.learner,
@@ -85,12 +89,11 @@ class Backtest:
             "looks ahead"
         )
 
-    def write(self, out: Path) -> None:
-        """The forecasts of the past beside what came, the newest forecast, and the scores."""
+    def write(self, out: Path, panel: CasePanel) -> None:
+        """Write the results folder of this backtest, which was made on the panel."""
         ahead = pl.concat(one.to_long() for one in self.latest)
-        write_parquet(out / "backtest.parquet", self.table)
-        write_parquet(out / "forecast.parquet", ahead)
-        write_text(out / "backtest.json", to_json(self.summary()) + "\n")
+        record = BacktestRecord.model_validate(self.summary())
+        write_backtest(out, panel, self.settings, BacktestTables(self.table, ahead, record))
 
     def by_month(self) -> pl.DataFrame:
         """The scores of each month of targets."""
@@ -160,6 +163,7 @@ def run_backtest(
     ends = sorted({*origins, panel.end})
     states = [folder / f"{day}_state.npz" for day in ends]
     forecasts = [folder / f"{day}_{_hash(ends[: i + 1])}.npz" for i, day in enumerate(ends)]
+    refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
     plan.price()  # remembered, so the workers need not search for it
     done = 0
@@ -197,7 +201,8 @@ def run_backtest(
     if plan.private:
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
         total = epsilon_of(event, settings.delta, settings.accountant)
-    return Backtest(_table(panel, tested), tested, settings, len(ends), total, latest)
+    noise = plan.noise_multiplier
+    return Backtest(_table(panel, tested), tested, settings, len(ends), total, noise, latest)
 
 
 def _train(known: CasePanel, settings: Settings, path: Path) -> None:

@@ -18,10 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epifed.baselines import BASELINES, baseline, random_baselines
 from epifed.clients import Clients, make_clients
-from epifed.evaluate.manifest import manifest
+from epifed.evaluate.folder import refuse_other, write_grid
+from epifed.evaluate.manifest import GridRecord, WorkRecord
 from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import KEYS, Results, gather, method_of
-from epifed.files import Part, load_part, save_part, to_json, write_text
+from epifed.files import Part, load_part, save_part
 from epifed.learner import make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
@@ -107,6 +108,7 @@ def run_grid(
     task. Without `workers` the surrounding `joblib.parallel_config` decides, or all cores.
     """
     began = time.monotonic()
+    refuse_other(out, "grid")
     clients = {
         (split, period, run): _clients(panel, grid, split, period, run)
         for split in grid.splits
@@ -139,17 +141,14 @@ def run_grid(
             progress(done, len(todo))
     loaded = [(task, load_part(path)) for task, path in todo.items()]
     results = gather([(t.keys(), part, of(t)) for t, part in loaded])
-    results.write(out)
-    write_text(out / "settings.toml", grid.settings.to_toml())
-    about = manifest(panel, grid.settings) | {
-        "seconds_of_this_call": round(time.monotonic() - began, 1),
-        "seconds_of_all_tasks": round(sum(float(part["seconds"]) for _, part in loaded), 1),
-        "tasks": len(todo),
-        "tasks_of_this_call": len(missing),
-        "grid": grid.model_dump(mode="json", exclude={"settings"}),
-        "seed_of_a_task": "numpy.random.SeedSequence(seed, spawn_key=hash of its keys)",
-    }
-    write_text(out / "manifest.json", to_json(about) + "\n")
+    work = WorkRecord(
+        tasks=len(todo),
+        tasks_of_this_call=len(missing),
+        seconds_of_all_tasks=round(sum(float(part["seconds"]) for _, part in loaded), 1),
+        seconds_of_this_call=round(time.monotonic() - began, 1),
+    )
+    compared = GridRecord.model_validate(grid.model_dump(exclude={"settings"}))
+    write_grid(out, panel, grid.settings, results, compared, work)
     return results
 
 

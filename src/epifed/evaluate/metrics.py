@@ -1,16 +1,20 @@
-"""The paper's scores: MSE, MAE, MAPE, MdAPE and R²; overall, per region and by population."""
+"""The registry of metrics: each has a name, a label, a unit, which way is better, and a function.
 
-from collections.abc import Iterator
+Tables, figures, the page and the columns of results are made from it; to add a metric is to
+`register` one more. The paper's are MSE, MAE, MAPE and R².
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.errors import EpifedError
+
 Floats = NDArray[np.float64]
-
-METRICS = ("mse", "mae", "mape", "mdape", "r2")
-
-HONEST_METRICS = ("mase", "deviance")
-"""Scores that survive zeros and small counts."""
 
 LEAST_MEAN = 0.01
 """The Poisson deviance of a forecast of nothing is infinite; so it is taken of this many cases."""
@@ -25,54 +29,156 @@ STRATA: tuple[tuple[str, float, float], ...] = (
 """The paper's five population clusters; a bound belongs to the lower one."""
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """True values beside what was predicted for them, flat; and what persistence predicted."""
+
+    truth: Floats
+    prediction: Floats
+    persistence: Floats | None = None
+
+    @cached_property
+    def error(self) -> Floats:
+        """Predicted minus true."""
+        return self.prediction - self.truth
+
+    @cached_property
+    def percentage(self) -> Floats:
+        """The absolute error in per cent of the true value, where that is not zero."""
+        nonzero = self.truth != 0
+        found: Floats = 100 * np.abs(self.error[nonzero] / self.truth[nonzero])
+        return found
+
+    @property
+    def zeros(self) -> int:
+        """How many true values are zero."""
+        return int((self.truth == 0).sum())
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One score: what it is called, what it is measured in, and how it is computed."""
+
+    name: str
+    """The column of results, and the key by which the page finds a translated label."""
+    label: str
+    unit: str
+    """Empty if it has none."""
+    better: Literal["lower", "higher", "target"]
+    compute: Callable[[Pairs], float]
+    """Of at least one pair; nan where the score does not exist."""
+    best: float = 0.0
+    """The value of a perfect forecast: the least, the greatest, or the target."""
+    small_counts: bool = False
+    """Shown where counts are small only: it survives zeros."""
+    on_page: bool = True
+    """Whether those who decide see it."""
+
+    @property
+    def head(self) -> str:
+        """The head of a column: the label, and a percent sign if that is the unit."""
+        return f"{self.label} %" if self.unit == "%" else self.label
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+METRICS: dict[str, Metric] = {}
+"""All metrics by name, in the order of the tables; fill it with `register`."""
+
+
+def register(metric: Metric) -> Metric:
+    """Add a metric to all results, tables and pages that are made from now on."""
+    if metric.name in METRICS or not metric.name.isidentifier():
+        raise EpifedError(
+            f"metric: found the name '{metric.name}'; expected a new one of letters, digits and _"
+        )
+    METRICS[metric.name] = metric
+    return metric
+
+
+def shown(*, small_counts: bool = False) -> list[Metric]:
+    """The metrics of a table; with `small_counts`, those that survive zeros as well."""
+    return [metric for metric in METRICS.values() if small_counts or not metric.small_counts]
+
+
 def scores(
     truth: Floats, prediction: Floats, persistence: Floats | None = None
 ) -> dict[str, float]:
-    """All metrics of paired values, in the paper's units (MAPE and MdAPE in per cent).
+    """All registered metrics of paired values, in the paper's units.
 
-    MASE is the MAE divided by that of `persistence` on the same windows; the deviance is the mean
-    Poisson deviance.
-
-    Zero targets are left out of MAPE and MdAPE; `zeros` says how many there were. A score that
-    does not exist (no targets, all targets equal) is nan.
+    `persistence` is what "next week is like today" predicts for the same windows. Zero targets
+    are left out of MAPE and MdAPE; `zeros` says how many there were. A score that does not exist
+    (no targets, all targets equal) is nan.
 
     >>> s = scores(np.array([1.0, 2.0, 0.0]), np.array([2.0, 2.0, 0.0]))
     >>> round(s["mape"], 1), s["zeros"], s["r2"]
     (50.0, 1.0, 0.5)
     """
-    truth, prediction = truth.ravel(), prediction.ravel()
     if truth.size == 0:
-        return dict.fromkeys((*METRICS, *HONEST_METRICS, "zeros"), np.nan)
-    error = prediction - truth
-    nonzero = truth != 0
-    percentage = 100 * np.abs(error[nonzero] / truth[nonzero])
-    variation = np.square(truth - truth.mean()).sum()
-    return {
-        "mse": float(np.square(error).mean()),
-        "mae": float(np.abs(error).mean()),
-        "mape": float(percentage.mean()) if percentage.size else np.nan,
-        "mdape": float(np.median(percentage)) if percentage.size else np.nan,
-        "r2": float(1 - np.square(error).sum() / variation) if variation > 0 else np.nan,
-        "mase": _mase(truth, error, persistence),
-        "deviance": _deviance(truth, prediction),
-        "zeros": float(truth.size - nonzero.sum()),
-    }
-
-
-def _mase(truth: Floats, error: Floats, persistence: Floats | None) -> float:
-    if persistence is None:
-        return np.nan
-    scale = np.abs(persistence.ravel() - truth).mean()
-    return float(np.abs(error).mean() / scale) if scale > 0 else np.nan
-
-
-def _deviance(truth: Floats, prediction: Floats) -> float:
-    mean = np.maximum(prediction, LEAST_MEAN)
-    surprise = np.where(truth > 0, truth * np.log(np.maximum(truth, LEAST_MEAN) / mean), 0.0)
-    return float(2 * (surprise - truth + mean).mean())
+        return dict.fromkeys((*METRICS, "zeros"), np.nan)
+    like_today = None if persistence is None else persistence.ravel()
+    pairs = Pairs(truth.ravel(), prediction.ravel(), like_today)
+    found = {name: float(metric.compute(pairs)) for name, metric in METRICS.items()}
+    return found | {"zeros": float(pairs.zeros)}
 
 
 def strata(population: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """The paper's population clusters, each with the regions in it."""
     for name, above, to in STRATA:
         yield name, (population > above) & (population <= to)
+
+
+def mean_squared_error(pairs: Pairs) -> float:
+    """MSE: the mean of the squared errors."""
+    return float(np.square(pairs.error).mean())
+
+
+def mean_absolute_error(pairs: Pairs) -> float:
+    """MAE: the mean of the absolute errors."""
+    return float(np.abs(pairs.error).mean())
+
+
+def mean_percentage_error(pairs: Pairs) -> float:
+    """MAPE: the mean absolute error in per cent of the true value; zero targets are left out."""
+    return float(pairs.percentage.mean()) if pairs.percentage.size else np.nan
+
+
+def median_percentage_error(pairs: Pairs) -> float:
+    """MdAPE: the median absolute error in per cent; zero targets are left out."""
+    return float(np.median(pairs.percentage)) if pairs.percentage.size else np.nan
+
+
+def explained_variation(pairs: Pairs) -> float:
+    """R²: the share of the true values' variation that the forecast explains."""
+    variation = np.square(pairs.truth - pairs.truth.mean()).sum()
+    return float(1 - np.square(pairs.error).sum() / variation) if variation > 0 else np.nan
+
+
+def scaled_error(pairs: Pairs) -> float:
+    """MASE: the MAE divided by that of persistence on the same windows."""
+    if pairs.persistence is None:
+        return np.nan
+    scale = np.abs(pairs.persistence - pairs.truth).mean()
+    return float(np.abs(pairs.error).mean() / scale) if scale > 0 else np.nan
+
+
+def poisson_deviance(pairs: Pairs) -> float:
+    """The mean Poisson deviance of the true counts under the predicted means."""
+    truth, mean = pairs.truth, np.maximum(pairs.prediction, LEAST_MEAN)
+    surprise = np.where(truth > 0, truth * np.log(np.maximum(truth, LEAST_MEAN) / mean), 0.0)
+    return float(2 * (surprise - truth + mean).mean())
+
+
+for _metric in (
+    Metric("mse", "MSE", "cases² per day²", "lower", mean_squared_error, on_page=False),
+    Metric("mae", "MAE", "cases per day", "lower", mean_absolute_error),
+    Metric("mape", "MAPE", "%", "lower", mean_percentage_error),
+    Metric("mdape", "MdAPE", "%", "lower", median_percentage_error),
+    Metric("r2", "R²", "", "higher", explained_variation, best=1.0),
+    Metric("mase", "MASE", "", "lower", scaled_error, small_counts=True),
+    Metric("deviance", "Poisson deviance", "", "lower", poisson_deviance, small_counts=True),
+):
+    register(_metric)

@@ -1,18 +1,15 @@
 """The tables of a grid: one row per run and stratum, per prediction, per point of a curve."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from epifed.clients import Clients
-from epifed.errors import EpifedError
-from epifed.evaluate.metrics import HONEST_METRICS, METRICS, scores, strata
-from epifed.files import Part, write_parquet
+from epifed.evaluate.metrics import METRICS, scores, strata
+from epifed.files import Part
 from epifed.settings import Settings
 
-ALL_METRICS = (*METRICS, *HONEST_METRICS)
 FEDERATED = "federated"
 """The method of the paper's learner; another learner's is its name."""
 TRAINED = pl.col("epsilon").is_not_null()
@@ -39,26 +36,6 @@ class Results:
     """One row per run, region and test day."""
     convergence: pl.DataFrame
     """One row per run and evaluated round."""
-
-    def write(self, directory: Path) -> None:
-        """Store the tables as parquet."""
-        for name, frame in vars(self).items():
-            write_parquet(directory / f"{name}.parquet", frame)
-
-    @classmethod
-    def read(cls, directory: Path) -> "Results":
-        """The tables that `write` stored."""
-        frames = {}
-        for name in cls.__dataclass_fields__:
-            path = directory / f"{name}.parquet"
-            try:
-                frames[name] = pl.read_parquet(path)
-            except (OSError, pl.exceptions.PolarsError) as error:
-                raise EpifedError(
-                    f"{path}: cannot be read as a result table of epifed ({error}); "
-                    "expected a directory that 'epifed run' or 'epifed reproduce' wrote"
-                ) from None
-        return cls(**frames)
 
 
 def method_of(settings: Settings) -> str:
@@ -100,7 +77,7 @@ def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:
             frame = pl.DataFrame(part["convergence"], schema=CURVE_COLUMNS, orient="row")
             curves.append(_with_keys(frame.with_columns(pl.col("round").cast(pl.Int32)), keys))
     measured: dict[str, type[pl.DataType]] = dict.fromkeys(
-        (*ALL_METRICS, "zeros", "noise_multiplier", "epsilon_spent", "mean_cohort"), pl.Float64
+        (*METRICS, "zeros", "noise_multiplier", "epsilon_spent", "mean_cohort"), pl.Float64
     )
     return Results(
         pl.DataFrame(runs, schema=KEY_TYPES | {"stratum": pl.String} | measured, orient="row"),
@@ -116,8 +93,8 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
         .group_by("split", "period", "method", "epsilon", maintain_order=True)
         .agg(
             pl.len().alias("runs"),
-            *(pl.col(m).mean().alias(f"{m}_mean") for m in ALL_METRICS),
-            *(pl.col(m).std().alias(f"{m}_std") for m in ALL_METRICS),
+            *(pl.col(m).mean().alias(f"{m}_mean") for m in METRICS),
+            *(pl.col(m).std().alias(f"{m}_std") for m in METRICS),
             pl.col("zeros").first(),
         )
     )

@@ -1,24 +1,28 @@
 """The country behind the results: its regions, their people, their cases and their maps."""
 
 import difflib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 
 from epifed.communities import disaggregate
 from epifed.errors import EpifedError
+from epifed.evaluate.folder import ResultsFolder
+from epifed.evaluate.manifest import DataRecord
 from epifed.panel import CasePanel
 from epifed.report.maps import read_boundaries
 from epifed.seeds import seed_sequence
-from epifed.simulate import SimulationSettings, simulate
+from epifed.simulate import simulate
 from epifed.simulate.write import write
 from epifed.sources import read_communities, read_counties, read_prepared
-from epifed.sources.prepared import BKG, DESTATIS, RKI
+from epifed.sources.prepared import BKG, DESTATIS, RKI, Level
 
 PAPER_COUNTY = "LK Coesfeld"
 """The county the paper shows; in a country without it another is chosen."""
@@ -102,14 +106,29 @@ def read_country(directory: Path, seed: int = 0) -> Country:
     )
 
 
-def simulated_country(seed: int, sha256: str) -> Country | None:
-    """The default epidemic again, if it is the one with this digest."""
-    simulation = simulate(SimulationSettings(seed=seed))
-    if simulation.county_panel.digest() != sha256:
-        return None
-    with TemporaryDirectory() as folder:
-        write(simulation, Path(folder) / "country")
-        return read_country(Path(folder) / "country")
+@contextmanager
+def simulated_data(folder: ResultsFolder, remark: Callable[[str], object]) -> Iterator[Path | None]:
+    """The data directory of simulated results: the one kept with them, else simulated again.
+
+    None if the results are of real data, or if this version simulates other cases.
+    """
+    about = folder.manifest.data
+    if folder.kept_data is not None:
+        yield folder.kept_data
+    elif about.simulated is None:
+        yield None
+    else:
+        remark("no --data: simulating the epidemic of these results again")
+        with TemporaryDirectory() as temporary:
+            directory = Path(temporary) / "country"
+            write(simulate(about.simulated), directory)
+            yield directory if panel_behind(directory, about) else None
+
+
+def panel_behind(directory: Path, about: DataRecord) -> CasePanel | None:
+    """The panel of a data directory that results were computed from, of either level."""
+    panels = (read_prepared(directory, level) for level in get_args(Level))
+    return next((panel for panel in panels if about.is_of(panel)), None)
 
 
 def choose_place(country: Country, state: str | None, county: str | None) -> Place:

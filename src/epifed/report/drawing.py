@@ -40,7 +40,6 @@ WIDTH = 7.5
 """Inches, the full width of a printed page."""
 PERIOD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 PERSISTENCE_COLOUR = "#555555"
-LABELS = {"mse": "MSE (cases² per day²)", "mae": "MAE (cases per day)", "mape": "MAPE (%)"}
 MOST_PANELS = 5
 THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 

@@ -9,10 +9,10 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from epifed.evaluate.metrics import METRICS
 from epifed.evaluate.results import TRAINED, summary
 from epifed.report.data_figures import zero_entries
 from epifed.report.drawing import (
-    LABELS,
     PERIOD_COLOURS,
     PERSISTENCE_COLOUR,
     WIDTH,
@@ -44,6 +44,8 @@ __all__ = [
     "zero_entries",
 ]
 
+UTILITY_METRICS = ("mse", "mae", "mape")
+"""Those of the paper's Fig. 8."""
 CONVERGENCE_EPSILONS = (0.5, 1.0, 2.0, math.inf)
 """Those of the paper's Fig. 9."""
 
@@ -60,11 +62,15 @@ def privacy_utility(runs: pl.DataFrame) -> Figure:
     letters = iter("ABCDEFGHI")
     with style():
         figure, grid = plt.subplots(
-            len(splits), 3, figsize=(WIDTH, 0.7 + 2.2 * len(splits)), squeeze=False, sharex="col"
+            len(splits),
+            len(UTILITY_METRICS),
+            figsize=(WIDTH, 0.7 + 2.2 * len(splits)),
+            squeeze=False,
+            sharex="col",
         )
         for split, row in zip(splits, grid, strict=True):
             here = means.filter(pl.col("split") == split)
-            for axes, (metric, label) in zip(row, LABELS.items(), strict=True):
+            for axes, metric in zip(row, UTILITY_METRICS, strict=True):
                 for period, period_colour in zip(_periods(here), PERIOD_COLOURS, strict=False):
                     _curve(axes, here.filter(pl.col("period") == period), metric, period_colour)
                     dots = paper.filter((pl.col("period") == period) & (pl.col("metric") == metric))
@@ -74,8 +80,8 @@ def privacy_utility(runs: pl.DataFrame) -> Figure:
                             "o", markersize=5, markerfacecolor="none", color=period_colour,
                             label=f"{period_title(period)}, paper's S1",
                         )  # fmt: skip
-                axes.set(yscale="log", ylabel=label)
-                panel_title(axes, next(letters), f"{metric.upper()}, {split} split")
+                axes.set(yscale="log", ylabel=METRICS[metric].axis)
+                panel_title(axes, next(letters), f"{METRICS[metric].label}, {split} split")
                 _budget_axis(axes, here)
                 log_ticks(axes)
         for axes in grid[-1]:
@@ -98,7 +104,7 @@ def convergence(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -
                 line = _over_rounds(here, epsilon, "test_mape")
                 label = f"ε = {budget(epsilon)}"
                 band(axes, line["round"].to_list(), line, label, colour(epsilon))
-            axes.set(yscale="log", ylabel="test MAPE (%)")
+            axes.set(yscale="log", ylabel=f"test {METRICS['mape'].axis}")
         _finish_rounds(figure, len(shown))
     return figure
 
@@ -119,7 +125,7 @@ def losses(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -> Fig
                     rounds, test["mean"].to_numpy(), color=colour(epsilon), linestyle=":",
                     marker="o", markerfacecolor="white", label=f"{name}, test",
                 )  # fmt: skip
-            axes.set(yscale="log", ylabel=LABELS["mse"])
+            axes.set(yscale="log", ylabel=METRICS["mse"].axis)
         _finish_rounds(figure, len(shown))
     return figure
 

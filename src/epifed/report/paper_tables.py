@@ -8,13 +8,13 @@ from pathlib import Path
 
 import polars as pl
 
+from epifed.evaluate.folder import GridFolder
+from epifed.evaluate.metrics import METRICS
 from epifed.evaluate.results import TRAINED, summary
 from epifed.files import write_atomic, write_text
 from epifed.report.drawing import period_title
-from epifed.report.stored import Stored
-from epifed.report.tables import NAMES, budget, markdown, table_epsilons, with_spread
+from epifed.report.tables import PAPER_METRICS, budget, markdown, table_epsilons, with_spread
 
-PAPER_METRICS = ("mse", "mae", "mape", "r2")
 Caption = Callable[[float], str]
 """What stands under a table, given how many zero targets MAPE leaves out."""
 
@@ -48,7 +48,7 @@ class PaperTable:
 
     def to_markdown(self) -> str:
         """The table for a page."""
-        header = ["split", "period", "ε", *(NAMES[m] for m in PAPER_METRICS)]
+        header = ["split", "period", "ε", *(METRICS[m].head for m in PAPER_METRICS)]
         rows = [
             [split, period_title(period), method, *(with_spread(*value) for value in values)]
             for (split, period), method, values in self.rows()
@@ -57,7 +57,7 @@ class PaperTable:
 
     def to_latex(self) -> str:
         """The table for a paper, with booktabs."""
-        head = " & ".join(rf"\textbf{{{latex(NAMES[m])}}}" for m in PAPER_METRICS)
+        head = " & ".join(rf"\textbf{{{latex(METRICS[m].head)}}}" for m in PAPER_METRICS)
         width = 1 + len(PAPER_METRICS)
         lines = []
         block = None
@@ -94,7 +94,7 @@ class PaperTable:
         return paths
 
 
-def paper_tables(stored: Stored, caption: Caption) -> list[PaperTable]:
+def paper_tables(stored: GridFolder, caption: Caption) -> list[PaperTable]:
     """A table for each period with the paper's main budgets, and S1 with all of everything.
 
     A period whose results have none of the main budgets shows all it has.
@@ -102,8 +102,8 @@ def paper_tables(stored: Stored, caption: Caption) -> list[PaperTable]:
     settings = stored.settings
     means = summary(stored.results.runs)
     means = means.filter(TRAINED | (pl.col("method") == "persistence")).sort(
-        pl.col("split").replace_strict({s: i for i, s in enumerate(stored.splits)}),
-        pl.col("period").replace_strict({p: i for i, p in enumerate(stored.periods)}),
+        pl.col("split").replace_strict({s: i for i, s in enumerate(stored.grid.splits)}),
+        pl.col("period").replace_strict({p: i for i, p in enumerate(stored.grid.periods)}),
         "epsilon",
         nulls_last=False,
     )
@@ -124,7 +124,7 @@ def paper_tables(stored: Stored, caption: Caption) -> list[PaperTable]:
                 & (pl.col("epsilon").is_null() | pl.col("epsilon").is_in(main))
             ),
         )
-        for period in stored.periods
+        for period in stored.grid.periods
     ]
     return [*found, table("S1", "Privacy–utility tradeoff across privacy budgets", means)]
 

@@ -7,10 +7,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from epifed.evaluate.metrics import STRATA
+from epifed.evaluate.metrics import METRICS, STRATA
 from epifed.evaluate.results import TRAINED
 from epifed.report.drawing import (
-    LABELS,
     PERSISTENCE_COLOUR,
     WIDTH,
     Colour,
@@ -24,9 +23,7 @@ from epifed.report.drawing import (
     signed_log,
     style,
 )
-from epifed.report.tables import budget
-
-STRATA_LABELS = {**LABELS, "r2": "R²"}
+from epifed.report.tables import PAPER_METRICS, budget
 
 
 def predicted_against_true(
@@ -84,11 +81,10 @@ def by_population(runs: pl.DataFrame, split: str, period: str, unit: str = "regi
     shown = chosen_budgets([e for e in methods if e is not None])
     with style():
         figure, grid = plt.subplots(2, 2, figsize=(WIDTH, 5.4), sharex=True)
-        for axes, letter, (metric, label) in zip(
-            grid.flat, "ABCD", STRATA_LABELS.items(), strict=True
-        ):
+        for axes, letter, name in zip(grid.flat, "ABCD", PAPER_METRICS, strict=True):
+            metric = METRICS[name]
             for epsilon in (e for e in methods if e is None or e in shown):
-                line = _over_strata(methods[epsilon], metric, names)
+                line = _over_strata(methods[epsilon], name, names)
                 if epsilon is None:
                     axes.plot(
                         names, line["mean"].to_numpy(), color=PERSISTENCE_COLOUR, linestyle="--",
@@ -97,12 +93,12 @@ def by_population(runs: pl.DataFrame, split: str, period: str, unit: str = "regi
                 else:
                     band(
                         axes, range(len(names)), line, _name(epsilon), colour(epsilon),
-                        most=1.0 if metric == "r2" else None,
+                        most=metric.best if metric.better == "higher" else None,
                     )  # fmt: skip
-            axes.set_ylabel(label)
-            panel_title(axes, letter, label.split(" (", maxsplit=1)[0])
+            axes.set_ylabel(metric.axis)
+            panel_title(axes, letter, metric.label)
             axes.margins(x=0.08)
-            if metric == "r2":
+            if metric.better == "higher":
                 signed_log(axes)
             else:
                 axes.set_yscale("log")

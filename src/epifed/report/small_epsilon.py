@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from epifed.evaluate.metrics import METRICS
 from epifed.evaluate.results import TRAINED, summary
 from epifed.report.drawing import (
     PERIOD_COLOURS,
@@ -26,7 +27,7 @@ from epifed.report.tables import published
 TABLE_OF = {"shuffled": "main", "temporal": "s1"}
 """The paper's table whose numbers each split reproduces (docs/reproduction.md)."""
 TICKS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, math.inf)
-ROWS = (("mape", "MAPE (%)"), ("r2", "R²"))
+ROWS = ("mape", "r2")
 LEAST_R2 = 0.7
 """Where the axis of R² ends: the paper's goes down to minus millions."""
 
@@ -40,13 +41,13 @@ def figure(runs: pl.DataFrame, attribution: Sequence[str] = ()) -> Figure:
             2, len(cells), figsize=(WIDTH, 4.6), sharex=True, sharey="row", squeeze=False
         )
         letters = iter("ABCDEFGH")
-        for i, (metric, label) in enumerate(ROWS):
+        for i, metric in enumerate(ROWS):
             for j, (period, split) in enumerate(cells.rows()):
                 axes = grid[i, j]
                 here = means.filter((pl.col("period") == period) & (pl.col("split") == split))
                 _panel(axes, here, metric, period, split)
                 panel_title(axes, next(letters), f"{period_title(period)}\n{split} split")
-            grid[i, 0].set_ylabel(label)
+            grid[i, 0].set_ylabel(METRICS[metric].axis)
         for axes in grid[-1]:
             axes.set_xlabel("ε")
         handles, labels = grid[0, 0].get_legend_handles_labels()
@@ -70,7 +71,14 @@ def _panel(axes: Axes, means: pl.DataFrame, metric: str, period: str, split: str
         ordered = line.sort("epsilon")
         if len(ordered):
             x = places(ordered["epsilon"].to_list())
-            band(axes, x, ordered, name, colour, most=1.0 if metric == "r2" else None)
+            band(
+                axes,
+                x,
+                ordered,
+                name,
+                colour,
+                most=METRICS[metric].best if metric == "r2" else None,
+            )
     for level in like_today:
         axes.axhline(
             level,

@@ -7,13 +7,13 @@ from typing import Literal
 
 import polars as pl
 
-from epifed.evaluate.metrics import HONEST_METRICS, METRICS
+from epifed.evaluate.metrics import METRICS, shown
 from epifed.evaluate.results import TRAINED, summary
 
 TableName = Literal["main", "s1"]
 TABLES: tuple[TableName, ...] = ("main", "s1")
-
-NAMES = {"mse": "MSE", "mae": "MAE", "mape": "MAPE %", "mdape": "MdAPE %", "r2": "R²"}
+PAPER_METRICS = ("mse", "mae", "mape", "r2")
+"""Those that the paper publishes."""
 
 COMPARISON_COLUMNS = (
     "split", "table", "period", "epsilon", "metric",
@@ -26,7 +26,6 @@ def published() -> pl.DataFrame:
     text = files("epifed.report").joinpath("published_results.csv").read_bytes()
     wide = pl.read_csv(text).with_columns(pl.col("table").str.to_lowercase())
     keys = ["table", "period", "epsilon"]
-    metrics = [m for m in METRICS if f"{m}_mean" in wide.columns]
     return pl.concat(
         wide.select(
             *keys,
@@ -34,7 +33,7 @@ def published() -> pl.DataFrame:
             pl.col(f"{m}_mean").alias("published_mean"),
             pl.col(f"{m}_std").alias("published_std"),
         )
-        for m in metrics
+        for m in PAPER_METRICS
     )
 
 
@@ -86,7 +85,7 @@ def comparison_markdown(compared: pl.DataFrame) -> str:
             paper = cells.row(0, named=True)
             if paper["published_mean"] is not None:
                 rows.append(
-                    [budget(epsilon), NAMES[metric]]
+                    [budget(epsilon), METRICS[metric].head]
                     + [with_spread(paper["published_mean"], paper["published_std"])]
                     + [with_spread(by_split[s]["mean"], by_split[s]["std"]) for s in splits]
                     + [number(by_split[s]["persistence"]) for s in splits]
@@ -99,11 +98,11 @@ def _long(means: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(
         means.select(
             "split", "period", "method", "epsilon", "runs",
-            pl.lit(m).alias("metric"),
-            pl.col(f"{m}_mean").alias("mean"),
-            pl.col(f"{m}_std").alias("std"),
+            pl.lit(m.name).alias("metric"),
+            pl.col(f"{m.name}_mean").alias("mean"),
+            pl.col(f"{m.name}_std").alias("std"),
         )
-        for m in METRICS
+        for m in shown()
     )  # fmt: skip
 
 
@@ -128,19 +127,26 @@ def budget(epsilon: float | None) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
 
 
+def method_header(*, small_counts: bool = False) -> list[str]:
+    """The heads above `method_rows`."""
+    return ["method", "ε", *(metric.head for metric in shown(small_counts=small_counts))]
+
+
 def method_rows(
-    runs: pl.DataFrame, split: str, period: str, *, honest: bool = False
+    runs: pl.DataFrame, split: str, period: str, *, small_counts: bool = False
 ) -> list[list[str]]:
     """Method, ε and the metrics as text: baselines first, then the federation by budget.
 
-    `honest` adds the scores that survive zeros.
+    `small_counts` adds the scores that survive zeros.
     """
-    metrics = (*METRICS, *HONEST_METRICS) if honest else METRICS
     means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
     ordered = means.sort(TRAINED, "epsilon", maintain_order=True)
     return [
         [row["method"], budget(row["epsilon"])]
-        + [with_spread(row[f"{m}_mean"], row[f"{m}_std"]) for m in metrics]
+        + [
+            with_spread(row[f"{m.name}_mean"], row[f"{m.name}_std"])
+            for m in shown(small_counts=small_counts)
+        ]
         for row in ordered.iter_rows(named=True)
     ]
 
@@ -162,10 +168,6 @@ def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
         subject = "It" if wins else "The mean absolute error"
         sentences.append(f"{subject} loses to persistence at {', '.join(losses)}.")
     return " ".join(sentences)
-
-
-METHOD_HEADER = ["method", "ε", *NAMES.values()]
-HONEST_HEADER = [*METHOD_HEADER, "MASE", "Poisson deviance"]
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

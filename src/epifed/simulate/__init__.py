@@ -1,10 +1,18 @@
 """The embedded default data: an invented country, its epidemic and its reporting."""
 
-from epifed.simulate.simulation import (
-    Simulation,
-    SimulationSettings,
-    default_panel,
-    simulate,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from epifed.simulate.settings import SimulationSettings
+
+if TYPE_CHECKING:
+    from epifed.simulate.simulation import Simulation, default_panel, simulate
 
 __all__ = ["Simulation", "SimulationSettings", "default_panel", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: whoever reads settings does not wait for what simulates."""
+    if name not in __all__:
+        raise AttributeError(f"module 'epifed.simulate' has no attribute '{name}'")
+    return getattr(import_module("epifed.simulate.simulation"), name)

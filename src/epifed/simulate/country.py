@@ -30,8 +30,6 @@ AREA_PER_COUNTY = 894.0
 """Square kilometres, as in a country of 357,600 km² with 400 counties."""
 SMALLEST_COMMUNITY = 10
 POOL_PER_COMMUNITY = 30
-COMMUNITIES_PER_COUNTY_MAX = 100
-"""On average; the largest county then still has fewer than the 1000 its ids allow."""
 
 
 @dataclass(frozen=True)

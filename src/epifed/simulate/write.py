@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.simulate.settings import SIMULATION
 from epifed.simulate.shapes import geojson
 from epifed.simulate.simulation import Counts, Simulation
 
@@ -22,7 +23,7 @@ FILES = (
     "counties.geojson",
     "communities.geojson",
     "ATTRIBUTION.txt",
-    "simulation.json",
+    SIMULATION,
 )
 
 
@@ -34,7 +35,7 @@ def check_target(folder: Path) -> None:
         raise EpifedError(f"{folder}: found a file; expected a directory to write to")
     found = {path.name for path in folder.iterdir()}
     foreign = sorted(found - set(FILES))
-    if foreign or (found and "simulation.json" not in found):
+    if foreign or (found and SIMULATION not in found):
         raise EpifedError(
             f"{folder}: found {foreign[0] if foreign else min(found)}, which is not of a "
             "simulation; expected a new or empty directory, or an earlier simulation to replace"
@@ -104,7 +105,7 @@ def _write_files(simulation: Simulation, folder: Path) -> None:
         (folder / f"{name}.geojson").write_text(text, encoding="utf-8")
     (folder / "ATTRIBUTION.txt").write_text(simulation.attribution + "\n", encoding="utf-8")
     about = json.dumps(summary(simulation), indent=2, ensure_ascii=False)
-    (folder / "simulation.json").write_text(about + "\n", encoding="utf-8")
+    (folder / SIMULATION).write_text(about + "\n", encoding="utf-8")
 
 
 def summary(simulation: Simulation) -> dict[str, object]:

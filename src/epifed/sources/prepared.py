@@ -11,6 +11,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
+from epifed.simulate.settings import settings_of
 from epifed.sources.table import INHABITANTS, columns_of, parse_numbers, read_table, refuse
 from epifed.sources.tidy import parse_cases
 
@@ -44,6 +45,7 @@ def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
     refuse(cases, frame, empty, key="cases", column="cases", expected="a number of at least 0")
     boundaries = directory / f"{_PLURAL[level]}.geojson"
     mapped = boundaries.is_file()
+    simulated = settings_of(directory)
     return CasePanel.from_long(
         frame.select("day", "region", "cases"),
         source=str(directory),
@@ -53,6 +55,7 @@ def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
         regions=regions[level].to_list(),
         attribution=_attribution(directory, level, mapped=mapped),
         boundaries=boundaries if mapped else None,
+        simulated=simulated.model_dump() if simulated else None,
     )
 
 

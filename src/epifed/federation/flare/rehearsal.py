@@ -20,7 +20,7 @@ from epifed.learner import Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.release import read_release
 from epifed.settings import Settings
-from epifed.simulate.simulation import SimulationSettings, simulate
+from epifed.simulate import SimulationSettings, simulate
 from epifed.training import train
 from epifed.windows import slide
 

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from epifed.evaluate.folder import ResultsFolder
+from epifed.evaluate.manifest import BacktestRecord
+from epifed.evaluate.metrics import METRICS, Metric
 from epifed.evaluate.results import TRAINED, Results, summary
-from epifed.explain import explain
+from epifed.explain import explain_folder
 from epifed.ledger.budget import left, together
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.tradeoff import most_advantage, right_at_most
-from epifed.report.html.inputs import Inputs
 
 WEEKS = (7, 14, 21, 28)
 MOST_ORIGINS = 60
 MOST_PAST = 60_000
 """Past forecasts kept in full, of all regions together."""
 MOST_TEST_VALUES = 300_000
-TABLE_METRICS = ("mae", "mape", "mdape", "r2", "mase", "deviance")
 
 
 def plain(value: float | None, digits: int = 4) -> float | str | None:
@@ -46,9 +47,27 @@ def _listed(values: Any) -> Any:
     ]
 
 
-def budgets(directory: Path) -> dict[str, Any]:
+def metrics() -> list[dict[str, Any]]:
+    """The metrics of the page: scores come by these keys, and labels that nobody translated."""
+    return [
+        {
+            "key": metric.name,
+            "label": metric.label,
+            "unit": metric.unit,
+            "better": metric.better,
+            "small_counts": metric.small_counts,
+        }
+        for metric in _on_page()
+    ]
+
+
+def _on_page() -> list[Metric]:
+    return [metric for metric in METRICS.values() if metric.on_page]
+
+
+def budgets(folder: ResultsFolder) -> dict[str, Any]:
     """What each ε of the grid guarantees, as `epifed explain` says it."""
-    found = explain(directory)
+    found = explain_folder(folder)
     return {
         "clients": found.clients,
         "rounds": found.rounds,
@@ -81,8 +100,8 @@ def cells(grid: Results) -> list[dict[str, Any]]:
                 "method": row["method"],
                 "epsilon": plain(row["epsilon"], 6),
                 "runs": row["runs"],
-                "mean": [plain(row[f"{m}_mean"]) for m in TABLE_METRICS],
-                "std": [plain(row[f"{m}_std"]) for m in TABLE_METRICS],
+                "mean": {m.name: plain(row[f"{m.name}_mean"]) for m in _on_page()},
+                "std": {m.name: plain(row[f"{m.name}_std"]) for m in _on_page()},
             }
             for row in ordered.iter_rows(named=True)
         ]
@@ -141,11 +160,11 @@ def lay_out(
     return values
 
 
-def backtest(inputs: Inputs, regions: dict[str, int]) -> dict[str, Any] | None:
+def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] | None:
     """How good past forecasts were: by origin, by horizon, by region; and the last ones in full."""
-    if inputs.backtest is None:
+    if folder.backtest is None:
         return None
-    frame = inputs.backtest.filter(pl.col("region").is_in(list(regions)))
+    frame = folder.backtest.backtest.filter(pl.col("region").is_in(list(regions)))
     horizons = frame["horizon"].unique().sort().to_list()
     horizon = 7 if 7 in horizons else horizons[0]
     main = frame.filter(horizon=horizon)
@@ -153,13 +172,12 @@ def backtest(inputs: Inputs, regions: dict[str, int]) -> dict[str, Any] | None:
     origins = sorted(main["origin_date"].unique())[-kept:]
     by_region = dict(zip((r := _scored(main, "region"))["region"], r.rows(), strict=True))
     bands = ("truth", "persistence", "point", "lower_95", "lower_50", "upper_50", "upper_95")
-    record = inputs.record
+    record = folder.backtest.record
     return {
         "horizon": horizon,
         "record": {
-            name: plain(value) if isinstance(value, int | float) else str(value)
-            for name, value in record.items()
-            if isinstance(value, int | float | str)
+            name: plain(value) if isinstance(value, int | float) else value
+            for name, value in record.model_dump(mode="json").items()
         },
         "right": _guesses(record),
         "all": _numbers(_scored(frame.with_columns(all=pl.lit(1)), "all").row(0)),
@@ -184,13 +202,12 @@ def backtest(inputs: Inputs, regions: dict[str, int]) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _guesses(record: dict[str, Any]) -> list[Any] | None:
+def _guesses(record: BacktestRecord) -> list[Any] | None:
     """Of one release and of all together: how often a guess who took part is right at most."""
-    found = [record.get(name) for name in ("epsilon_per_release", "epsilon_total", "delta")]
-    if not all(isinstance(value, int | float) for value in found):
+    budgets = (record.epsilon_per_release, record.epsilon_total)
+    if not all(map(math.isfinite, budgets)):
         return None
-    one, total, delta = (float(value) for value in found if value is not None)
-    return [plain(right_at_most(most_advantage(e, delta)), 6) for e in (one, total)]
+    return [plain(right_at_most(most_advantage(e, record.delta)), 6) for e in budgets]
 
 
 def _scored(frame: pl.DataFrame, by: str) -> pl.DataFrame:

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.evaluate.folder import ResultsFolder
 from epifed.panel import CasePanel
 from epifed.report.html import measured
-from epifed.report.html.inputs import LEVELS, Inputs
 from epifed.report.html.outlines import outlines
 
 MOST_REGIONS = 12_000
@@ -20,11 +20,12 @@ MANY_REGIONS = 2000
 HISTORY_DAYS = 182
 LATER_DAYS = 28
 MOST_COUNTS = 500_000
-SIMULATED = "simulated ("
+LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
+"""The quantiles the page shows: the median, and the ends of the 50, 80 and 95 % intervals."""
 
 
 def payload(
-    inputs: Inputs,
+    folder: ResultsFolder,
     panel: CasePanel | None,
     *,
     groups: dict[str, str],
@@ -32,28 +33,27 @@ def payload(
     ledger: Path | None,
 ) -> dict[str, Any]:
     """The page's data. `groups` says for a region what larger one it lies in."""
-    ids = panel.regions if panel else _regions(inputs)
+    ids = panel.regions if panel else _regions(folder)
     if len(ids) > MOST_REGIONS:
         raise EpifedError(
-            f"{inputs.directory}: found {len(ids)} regions; expected at most {MOST_REGIONS} on "
+            f"{folder.path}: found {len(ids)} regions; expected at most {MOST_REGIONS} on "
             "one page: report counties instead of communities"
         )
     rows = {region: i for i, region in enumerate(ids)}
-    _same_regions(inputs, panel, rows)
-    as_of = _as_of(inputs, panel)
-    attribution = tuple(dict.fromkeys((*(panel.attribution if panel else ()), *inputs.attribution)))
-    source = str(inputs.data.get("source") or (Path(panel.source).name if panel else ""))
+    _same_regions(folder, panel, rows)
+    as_of = _as_of(folder, panel)
+    manifest, data = folder.manifest, folder.manifest.data
+    attribution = dict.fromkeys((*(panel.attribution if panel else ()), *data.attribution))
     found: dict[str, Any] = {
         "title": title,
         "made": datetime.now(UTC).isoformat(timespec="minutes"),
         "as_of": as_of.isoformat(),
         "level": _level(panel, ids),
-        "simulated": source.startswith(SIMULATED)
-        or any(line.startswith("Simulated data") for line in attribution),
-        "seeded": inputs.seeded,
-        "source": source,
-        "attribution": attribution,
-        "same_data": panel is None or inputs.data.get("sha256") in (None, panel.digest()),
+        "simulated": data.simulated is not None,
+        "seeded": folder.seeded,
+        "source": data.source,
+        "attribution": list(attribution),
+        "same_data": panel is None or _same_data(folder, panel),
         "regions": {
             "ids": ids,
             "names": panel.names if panel else ids,
@@ -64,64 +64,72 @@ def payload(
         },
         "history": _history(panel, as_of) if panel else None,
         "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
-        "forecast": _forecast(inputs.forecast, rows),
-        "backtest": measured.backtest(inputs, rows),
+        "forecast": _forecast(folder, rows),
+        "backtest": measured.backtest(folder, rows),
+        "metrics": measured.metrics(),
         "grid": None,
         "ledger": measured.ledger(ledger) if ledger else None,
-        "settings": _settings(inputs),
+        "settings": _settings(folder),
         "manifest": {
-            key: inputs.manifest.get(key)
-            for key in ("epifed", "finished", "settings_sha256", "seed", "noise", "versions")
-        }
-        | {"data_sha256": inputs.data.get("sha256"), "days": inputs.data.get("days")},
+            "epifed": manifest.epifed,
+            "finished": manifest.finished.isoformat(),
+            "seed": folder.settings.seed,
+            "data_sha256": data.sha256,
+            "versions": manifest.versions,
+        },
         "version": version("epifed"),
     }
-    if inputs.grid is not None:
+    if folder.grid is not None:
         found["grid"] = {
-            "cells": measured.cells(inputs.grid),
-            "tests": measured.tests(inputs.grid, rows),
-            "privacy": measured.budgets(inputs.directory) if inputs.describes_grid else None,
+            "cells": measured.cells(folder.grid),
+            "tests": measured.tests(folder.grid, rows),
+            "privacy": measured.budgets(folder),
         }
     return found
 
 
-def _settings(inputs: Inputs) -> dict[str, Any] | None:
-    if inputs.settings is None:
-        return None
-    values = inputs.settings.model_dump(mode="python")
+def _same_data(folder: ResultsFolder, panel: CasePanel) -> bool:
+    folders = [folder, *([folder.beside] if folder.beside else [])]
+    return all(one.manifest.data.is_of(panel) for one in folders)
+
+
+def _settings(folder: ResultsFolder) -> dict[str, Any]:
+    values = folder.settings.model_dump(mode="python")
     return {k: measured.plain(v, 12) if isinstance(v, float) else v for k, v in values.items()}
 
 
-def _regions(inputs: Inputs) -> tuple[str, ...]:
-    predictions = inputs.grid.predictions if inputs.grid else None
-    frames = [inputs.forecast, inputs.backtest, predictions]
-    named = [frame["region"].unique() for frame in frames if frame is not None]
-    return tuple(sorted(set().union(*(set(names) for names in named))))
+def _past(folder: ResultsFolder) -> dict[str, pl.DataFrame]:
+    """The tables of the backtest by name, if there is one."""
+    found = folder.backtest
+    return {"forecast": found.forecast, "backtest": found.backtest} if found else {}
 
 
-def _same_regions(inputs: Inputs, panel: CasePanel | None, rows: dict[str, int]) -> None:
-    for name, frame in (("forecast", inputs.forecast), ("backtest", inputs.backtest)):
-        unknown = set() if frame is None else set(frame["region"].unique()) - rows.keys()
+def _regions(folder: ResultsFolder) -> tuple[str, ...]:
+    frames = [*_past(folder).values(), *([folder.grid.predictions] if folder.grid else [])]
+    return tuple(sorted(set().union(*(set(frame["region"].unique()) for frame in frames))))
+
+
+def _same_regions(folder: ResultsFolder, panel: CasePanel | None, rows: dict[str, int]) -> None:
+    for name, frame in _past(folder).items():
+        unknown = set(frame["region"].unique()) - rows.keys()
         if unknown and panel is not None:
             raise EpifedError(
-                f"{inputs.directory / name}.parquet: found region {min(unknown)}, which is not in "
-                f"{panel.source}; expected the data that the results were made of"
+                f"{folder.path}: found in {name}.parquet the region {min(unknown)}, which "
+                f"is not in {panel.source}; expected the data that the results were made of"
             )
 
 
-def _as_of(inputs: Inputs, panel: CasePanel | None) -> date:
+def _as_of(folder: ResultsFolder, panel: CasePanel | None) -> date:
     """The day that counts as today: the forecast's origin, else the last day of the results."""
-    if inputs.forecast is not None:
-        last = inputs.forecast["origin_date"].max()
-    elif inputs.backtest is not None:
-        last = inputs.backtest["target_date"].max()
+    if folder.backtest is not None:
+        last = folder.backtest.forecast["origin_date"].max()
     else:
-        assert inputs.grid is not None
-        last = inputs.grid.predictions["target_day"].max()
+        assert folder.grid is not None
+        last = folder.grid.predictions["target_day"].max()
     assert isinstance(last, date)
     if panel is not None and not panel.start <= last <= panel.end:
         raise EpifedError(
-            f"{inputs.directory}: found results up to {last}, but {panel.source} has the days "
+            f"{folder.path}: found results up to {last}, but {panel.source} has the days "
             f"{panel.start} … {panel.end}; expected the data that the results were made of"
         )
     return last
@@ -149,9 +157,18 @@ def _history(panel: CasePanel, as_of: date) -> dict[str, Any]:
     }
 
 
-def _forecast(frame: pl.DataFrame | None, rows: dict[str, int]) -> dict[str, Any] | None:
-    if frame is None:
+def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:
+    """The newest forecast, at the levels that the page shows."""
+    if folder.backtest is None:
         return None
+    frame = folder.backtest.forecast.with_columns(pl.col("level").round(4))
+    frame = frame.filter(pl.col("origin_date") == pl.col("origin_date").max())
+    absent = set(LEVELS) - set(frame["level"].unique())
+    if absent:
+        raise EpifedError(
+            f"{folder.path}: found in forecast.parquet no level {min(absent):g}; "
+            f"expected {', '.join(f'{level:g}' for level in LEVELS)}"
+        )
     horizons = frame["horizon"].unique().sort().to_list()
     if len(rows) > MANY_REGIONS:
         horizons = [h for h in horizons if h in measured.WEEKS] or horizons[:1]

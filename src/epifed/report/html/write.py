@@ -6,18 +6,16 @@ import html
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from epifed.evaluate.folder import read_folder
 from epifed.files import write_text
 from epifed.panel import CasePanel
-from epifed.report.html.inputs import Inputs, read_inputs
-from epifed.report.html.payload import SIMULATED, payload
-from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.shapes import geojson
+from epifed.report.country import panel_behind, simulated_data
+from epifed.report.html.payload import payload
 from epifed.sources import read_counties
 
 STYLES = ("page.css", "print.css")
@@ -50,18 +48,14 @@ def write_report(
 ) -> None:
     """Write the report of a results directory.
 
-    `panel` is the data behind the results. Without it, results of the embedded simulated epidemic
-    get theirs by simulating it again, and others a page without history and map.
+    `panel` is the data behind the results. Without it, simulated results get theirs from their
+    folder, or by simulating it again, and others a page without history and map.
     """
-    inputs = read_inputs(results)
-    with TemporaryDirectory() as folder:
-        groups: dict[str, str] = {}
-        if _is_embedded(inputs, panel):
-            remark("simulating the epidemic of these results again")
-            panel, groups = _embedded(inputs, Path(folder)) or (panel, {})
-        elif panel is not None:
-            groups = _groups(panel)
-        found = payload(inputs, panel, groups=groups, title=title, ledger=ledger)
+    folder = read_folder(results)
+    with simulated_data(folder, remark) if panel is None else nullcontext() as directory:
+        if directory is not None:
+            panel = panel_behind(directory, folder.manifest.data)
+        found = payload(folder, panel, groups=_groups(panel), title=title, ledger=ledger)
     if not found["same_data"]:
         remark("the data is not what the results were computed from: its digest differs")
     write_text(out, page(found))
@@ -102,28 +96,10 @@ def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _is_embedded(inputs: Inputs, panel: CasePanel | None) -> bool:
-    """Whether the data is the embedded epidemic, and what came with it has no map."""
-    source = str(inputs.data.get("source", ""))
-    return source.startswith(SIMULATED) and (panel is None or panel.boundaries is None)
-
-
-def _embedded(inputs: Inputs, folder: Path) -> tuple[CasePanel, dict[str, str]] | None:
-    seed = inputs.manifest.get("seed")
-    simulation = simulate(SimulationSettings(seed=seed if isinstance(seed, int) else 0))
-    panel, country = simulation.county_panel, simulation.country
-    if inputs.data.get("sha256") not in (None, panel.digest()):
-        return None
-    boundaries = folder / "counties.geojson"
-    text = geojson(country.county_ids, country.county_names, country.shapes.counties)
-    boundaries.write_text(text, encoding="utf-8")
-    states = [country.state_names[state] for state in country.state_of]
-    groups = dict(zip(country.county_ids, states, strict=True))
-    return replace(panel, boundaries=boundaries), groups
-
-
-def _groups(panel: CasePanel) -> dict[str, str]:
+def _groups(panel: CasePanel | None) -> dict[str, str]:
     """The state of every county, or the county of every community, where a table says it."""
+    if panel is None:
+        return {}
     directory = Path(panel.source)
     if not (directory / "counties.csv").is_file():
         return {}

@@ -1,5 +1,3 @@
-const SHOWN_METRICS = DATA.level === 'community' ? [0, 1, 2, 3, 4, 5] : [0, 1, 2, 3];
-
 function drawBaselines() {
   const cell = GRID && gridCell();
   const like = cell && persistenceOf(cell);
@@ -14,17 +12,17 @@ function drawBaselines() {
   const losses = federated(cell).filter((row) => overPersistence(cell, row) >= 1);
   const verdict = !wins.length ? 'baselinesLose' : losses.length ? 'baselinesMixed' : 'baselinesWin';
   $('baselines-lead').textContent = `${cellName(cell)}: ${like ? t(verdict, { wins: told(wins), losses: told(losses) }) : ''}`;
-  const better = (row) => like && row !== like && row.mean[0] < like.mean[0];
-  const value = (row, m) => {
-    const text = METRICS[m] === 'r2' ? share : num;
-    return text(row.mean[m]) + (row.std[m] === null ? '' : ` ± ${text(row.std[m])}`);
+  const better = (row) => like && row !== like && row.mean.mae < like.mean.mae;
+  const value = (row, { key: name, better: way }) => {
+    const text = way === 'higher' ? share : num;
+    return text(row.mean[name]) + (row.std[name] === null ? '' : ` ± ${text(row.std[name])}`);
   };
-  const heads = [t('method'), t('epsilon'), ...SHOWN_METRICS.map((m) => ({ text: t('metric')[METRICS[m]], number: true })), t('beats')];
-  const rows = cell.rows.map((row) => [t('methods')[row.method] ?? row.method, row.epsilon === null ? '' : eps(row.epsilon), ...SHOWN_METRICS.map((m) => ({ text: value(row, m), sort: row.mean[m] })), row === like ? '' : better(row) ? '✓' : '✗']);
+  const heads = [t('method'), t('epsilon'), ...METRICS.map((m) => ({ text: metricName(m), number: true })), t('beats')];
+  const rows = cell.rows.map((row) => [t('methods')[row.method] ?? row.method, row.epsilon === null ? '' : eps(row.epsilon), ...METRICS.map((m) => ({ text: value(row, m), sort: row.mean[m.key] })), row === like ? '' : better(row) ? '✓' : '✗']);
   const name = t('methods').persistence;
   $('baselines-table').setAttribute('tabindex', '0');
   $('baselines-table').replaceChildren(table({ caption: `${t('baselinesTitle')}: ${cellName(cell)}`, heads, rows, mark: (row) => (row[0] === name ? 'mark' : row[1] !== '' ? 'own' : null) }));
-  $('baselines-note').textContent = t('baselinesNote', { horizon: HORIZON, zeros: num(cell.zeros, 0), smoothing: DATA.settings ? t('smoothing')[DATA.settings.smoothing] : '' });
+  $('baselines-note').textContent = t('baselinesNote', { horizon: HORIZON, zeros: num(cell.zeros, 0), smoothing: t('smoothing')[DATA.settings.smoothing] });
 }
 
 // Addresses in an attribution become links; the map's must lead to its maker.
@@ -41,18 +39,17 @@ function credit(line) {
 function drawAbout() {
   const level = spoken();
   const s = DATA.settings;
-  $('method-text').textContent = s && GRID ? t('methodText', { level, window: s.window, horizon: s.horizon }) : t('methodPlain', { level });
+  $('method-text').textContent = GRID ? t('methodText', { level, window: s.window, horizon: s.horizon }) : t('methodPlain', { level });
   $('limits').replaceChildren(...t('limits', { level }).map((text) => make('li', {}, text)));
   $('sources-list').replaceChildren(...(DATA.attribution.length ? DATA.attribution.map((line) => make('li', {}, credit(line))) : [make('li', {}, t('sourcesNone'))]));
   const mapLine = DATA.map && (DATA.attribution.find((line) => /BKG/.test(line)) || (DATA.simulated ? t('simulatedLabel') : null));
   $('map-credit').replaceChildren(...(mapLine ? [t('mapCredit'), ...credit(mapLine)] : []));
   const m = DATA.manifest;
   const versions = [];
-  if (m.epifed) versions.push(t('versionLine', { version: m.epifed, finished: m.finished ? longDay(dayNumber(m.finished)) : '–', seed: m.seed ?? '–' }));
-  if (m.data_sha256) versions.push(t('dataLine', { source: DATA.source, sha: m.data_sha256 }));
-  versions.push(t('librariesLine', { list: Object.entries(m.versions || {}).map((pair) => pair.join(' ')).join(', ') || 'epifed', echarts: echarts.version }));
+  versions.push(t('versionLine', { version: m.epifed, finished: longDay(dayNumber(m.finished)), seed: m.seed }));
+  versions.push(t('dataLine', { source: DATA.source, sha: m.data_sha256 }));
+  versions.push(t('librariesLine', { list: Object.entries(m.versions).map((pair) => pair.join(' ')).join(', '), echarts: echarts.version }));
   $('versions').replaceChildren(...versions.map((text) => make('p', { class: 'note hash' }, text)));
-  $('settings-table').hidden = !s;
-  if (s) behind('settings-table', () => table({ caption: t('allSettings'), heads: [t('setting'), t('value')], rows: Object.entries(s).map(([name, value]) => [name, value === null ? '–' : String(value)]) }));
+  behind('settings-table', () => table({ caption: t('allSettings'), heads: [t('setting'), t('value')], rows: Object.entries(s).map(([name, value]) => [name, value === null ? '–' : String(value)]) }));
   $('made').textContent = t('made', { day: longDay(dayNumber(DATA.made)), version: DATA.version });
 }

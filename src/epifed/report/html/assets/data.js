@@ -8,7 +8,7 @@ const FORECAST = DATA.forecast;
 const BACKTEST = DATA.backtest;
 const GRID = DATA.grid;
 const LEVEL = { low95: 0, low80: 1, low50: 2, median: 3, high50: 4, high80: 5, high95: 6 };
-const HORIZON = DATA.settings ? DATA.settings.horizon : 7;
+const HORIZON = DATA.settings.horizon;
 
 // Cases in the seven days that end `back` days before the day the report is of.
 function sumOfWeek(region, back) {
@@ -87,12 +87,14 @@ function search(text, most = 8) {
   return FOLDED.map((name, i) => [rank(name), i]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || a[1] - b[1]).slice(0, most).map(([, i]) => i);
 }
 
-const budgets = () => (GRID && GRID.privacy ? GRID.privacy.budgets : []);
+const budgets = () => (GRID ? GRID.privacy.budgets : []);
 const gridCell = () => GRID.cells[state.cell];
-const federated = (cell) => cell.rows.filter((row) => row.method === 'federated');
+const federated = (cell) => cell.rows.filter((row) => row.epsilon !== null);
 const persistenceOf = (cell) => cell.rows.find((row) => row.method === 'persistence');
-const METRICS = ['mae', 'mape', 'mdape', 'r2', 'mase', 'deviance'];
-const overPersistence = (cell, row) => (persistenceOf(cell) ? row.mean[0] / persistenceOf(cell).mean[0] : null);
+const METRICS = DATA.metrics.filter((metric) => !metric.small_counts || DATA.level === 'community');
+// By its key in the reader's language, else as its registry calls it.
+const metricName = ({ key: name, label, unit: of }) => t('metric')[name] ?? (of ? `${label}, ${of}` : label);
+const overPersistence = (cell, row) => (persistenceOf(cell) ? row.mean.mae / persistenceOf(cell).mean.mae : null);
 
 // The budget a reader meets first: the strictest that beats persistence, else the middle one.
 function firstBudget(cell) {

@@ -94,12 +94,12 @@ function privacyAnswer() {
   if (record && BACKTEST.right) {
     const [one, all] = BACKTEST.right;
     line = t('privacyLine', { eps: eps(record.epsilon_per_release), right: bound(one), level: spoken() });
-    if (record.epsilon_total > record.epsilon_per_release) line += ` ${t('privacyAll', { n: num(record.releases ?? record.origins, 0), eps: epsUp(record.epsilon_total), right: bound(all) })}`;
+    if (record.epsilon_total > record.epsilon_per_release) line += ` ${t('privacyAll', { n: num(record.releases, 0), eps: epsUp(record.epsilon_total), right: bound(all) })}`;
   } else if (list.length && GRID) {
     const row = federated(gridCell())[firstBudget(gridCell())];
     const budget = list.find((b) => b.epsilon === row.epsilon && b.epsilon !== 'inf');
     if (budget) line = t('privacyLine', { eps: eps(budget.epsilon), right: bound(budget.right), level: spoken() });
   }
-  const noise = DATA.seeded === null ? t('privacyUnknown') : t(DATA.seeded ? 'privacySeeded' : 'privacySecure');
+  const noise = t(DATA.seeded ? 'privacySeeded' : 'privacySecure');
   return answer(t('qPrivacy'), make('p', {}, line), line === t('privacyNone') ? null : make('p', { class: DATA.seeded ? 'warn' : '' }, noise), make('p', {}, make('a', { href: '#privacy' }, t('privacyMore'))));
 }

@@ -37,9 +37,9 @@ function drawBudget() {
   const per = (v) => `${num(v)} %`;
   facts('epsilon-facts',
     fact(t('overPersistence'), ratio === null ? '–' : `${num(ratio)} ×`, t('belowOne'), ratio === null ? '' : ratio < 1 ? 'good' : 'bad'),
-    fact(t('mae'), num(row.mean[0]), beside(0, (v) => num(v))),
-    fact(t('mape'), per(row.mean[1]), beside(1, per)),
-    fact(t('r2'), share(row.mean[3]), beside(3, share)));
+    fact(t('mae'), num(row.mean.mae), beside('mae', (v) => num(v))),
+    fact(t('mape'), per(row.mean.mape), beside('mape', per)),
+    fact(t('r2'), share(row.mean.r2), beside('r2', share)));
   drawWords(cell, row, ratio);
   drawCurve(cell, rows);
 }
@@ -50,7 +50,7 @@ function drawWords(cell, row, ratio) {
   const said = [make('p', {}, make('strong', {}, `${gradeOf(row.epsilon)[0].toUpperCase()}${gradeOf(row.epsilon).slice(1)}.`), ' ', row.epsilon === 'inf' ? t('wordNone', { level }) : budget ? t('wordGuess', { right: bound(budget.right), noise: bound(budget.right_noise), level }) : '')];
   if (ratio !== null) said.push(make('p', {}, t('wordWorth', { ratio: num(ratio), better: ratio < 1 })));
   const free = federated(cell).find((r) => r.epsilon === 'inf');
-  if (free && row !== free) said.push(make('p', {}, t('wordBest', { ratio: num(row.mean[0] / free.mean[0]) })));
+  if (free && row !== free) said.push(make('p', {}, t('wordBest', { ratio: num(row.mean.mae / free.mean.mae) })));
   if (budget && row.epsilon !== 'inf') {
     said.push(make('p', {}, t('wordNoise', { c: num(budget.noise), rounds: num(GRID.privacy.rounds, 0), level })));
     said.push(make('p', { class: 'note' }, t('wordUnit', { delta: scientific(GRID.privacy.delta), accountant: GRID.privacy.accountant, level })));
@@ -68,9 +68,9 @@ function drawWords(cell, row, ratio) {
 function drawCurve(cell, rows) {
   const { ink, soft, model, other } = INK();
   const like = persistenceOf(cell);
-  const base = like ? like.mean[0] : 1;
-  const ratios = rows.map((row) => row.mean[0] / base);
-  const bars = rows.map((row, i) => [i, Math.max((row.mean[0] - (row.std[0] || 0)) / base, ratios[i] / 20), (row.mean[0] + (row.std[0] || 0)) / base]);
+  const base = like ? like.mean.mae : 1;
+  const ratios = rows.map((row) => row.mean.mae / base);
+  const bars = rows.map((row, i) => [i, Math.max((row.mean.mae - (row.std.mae || 0)) / base, ratios[i] / 20), (row.mean.mae + (row.std.mae || 0)) / base]);
   $('curve-title').textContent = t('curveTitle');
   const error = (params, api) => {
     const [x, low] = api.coord([api.value(0), api.value(1)]);
@@ -94,14 +94,14 @@ function drawCurve(cell, rows) {
   behind('curve-table', () => table({
     caption: `${t('curveTitle')}: ${cellName(cell)}`,
     heads: [t('epsilon'), { text: t('overPersistence'), number: true }, { text: t('mae'), number: true }, { text: t('mape'), number: true }, { text: t('r2'), number: true }, { text: t('runs'), number: true }],
-    rows: rows.map((row, i) => [eps(row.epsilon), num(ratios[i]), num(row.mean[0]), num(row.mean[1]), share(row.mean[3]), num(row.runs, 0)]),
+    rows: rows.map((row, i) => [eps(row.epsilon), num(ratios[i]), num(row.mean.mae), num(row.mean.mape), share(row.mean.r2), num(row.runs, 0)]),
   }));
 }
 
 function drawLedger(explorable) {
   const parts = [];
   const record = BACKTEST && BACKTEST.record;
-  if (record && record.epsilon_total !== undefined) parts.push(make('p', {}, t('oneBudget', { learner: record.learner, each: epsUp(record.epsilon_per_release ?? record.epsilon_total), total: epsUp(record.epsilon_total), delta: record.delta === undefined ? '–' : scientific(record.delta) })));
+  if (record) parts.push(make('p', {}, t('oneBudget', { learner: record.learner, each: epsUp(record.epsilon_per_release), total: epsUp(record.epsilon_total), delta: scientific(record.delta) })));
   if (!explorable) parts.push(make('p', {}, t('noExplorer')));
   parts.push(make('h3', {}, t('ledgerTitle')));
   const book = DATA.ledger;

@@ -5,18 +5,18 @@ function drawRecord() {
     $('record-lead').textContent = t('recordNone');
     return;
   }
-  const [n, mae, like, wis, baseline, c50, c95] = BACKTEST.all;
+  const [n] = BACKTEST.all;
   const { record, origins } = BACKTEST;
   const first = dayNumber(origins[0][0]);
   const last = dayNumber(origins[origins.length - 1][0]);
   $('record-lead').textContent = t('recordLead', { n: num(n, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
-  const ratio = (value) => (value === null || value === undefined || Number.isNaN(value) ? '' : value < 1 ? 'good' : 'bad');
-  const [maeRatio, wisRatio] = [record.mae_ratio ?? mae / like, record.wis_ratio ?? wis / baseline];
+  const ratio = (value) => (value === null ? '' : value < 1 ? 'good' : 'bad');
+  const [maeRatio, wisRatio] = [record.mae_ratio, record.wis_ratio];
   const list = [
     fact(t('maeRatio'), num(maeRatio, 2), t('belowOne'), ratio(maeRatio)),
     fact(t('wisRatio'), num(wisRatio, 2), t('belowOne'), ratio(wisRatio)),
-    fact(t('c50'), percent(record.coverage_50 ?? c50), t('should', '50 %')),
-    fact(t('c95'), percent(record.coverage_95 ?? c95), t('should', '95 %')),
+    fact(t('c50'), percent(record.coverage_50), t('should', '50 %')),
+    fact(t('c95'), percent(record.coverage_95), t('should', '95 %')),
   ];
   if (typeof record.worst_month_mae_ratio === 'number') list.push(fact(t('worstMonth'), num(record.worst_month_mae_ratio, 2), t('belowOne'), ratio(record.worst_month_mae_ratio)));
   facts('record-facts', ...list);

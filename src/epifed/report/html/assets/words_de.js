@@ -57,7 +57,6 @@ const DE = {
   whereNowhere: (v) => `In ${v.level.no} ist ein Anstieg zu erwarten.`,
   privacySeeded: 'Das Rauschen ist hier simuliert: Das schätzt die Kosten, schützt aber nicht.',
   privacySecure: 'Das Rauschen stammt aus dem sicheren Generator.',
-  privacyUnknown: 'Woher das Rauschen stammt, ist nicht vermerkt.',
   privacyNone: 'Diese Ergebnisse sagen nichts zum Datenschutz.',
   privacyMore: 'Budgets vergleichen',
 

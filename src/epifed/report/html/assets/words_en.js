@@ -57,7 +57,6 @@ const EN = {
   whereNowhere: (v) => `In no ${v.level.one} is a rise expected.`,
   privacySeeded: 'Here the noise is simulated: this is an estimate of the cost, not protection.',
   privacySecure: 'Noise came from the secure generator.',
-  privacyUnknown: 'Where the noise came from is not recorded.',
   privacyNone: 'These results say nothing about privacy.',
   privacyMore: 'Explore the budgets',
 
