@@ -1,6 +1,7 @@
 """A training that a ledger pays for: refused before round 1, paid before noise, labelled."""
 
 import math
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +37,12 @@ def test_every_round_is_paid_before_its_noise_is_drawn(
         return drawn(self, updates, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SecureRandomness, "release", release)
-    training = train(
-        small_clients(settings), settings, secure=True, ledger=ledger, data_period="October"
-    )
+    days = date(2020, 10, 1), date(2020, 10, 31)
+    training = train(small_clients(settings), settings, secure=True, ledger=ledger, days=days)
     assert paid == [1, 2, 3, 4]
     (record,) = ledger.book().runs.values()
     assert record.run == training.ledger_run
+    assert (record.first_day, record.last_day) == days
     assert record.spent == settings.rounds
     assert training.randomness == "secure"
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import date
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ def train(
     watch: Watch | None = None,
     secure: bool = False,
     ledger: Ledger | None = None,
-    data_period: str = "",
+    days: tuple[date, date] | None = None,
 ) -> Training:
     """Train on these clients. `watch(i, w)` sees the state before round 1 and after each round.
 
@@ -79,7 +80,8 @@ def train(
 
     `secure` takes sampling and noise from the system's secure generator instead of the seeds.
     A `ledger` pays for the whole training before round 1, or refuses it, and writes each round
-    down before its noise is drawn; a training worth paying for is secure.
+    down before its noise is drawn, with the first and last of the data's `days`; a training worth
+    paying for is secure.
     """
     secure = secure or ledger is not None
     if settings.clients_per_round > len(clients):
@@ -109,7 +111,8 @@ def train(
                     noise_multiplier=calibration.noise_multiplier,
                     rounds=settings.rounds,
                     settings_hash=settings.digest(),
-                    data_period=data_period,
+                    first_day=days[0] if days else None,
+                    last_day=days[1] if days else None,
                 )
             )
         state = learner.start(initial) if start is None else start

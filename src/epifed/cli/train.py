@@ -93,7 +93,7 @@ def train(
             start=start,
             secure=not simulation,
             ledger=paying,
-            data_period=period,
+            days=(begin, end),
             watch=lambda i, _: progress(i, chosen.rounds),
         )
     model = Model.of(training, len(clients), period)

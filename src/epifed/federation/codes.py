@@ -14,6 +14,7 @@ class Code(StrEnum):
     REFUSED_TOTAL = "refused-total"
     REFUSED_PERIOD = "refused-period"
     REFUSED_SIMULATION = "refused-simulation"
+    REFUSED_CHANGE = "refused-change"
     DATA = "data"
     UNKNOWN_CLIENT = "unknown-client"
     BAD_TASK = "bad-task"
@@ -35,6 +36,7 @@ SENTENCES = {
     Code.REFUSED_TOTAL: "the training does not fit into the site's total ε",
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
     Code.REFUSED_SIMULATION: "the site takes no part in simulations, whose noise protects nobody",
+    Code.REFUSED_CHANGE: "the training's name is in the site's book with other noise or content",
     Code.DATA: "the site's data cannot be read or does not cover the training's days",
     Code.UNKNOWN_CLIENT: "the site has no data of a client that the roster says it hosts",
     Code.BAD_TASK: "the site did not understand the task: another version of epifed",

@@ -28,6 +28,7 @@ from epifed.federation.messages import Task
 from epifed.federation.roster import Federation
 from epifed.files import write_atomic, write_text
 from epifed.learners import make_learner
+from epifed.ledger.book import Key
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import Calibration, priced
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
@@ -256,19 +257,22 @@ class Rounds:
     def _open_run(self) -> None:
         if self.ledger is None:
             return
-        name, settings = self.run, self.settings
-        if name is None:
-            mine = (r for r in self.ledger.book().runs.values() if r.note == self.plan.training)
-            name = next((record.run for record in mine), None)
-        if name is None:
-            name = self.ledger.reserve(
-                sampling_rate=self.rate,
-                noise_multiplier=self.calibration.noise_multiplier,
-                rounds=settings.rounds,
-                settings_hash=settings.digest(),
-                data_period=f"{self.plan.first_day} … {self.plan.last_day}",
-                note=self.plan.training,
-            ).name
+        settings = self.settings
+        key: Key = {
+            "training": self.plan.training,
+            "sampling_rate": self.rate,
+            "noise_multiplier": self.calibration.noise_multiplier,
+            "settings_hash": settings.digest(),
+            "first_day": date.fromisoformat(self.plan.first_day),
+            "last_day": date.fromisoformat(self.plan.last_day),
+        }
+        found = self.ledger.find(**key)
+        if self.run and (found is None or found.run != self.run):
+            raise EpifedError(
+                f"training '{self.plan.training}': its run {self.run} is not in the ledger with "
+                "this noise, these settings and days; expected them, or another name"
+            )
+        name = found.run if found else self.ledger.reserve(rounds=settings.rounds, **key).name
         self.run = name
         record = self.ledger.book().runs[name]
         self.paid = record.spent

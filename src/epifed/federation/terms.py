@@ -15,8 +15,9 @@ from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.messages import MessageError, Task
 from epifed.federation.tables import Table
+from epifed.ledger.book import Key
 from epifed.ledger.budget import Cap
-from epifed.ledger.ledger import Ledger, OverspendError
+from epifed.ledger.ledger import Ledger, NameTakenError, OverspendError
 from epifed.privacy.accounting import spent
 from epifed.protocol import sampling_rate
 from epifed.settings import AccountantName, Settings
@@ -72,43 +73,41 @@ class SiteBook:
         """Write this round of the training down, or refuse it; a simulation costs nothing."""
         if task.randomness != "secure":
             return
-        left = task.rounds - task.round + 1
+        needed = task.paid + task.rounds - task.round + 1
+        key: Key = {
+            "training": task.training,
+            "sampling_rate": sampling_rate(task.enrolled, settings.clients_per_round),
+            "noise_multiplier": task.noise_multiplier,
+            "settings_hash": settings.digest(),
+            "first_day": date.fromisoformat(task.first_day),
+            "last_day": date.fromisoformat(task.last_day),
+        }
         try:
-            name = self._run(task.training)
-            if name is None:
-                name = self.ledger.reserve(
-                    sampling_rate=sampling_rate(task.enrolled, settings.clients_per_round),
-                    noise_multiplier=task.noise_multiplier,
-                    rounds=task.paid + left,
-                    settings_hash=settings.digest(),
-                    data_period=f"{task.first_day} … {task.last_day}",
-                    note=task.training,
-                ).name
+            found = self.ledger.find(**key)
+            if found is None or found.outcome != "open":  # a closed one is refused by its name
+                name = self.ledger.reserve(rounds=needed, **key).name
+            else:
+                name = found.run
             record = self.ledger.book().run(name)
-            if record.rounds < task.paid + left:
-                self.ledger.resume(name, task.paid + left - record.spent)
+            if record.rounds < needed:
+                self.ledger.resume(name, needed - record.spent)
         except OverspendError:
             raise MessageError(Code.REFUSED_TOTAL) from None
+        except NameTakenError:
+            raise MessageError(Code.REFUSED_CHANGE) from None
         self._catch_up(name, task.paid + 1)
 
     def finish(self, training: str, paid: int, model_hash: str) -> None:
         """Close the training with the model that came of it, all its rounds counted."""
-        name = self._run(training)
-        if name is None:
+        record = self.ledger.book().named(training)
+        if record is None or record.outcome != "open":
             return
-        record = self.ledger.book().run(name)
         if record.rounds < paid:
-            self.ledger.resume(name, paid - record.spent)
-        self._catch_up(name, paid)
-        self.ledger.close(name, "finished", model_hash=model_hash)
+            self.ledger.resume(record.run, paid - record.spent)
+        self._catch_up(record.run, paid)
+        self.ledger.close(record.run, "finished", model_hash=model_hash)
 
     def _catch_up(self, name: str, rounds: int) -> None:
         """A round counts for every enrolled client, sampled or not."""
         for number in range(self.ledger.book().run(name).spent, rounds):
             self.ledger.spend(name, number + 1)
-
-    def _run(self, training: str) -> str | None:
-        for record in self.ledger.book().runs.values():
-            if record.note == training and record.outcome == "open":
-                return record.run
-        return None

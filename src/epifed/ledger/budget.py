@@ -37,6 +37,12 @@ _LARGEST_NOISE = 1e6
 _MOST_TRAININGS = 2**20
 
 
+LARGEST_DELTA = 1e-2
+"""No cap has a larger δ."""
+LARGEST_USUAL_DELTA = 1e-3
+"""A cap with a larger δ says what that means."""
+
+
 @dataclass(frozen=True)
 class Cap:
     """The (ε, δ) that all trainings of a federation together never pass."""
@@ -49,8 +55,11 @@ class Cap:
         """Refuse what is no cap."""
         if not 0 < self.epsilon < math.inf:
             raise EpifedError(f"epsilon: found {self.epsilon}; expected a finite number above 0")
-        if not 0 < self.delta < 1:
-            raise EpifedError(f"delta: found {self.delta}; expected a number above 0 and below 1")
+        if not 0 < self.delta <= LARGEST_DELTA:
+            raise EpifedError(
+                f"delta: found {self.delta}; expected a number above 0 and at most "
+                f"{LARGEST_DELTA:g}: {_exposed(self.delta)}"
+            )
         accountant_name(self.accountant)
 
     def price(self, spending: Spending) -> float:
@@ -64,9 +73,15 @@ class Cap:
     def sentence(self) -> str:
         """The cap as it must be quoted: with δ, neighbours and accountant."""
         return (
-            f"ε = {self.epsilon:g} at δ = {self.delta:g} ({UNIT} added or removed, "
-            f"{self.accountant.upper()} accountant)"
+            f"ε = {rounded_up(self.epsilon)} at δ = {rounded_up(self.delta)} ({UNIT} added or "
+            f"removed, {self.accountant.upper()} accountant)"
         )
+
+    def warning(self) -> str | None:
+        """What a δ means that is larger than usual."""
+        if self.delta <= LARGEST_USUAL_DELTA:
+            return None
+        return f"δ = {rounded_up(self.delta)} is large: {_exposed(self.delta)}"
 
     def to_dict(self) -> dict[str, object]:
         """The same for JSON."""
@@ -80,8 +95,8 @@ class Cap:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """So many equal trainings, the least noise each needs to fit under a cap, and its ε alone."""
+class Schedule:
+    """So many equal trainings that fit under a cap, the noise of each and its ε alone."""
 
     releases: int
     noise_multiplier: float
@@ -157,7 +172,9 @@ def most_trainings(
     return fits
 
 
-def plan(cap: Cap, spent: Spending, sampling_rate: float, rounds: int, releases: int) -> Plan:
+def schedule(
+    cap: Cap, spent: Spending, sampling_rate: float, rounds: int, releases: int
+) -> Schedule:
     """The noise with which so many equal trainings fit on top of what is spent."""
     noise = least_noise(cap, spent, sampling_rate, rounds * releases)
     if noise is None:
@@ -166,7 +183,7 @@ def plan(cap: Cap, spent: Spending, sampling_rate: float, rounds: int, releases:
             f"cap of {cap.sentence()} is taken"
         )
     each = cap.price(together([(sampling_rate, noise, rounds)]))
-    return Plan(releases=releases, noise_multiplier=noise, epsilon_each=each)
+    return Schedule(releases=releases, noise_multiplier=noise, epsilon_each=each)
 
 
 def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
@@ -180,7 +197,7 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
         alone = cap.price(together([(rate, least, rounds)]))
         fitting.append(
             f"{rounds} rounds with a noise multiplier of at least {rounded_up(least)} "
-            f"(ε = {math.floor(alone * 1e4) / 1e4:g} by themselves)"
+            f"(a training of at most ε = {math.floor(alone * 1e4) / 1e4:g} by itself)"
         )
     fewer = most_rounds(cap, spent, rate, noise, rounds - 1) if noise > 0 else 0
     if fewer:
@@ -196,6 +213,13 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
 def left(cap: Cap, taken: float) -> float:
     """What is left of the cap, rounded down."""
     return max(0.0, math.floor((cap.epsilon - taken) * 1e6) / 1e6)
+
+
+def _exposed(delta: float) -> str:
+    return (
+        f"it allows that the data of each client come out whole with a chance of {delta:g}; δ "
+        "should be far below one over the number of clients, as 1e-05"
+    )
 
 
 @lru_cache(maxsize=4096)
