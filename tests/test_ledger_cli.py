@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from epifed.cli.ledger import _up, app
 from epifed.errors import EpifedError
+from epifed.ledger.budget import rounded_down
 from epifed.ledger.ledger import Ledger
 
 
@@ -146,11 +147,14 @@ def test_no_printed_epsilon_is_less_than_it_is(file: Path) -> None:
     ):
         said = float(text.split(words)[1].split()[0].rstrip(","))
         assert value <= said < value + 2e-4
+    said = float(printed.split("left   ε = ")[1].split(",")[0])
+    assert shown["left_epsilon"] - 2e-5 < said <= shown["left_epsilon"]
 
 
 @given(st.floats(1e-9, 1e7))
-def test_rounding_never_goes_down(value: float) -> None:
+def test_what_is_spent_is_rounded_up_and_what_is_left_down(value: float) -> None:
     assert value <= float(_up(value)) <= value * (1 + 1e-5) + 1e-4
+    assert value * (1 - 1e-5) <= float(rounded_down(value)) <= value
 
 
 def test_plan_answers_both_ways_and_plots(tmp_path: Path) -> None:

@@ -242,6 +242,8 @@ def _summary(book: "Book") -> dict[str, Any]:
 
 
 def _text(book: "Book", summary: dict[str, Any]) -> str:
+    from epifed.ledger.budget import rounded_down
+
     spent = sum(run.spent for run in book.runs.values())
     held = sum(run.counted for run in book.runs.values()) - spent
     lines = [
@@ -251,7 +253,8 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
     if held:
         taken = _up(summary["taken_epsilon"])
         lines.append(f"taken  ε = {taken} with {held} rounds that open runs still hold")
-    lines.append(f"left   ε = {summary['left_epsilon']:g}, the plain difference; what fits is "
+    left = rounded_down(summary["left_epsilon"])
+    lines.append(f"left   ε = {left}, the plain difference; what fits is "
                  "told by 'epifed ledger plan --ledger'")  # fmt: skip
     lines.append(f"head   {book.head}, row {len(book.hashes)}")
     return "\n".join(lines)

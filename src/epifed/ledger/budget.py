@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
 from functools import lru_cache
 
 import dp_accounting as dp
@@ -197,7 +198,7 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
         alone = cap.price(together([(rate, least, rounds)]))
         fitting.append(
             f"{rounds} rounds with a noise multiplier of at least {rounded_up(least)} "
-            f"(a training of at most ε = {math.floor(alone * 1e4) / 1e4:g} by itself)"
+            f"(a training of at most ε = {rounded_down(alone)} by itself)"
         )
     fewer = most_rounds(cap, spent, rate, noise, rounds - 1) if noise > 0 else 0
     if fewer:
@@ -205,14 +206,23 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
     return (
         f"this training would pass the cap of {cap.sentence()}: {rounds} rounds with noise "
         f"multiplier c = {noise:.6g} at q = {rate:g} would bring ε to {rounded_up(total)}; taken "
-        f"so far: ε = {rounded_up(taken)}, left: ε = {left(cap, taken):g}; what would fit: "
-        f"{', or '.join(fitting) or 'nothing'}"
+        f"so far: ε = {rounded_up(taken)}, left: ε = {rounded_down(left(cap, taken))}; what would "
+        f"fit: {', or '.join(fitting) or 'nothing'}"
     )
 
 
 def left(cap: Cap, taken: float) -> float:
-    """What is left of the cap, rounded down."""
-    return max(0.0, math.floor((cap.epsilon - taken) * 1e6) / 1e6)
+    """What is left of the cap."""
+    return max(0.0, cap.epsilon - taken)
+
+
+def rounded_down(epsilon: float) -> str:
+    """Six digits of an ε that may still be spent, never more than it.
+
+    >>> rounded_down(0.12345678)
+    '0.123456'
+    """
+    return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(epsilon))):g}"
 
 
 def _exposed(delta: float) -> str:

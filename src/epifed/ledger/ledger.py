@@ -278,7 +278,7 @@ class Ledger:
     def _writing(self, adopting: bool = False) -> Iterator[tuple[sqlite3.Connection, Book]]:
         """A transaction that writes. The witness is held from before it until it knows of it."""
         witness = Witness(self._id)
-        if not adopting and witness.read() is None:
+        if not adopting and not witness.path.is_file():
             raise EpifedError(f"{self.path}: {_UNKNOWN}")
         with witness.held(create=adopting) as held:
             with transaction(self.path, "BEGIN IMMEDIATE") as connection:
@@ -292,7 +292,7 @@ class Ledger:
                 if held.seen or not adopting:
                     self._check_seen(book, held.seen)
                 if held.seen and adopting:
-                    raise EpifedError(f"{self.path}: this is the original; nothing to adopt")
+                    raise EpifedError(f"{self.path}: known on this machine; nothing to adopt")
                 yield connection, book
             if (now := newest(book)) != held.seen:
                 held.note(now)
