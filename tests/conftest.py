@@ -1,6 +1,7 @@
 """What the tests share: where the real data is, if it is here."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,18 @@ settings.register_profile(
     "epifed", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )
 settings.load_profile("epifed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What epifed must not forget, away from the user's own; processes that tests start inherit it.
+
+    One for the session, since ledgers outlive a test.
+    """
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EPIFED_STATE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,17 @@
 import json
 import shutil
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from epifed.cli.ledger import app
+from epifed.cli.ledger import _up, app
 from epifed.errors import EpifedError
+from epifed.ledger.budget import rounded_down
 from epifed.ledger.ledger import Ledger
 
 
@@ -32,13 +36,15 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def train(file: Path, spent: int, reserved: int = 75) -> str:
+def train(file: Path, spent: int, reserved: int = 75, training: str = "") -> str:
     run = Ledger(file).reserve(
         sampling_rate=0.25,
         noise_multiplier=8.0,
         rounds=reserved,
         settings_hash="5e77",
-        data_period="2022-03-01..2022-04-01",
+        training=training,
+        first_day=date(2022, 3, 1),
+        last_day=date(2022, 4, 1),
     )
     for i in range(1, spent + 1):
         run.spend(i)
@@ -48,7 +54,7 @@ def train(file: Path, spent: int, reserved: int = 75) -> str:
 def test_show_tells_what_is_spent_taken_and_left(file: Path) -> None:
     name = train(file, spent=2)
     printed = invoke("show", file)
-    for part in (name, "2 of 75 open", "2022-03-01..2022-04-01", "for 2 rounds in 1 runs"):
+    for part in (name, "2 of 75 open", "2022-03-01 … 2022-04-01", "for 2 rounds in 1 runs"):
         assert part in printed
     assert "73 rounds that open runs still hold" in printed
     shown = invoke_json("show", file)
@@ -80,15 +86,75 @@ def test_verify_checks_a_hash_noted_earlier(file: Path) -> None:
         invoke("verify", file, "--head", "f" * 64)
 
 
-def test_a_copy_is_refused_read_on_demand_and_adopted(file: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.db"
-    shutil.copy(file, copy)
+def test_a_ledger_of_another_machine_is_refused_read_on_demand_and_adopted(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPIFED_STATE", str(tmp_path / "other"))
     for command in ("show", "verify"):
-        with pytest.raises(EpifedError, match="a copy"):
-            invoke(command, copy)
-        assert invoke(command, copy, "--copy")
-    assert "is the ledger now" in invoke("adopt", copy, "--note", "restored")
-    invoke("show", copy)
+        with pytest.raises(EpifedError, match="this machine has not seen this ledger"):
+            invoke(command, file)
+        assert invoke(command, file, "--copy")
+    assert "is the ledger now" in invoke("adopt", file, "--note", "moved")
+    invoke("show", file)
+
+
+def test_an_older_copy_is_read_on_demand_and_never_adopted(file: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copy(file, tmp_path / "copy.db"))
+    train(file, spent=1)
+    for command in ("show", "verify", "adopt"):
+        with pytest.raises(EpifedError, match=r"an older copy.*rows missing: 2"):
+            invoke(command, copy, *(("--note", "restored") if command == "adopt" else ()))
+    assert invoke("show", copy, "--copy")
+
+
+def test_a_trainings_name_is_shown(file: Path) -> None:
+    assert "training" not in invoke("show", file)
+    train(file, spent=0, training="weekly\x1b[31m")
+    assert "weekly [31m" in invoke("show", file)
+    (run,) = invoke_json("show", file)["runs"]
+    assert (run["training"], run["first_day"]) == ("weekly\x1b[31m", "2022-03-01")
+
+
+def test_a_large_delta_is_refused_or_explained(tmp_path: Path) -> None:
+    options = ("--epsilon", 2, "--delta")
+    for command in (("init", tmp_path / "no.db"), ("plan",)):
+        with pytest.raises(EpifedError, match=r"delta: found 0.9; expected .* at most 0.01"):
+            invoke(*command, *options, 0.9)
+    assert not (tmp_path / "no.db").exists()
+    file = tmp_path / "ledger.db"
+    for printed in (
+        invoke("init", file, *options, 0.005),
+        invoke("show", file),
+        invoke("plan", "--ledger", file, "--sampling-rate", 1, "--rounds", 1, "--releases", 1),
+    ):
+        assert "δ = 0.005 is large: it allows that the data of each client come out" in printed
+    assert "is large" not in invoke("plan", *options, 1e-3, "--rounds", 1, "--releases", 1)
+
+
+def test_no_printed_epsilon_is_less_than_it_is(file: Path) -> None:
+    train(file, spent=2)
+    train(file, spent=3, reserved=3)
+    shown = invoke_json("show", file)
+    printed = invoke("show", file)
+    options = ("--ledger", file, "--sampling-rate", 1, "--rounds", 5, "--releases", 3)
+    found = invoke_json("plan", *options)
+    planned = invoke("plan", *options)
+    for words, text, value in (
+        ("spent  ε = ", printed, shown["spent_epsilon"]),
+        ("taken  ε = ", printed, shown["taken_epsilon"]),
+        ("taken ε = ", planned, found["taken_epsilon"]),
+        ("which is ε = ", planned, found["epsilon_each"]),
+    ):
+        said = float(text.split(words)[1].split()[0].rstrip(","))
+        assert value <= said < value + 2e-4
+    said = float(printed.split("left   ε = ")[1].split(",")[0])
+    assert shown["left_epsilon"] - 2e-5 < said <= shown["left_epsilon"]
+
+
+@given(st.floats(1e-9, 1e7))
+def test_what_is_spent_is_rounded_up_and_what_is_left_down(value: float) -> None:
+    assert value <= float(_up(value)) <= value * (1 + 1e-5) + 1e-4
+    assert value * (1 - 1e-5) <= float(rounded_down(value)) <= value
 
 
 def test_plan_answers_both_ways_and_plots(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import ctypes
 import json
 import os
 import random
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ import pytest
 from epifed.errors import EpifedError
 from epifed.ledger.budget import Cap, together
 from epifed.ledger.ledger import Ledger, OverspendError, Run
+from epifed.ledger.witness import Witness, newest
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
 
@@ -47,6 +50,7 @@ def victim(mode: str) -> list[Case]:
             text=True,
             timeout=300,
             check=False,
+            env=os.environ | {"EPIFED_STATE": f"{directory}/state"},
         )
     assert done.returncode == 0, done.stderr
     cases: list[Case] = json.loads(done.stdout)
@@ -59,6 +63,8 @@ def check_never_less_than_released(cases: list[Case]) -> None:
         assert case["spent"] >= case["released"], case
         assert case["spent"] <= case["released"] + 1, case
         assert case["closed"] == case["spent"], case
+        assert case["witnessed"] >= case["released"], case
+        assert case["known"], case
 
 
 def test_killed_at_every_write_the_ledger_never_shows_less_than_was_released() -> None:
@@ -69,6 +75,7 @@ def test_killed_at_every_write_the_ledger_never_shows_less_than_was_released() -
     assert all(case["killed"] for case in cases)
     seen = {(case["released"], case["spent"]) for case in cases}
     assert seen == {(0, 0), (0, 1), (1, 1), (1, 2), (2, 2)}
+    assert {case["behind"] for case in cases} == {0, 1}, "between the commit and the note as well"
     check_never_less_than_released(cases)
 
 
@@ -91,6 +98,11 @@ def test_racing_trainings_never_take_the_last_of_the_budget_twice() -> None:
 def test_processes_that_share_a_run_never_spend_more_than_it_has() -> None:
     for case in victim("share"):
         assert case["spent"] == case["succeeded"] == case["reserved"], case
+
+
+def test_of_racing_copies_one_spends_and_the_others_write_nothing() -> None:
+    for case in victim("copies"):
+        assert case == {"won": 1, "refused": RACERS - 1, "grown": 1}
 
 
 # The victim
@@ -189,19 +201,34 @@ def reserve(ledger: Ledger, rounds: int) -> Run:
         noise_multiplier=4.9,
         rounds=rounds,
         settings_hash="",
-        data_period="",
     )
+
+
+def remembered(path: Path) -> Case:
+    """What the machine knows of the file before it is opened again."""
+    try:
+        book = Ledger(path, copy=True).book()
+    except EpifedError:
+        return {"behind": 0, "witnessed": 0}  # it was killed while being made
+    seen = Witness(book.ledger).read()
+    assert seen is not None
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT row FROM entries WHERE number <= ?", (seen.number,))
+        witnessed = sum(json.loads(row)["kind"] == "spend" for (row,) in rows)
+    connection.close()
+    return {"behind": len(book.hashes) - seen.number, "witnessed": witnessed}
 
 
 def examined(path: Path, **facts: Any) -> Case:
     """What is left after a kill, first as it is and then with open runs closed."""
     log = path.with_suffix(".released")
-    case = {"released": log.stat().st_size if log.exists() else 0, **facts}
+    case = {"released": log.stat().st_size if log.exists() else 0, **facts, **remembered(path)}
     try:
         ledger = Ledger(path)
     except EpifedError:
         ledger = Ledger.create(path, CAP)  # it was killed while being made
     runs = ledger.verify().runs.values()
+    case["known"] = Witness(ledger.book().ledger).read() == newest(ledger.book())
     case["spent"] = sum(run.spent for run in runs)
     case["taken"] = sum(run.counted for run in runs)
     for run in runs:
@@ -262,16 +289,16 @@ def random_times(directory: Path) -> list[Case]:
     return cases
 
 
-def raced(work: Callable[[], int]) -> list[int]:
+def raced(work: Callable[[int], int]) -> list[int]:
     """Exit codes of processes that start the same work at the same time."""
     reader, writer = os.pipe()
 
-    def waiting() -> int:
+    def waiting(racer: int) -> int:
         os.close(writer)
         os.read(reader, 1)
-        return work()
+        return work(racer)
 
-    children = [forked(waiting) for _ in range(RACERS)]
+    children = [forked(partial(waiting, racer)) for racer in range(RACERS)]
     os.close(reader)
     os.close(writer)
     return [os.WEXITSTATUS(os.waitpid(child, 0)[1]) for child in children]
@@ -282,7 +309,7 @@ def race(directory: Path) -> list[Case]:
     for number in range(RACES):
         ledger = Ledger.create(directory / f"{number}.db", CAP)
 
-        def take(ledger: Ledger = ledger) -> int:
+        def take(_: int, ledger: Ledger = ledger) -> int:
             try:
                 reserve(ledger, 75)
             except OverspendError:
@@ -299,7 +326,7 @@ def share(directory: Path) -> list[Case]:
     ledger = Ledger.create(directory / "shared.db", CAP)
     run = reserve(ledger, 20)
 
-    def spend() -> int:
+    def spend(_: int) -> int:
         for i in range(100):
             try:
                 run.spend(i)
@@ -312,9 +339,38 @@ def share(directory: Path) -> list[Case]:
     return [{"spent": spent, "succeeded": sum(codes), "reserved": 20}]
 
 
+def copies(directory: Path) -> list[Case]:
+    """Each racer spends from its own copy of one ledger."""
+    cases = []
+    for number in range(RACES):
+        ledger = Ledger.create(directory / f"{number}.db", CAP)
+        run = reserve(ledger, 20)
+        files = [Path(f"{ledger.path}-{racer}") for racer in range(RACERS)]
+        for file in files:
+            shutil.copy2(ledger.path, file)
+
+        def spend(racer: int, name: str = run.name, files: list[Path] = files) -> int:
+            try:
+                Ledger(files[racer]).spend(name, 1)
+            except EpifedError as error:
+                return 3 if "an older copy" in str(error) else 4
+            return 0
+
+        codes = raced(spend)
+        grown = sum(len(Ledger(file, copy=True).book().hashes) > 2 for file in files)
+        cases.append({"won": codes.count(0), "refused": codes.count(3), "grown": grown})
+    return cases
+
+
 if __name__ == "__main__":
     for trainings in (1, 2):
         CAP.price(together([(0.25, 4.9, 75 * trainings)]))
-    modes = {"every-write": every_write, "random": random_times, "race": race, "share": share}
+    modes = {
+        "every-write": every_write,
+        "random": random_times,
+        "race": race,
+        "share": share,
+        "copies": copies,
+    }
     with mock.patch("epifed.ledger.ledger.refusal", return_value="refused"):
         print(json.dumps(modes[sys.argv[1]](Path(sys.argv[2]))))

@@ -1,10 +1,12 @@
 """Any order of reserving, spending, crashing, resuming and closing, against a simple model."""
 
 import math
+import os
 import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from unittest import mock
 
 import dp_accounting as dp
 import pytest
@@ -51,16 +53,20 @@ class LedgerMachine(RuleBasedStateMachine):
 
     handles: Bundle[Run] = Bundle("handles")
     crashed: Bundle[str] = Bundle("crashed")
+    backups: Bundle[tuple[bytes, str]] = Bundle("backups")
 
     def __init__(self) -> None:
         super().__init__()
         memory = Path("/dev/shm")
         self.directory = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
         self.path = Path(self.directory.name) / "ledger.db"
+        self.state = mock.patch.dict(os.environ, EPIFED_STATE=self.directory.name)
+        self.state.start()
         self.ledger = Ledger.create(self.path, CAP)
         self.model: dict[str, Released] = {}
 
     def teardown(self) -> None:
+        self.state.stop()
         self.directory.cleanup()
 
     @rule(target=handles, noise=st.sampled_from([8.0, 16.0]), rounds=st.integers(1, 4))
@@ -71,7 +77,6 @@ class LedgerMachine(RuleBasedStateMachine):
                 noise_multiplier=noise,
                 rounds=rounds,
                 settings_hash="",
-                data_period="",
             )
         except OverspendError:
             assert not self.fits([(noise, rounds)])
@@ -113,6 +118,28 @@ class LedgerMachine(RuleBasedStateMachine):
         except EpifedError:
             assert self.model[run.name].closed
         self.model[run.name].closed = True
+
+    @rule(target=backups)
+    def back_up(self) -> tuple[bytes, str]:
+        return self.path.read_bytes(), self.ledger.book().head
+
+    @rule(backup=backups)
+    def restore(self, backup: tuple[bytes, str]) -> None:
+        """An older copy neither spends nor is adopted, however it was put in place."""
+        content, head = backup
+        newest = self.path.read_bytes()
+        if self.ledger.book().head == head:
+            return
+        self.path.unlink()
+        self.path.write_bytes(content)
+        for attempt in (
+            lambda: Ledger(self.path),
+            lambda: Ledger.adopt(self.path, "restored"),
+            self.ledger.book,
+        ):
+            with pytest.raises(EpifedError, match="an older copy"):
+                attempt()
+        self.path.write_bytes(newest)
 
     def pay(self, run: Run, released: bool) -> None:
         model = self.model[run.name]

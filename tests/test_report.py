@@ -146,7 +146,7 @@ def grid(panel: CasePanel, out: Path) -> None:
 def budget_ledger(path: Path) -> None:
     ledger = Ledger.create(path, Cap(2.0, 1e-5, "rdp"))
     run = ledger.reserve(
-        sampling_rate=1.0, noise_multiplier=8.0, rounds=1, settings_hash="", data_period="2020-11"
+        sampling_rate=1.0, noise_multiplier=8.0, rounds=1, settings_hash="", last_day=ORIGIN
     )
     run.spend(1)
     run.finish("0" * 64)

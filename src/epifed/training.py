@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from epifed.errors import EpifedError
 from epifed.learner import Learner, Period, Vector, View, make_learner
+from epifed.ledger.book import Key
 from epifed.ledger.ledger import Ledger, Run
 from epifed.privacy.accounting import Calibration
 from epifed.privacy.plan import PrivacyPlan
@@ -94,7 +95,8 @@ def train(
     with ExitStack() as closing:
         run: Run | None = None
         if ledger:
-            run = closing.enter_context(reserve(ledger, plan, settings, period))
+            key = ledger_key(plan, settings, period)
+            run = closing.enter_context(ledger.reserve(rounds=plan.rounds, **key))
         if watch:
             watch(0, state)
         for i in range(1, plan.rounds + 1):
@@ -123,22 +125,19 @@ def refuse_unreleasable(plan: PrivacyPlan) -> None:
         )
 
 
-def reserve(
-    ledger: Ledger,
-    plan: PrivacyPlan,
-    settings: Settings,
-    period: Period | None,
-    training: str = "",
-) -> Run:
-    """Take the budget of a whole plan from a ledger, or be refused."""
-    return ledger.reserve(
-        sampling_rate=plan.priced_rate,
-        noise_multiplier=plan.noise_multiplier,
-        rounds=plan.rounds,
-        settings_hash=settings.digest(),
-        data_period=" … ".join(map(str, period)) if period else "",
-        note=training,
-    )
+def ledger_key(
+    plan: PrivacyPlan, settings: Settings, period: Period | None, training: str = ""
+) -> Key:
+    """Everything that prices a training and says which it is, as a ledger finds it again."""
+    first, last = period or (None, None)
+    return {
+        "training": training,
+        "sampling_rate": plan.priced_rate,
+        "noise_multiplier": plan.noise_multiplier,
+        "settings_hash": settings.digest(),
+        "first_day": first,
+        "last_day": last,
+    }
 
 
 def hash_of(vector: Vector) -> str:

@@ -49,7 +49,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
 def _record(local: LocalFederation, wanted: Order) -> Any:
     assert local.ledger is not None
     book = Ledger(local.ledger).book()
-    (record,) = (run for run in book.runs.values() if run.note == wanted.training)
+    (record,) = (run for run in book.runs.values() if run.training == wanted.training)
     return record
 
 
@@ -66,7 +66,7 @@ def _check_money(local: LocalFederation, wanted: Order) -> None:
     paid = spent(model.noise_multiplier, record.sampling_rate, record.spent, settings.delta)
     assert model.epsilon == pytest.approx(paid, rel=1e-9)
     site = Ledger(local.kit("site-1") / "site.ledger").book()
-    (own,) = (run for run in site.runs.values() if run.note == wanted.training)
+    (own,) = (run for run in site.runs.values() if run.training == wanted.training)
     assert own.spent >= record.spent
     assert own.outcome == "finished"
 

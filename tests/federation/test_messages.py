@@ -160,6 +160,27 @@ def test_a_sites_book_counts_every_round_and_refuses_beyond_the_total(tmp_path: 
     assert caught.value.code is Code.REFUSED_TOTAL
 
 
+def test_a_site_refuses_a_training_whose_noise_changes_under_its_name(tmp_path: Path) -> None:
+    """Announced once with much noise, then with little: all would be booked at the first."""
+    settings = small_settings(epsilon=2.0)
+    book = SiteBook(tmp_path / "site.ledger", Terms(epsilon_total=50.0))
+    book.take_part(_task(noise_multiplier=1e5), settings)
+    for changes in ({"noise_multiplier": 2.15}, {"enrolled": 13}, {"last_day": "2020-11-08"}):
+        with pytest.raises(MessageError) as caught:
+            book.take_part(_task(round=2, paid=1, **{"noise_multiplier": 1e5} | changes), settings)
+        assert caught.value.code is Code.REFUSED_CHANGE
+    with pytest.raises(MessageError) as caught:
+        book.take_part(_task(noise_multiplier=1e5), settings.but(epochs=9))
+    assert caught.value.code is Code.REFUSED_CHANGE
+    book.take_part(_task(training="b", noise_multiplier=2.15), settings)
+    parts = Ledger(tmp_path / "site.ledger").book().released()
+    assert parts == ((0.5, 2.15, 1), (0.5, 1e5, 1))
+    book.finish("a", 1, "hash")
+    with pytest.raises(MessageError) as caught:
+        book.take_part(_task(noise_multiplier=1e5), settings)
+    assert caught.value.code is Code.REFUSED_CHANGE
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -131,4 +131,32 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
     first.play(_absent, lambda _: None)
     first._lock.close()
     with pytest.raises(EpifedError, match="found it with other settings"):
-        _open(tmp_path / "t", plan("same", settings.but(epochs=9), seeded=False), ledger)
+        _open(tmp_path / "t", plan("same", settings.but(epochs=9), simulation=False), ledger)
+
+
+def test_a_name_whose_folder_was_lost_is_never_priced_at_its_old_noise(tmp_path: Path) -> None:
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(100.0, 1e-5, "rdp"))
+    cheap, dear = (
+        plan("weekly", small_settings(epsilon=epsilon), simulation=False) for epsilon in (0.1, 40.0)
+    )
+    _open(tmp_path / "first", cheap, ledger).play(_absent, lambda _: None)
+    with pytest.raises(EpifedError, match=r"noise multiplier: found .*; expected"):
+        _open(tmp_path / "second", dear, ledger)
+    again = _open(tmp_path / "third", cheap, ledger)
+    again.play(_absent, lambda _: None)
+    (record,) = Ledger(ledger).book().runs.values()
+    assert (record.spent, record.rounds) == (2, cheap.settings.rounds + 1)
+    assert again.paid == 2
+
+
+def test_a_training_does_not_go_on_with_another_ledger(tmp_path: Path) -> None:
+    wanted = plan("moved", small_settings(epsilon=2.0), simulation=False)
+    for name in ("one", "two"):
+        Ledger.create(tmp_path / name, Cap(10.0, 1e-5, "rdp"))
+    rounds = _open(tmp_path / "t", wanted, tmp_path / "one")
+    rounds.play(_absent, lambda _: None)
+    rounds._lock.close()
+    with pytest.raises(EpifedError, match=r"its run .* is not in the ledger"):
+        _open(tmp_path / "t", wanted, tmp_path / "two")
+    assert Ledger(tmp_path / "two").book().runs == {}

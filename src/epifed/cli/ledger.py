@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.ledger.book import Book, RunRecord
-    from epifed.ledger.budget import Cap, Plan
+    from epifed.ledger.budget import Cap, Schedule
 
 app = typer.Typer(
     help="Keep the privacy budget of a federation across all its trainings.",
@@ -45,22 +46,25 @@ def init(
 
     cap = Cap(epsilon, delta, accountant)
     book = Ledger.create(file, cap, note).book()
-    typer.echo(f"{file}: a ledger with the cap {cap.sentence()}\nhead  {book.head}")
+    typer.echo(f"{file}: a ledger with the cap {_quoted(cap)}\nhead  {book.head}")
 
 
 @app.command("show")
 def show(file: File, copy: IsCopy = False, as_json: AsJson = False) -> None:
     """Print all runs, what is spent and what is left."""
+    from epifed.files import to_json
     from epifed.ledger.ledger import Ledger
 
     book = Ledger(file, copy=copy).book()
     summary = _summary(book)
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        typer.echo(to_json(summary))
         return
     if book.runs:
-        header = ["run", "data", "q", "c", "rounds", "ε alone"]
-        typer.echo(_aligned([header, *(_run_row(book.cap, run) for run in book.runs.values())]))
+        header = ["run", "training", "days", "q", "c", "rounds", "ε alone", "note"]
+        table = [header, *(_run_row(book.cap, run) for run in book.runs.values())]
+        told = [k for k in range(len(header)) if any(row[k] for row in table[1:])]
+        typer.echo(_aligned([[row[k] for k in told] for row in table]))
         typer.echo()
     typer.echo(_text(book, summary))
 
@@ -96,7 +100,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Tell how many retrainings fit under a cap, and how much noise each of them needs."""
-    from epifed.ledger import budget as ledger_plan
+    from epifed.ledger import budget
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.accounting import calibrate
 
@@ -113,9 +117,9 @@ def plan(
     else:
         name = accountant or _DEFAULTS.accountant
         delta = _DEFAULTS.delta if delta is None else delta
-        cap, spent = ledger_plan.Cap(epsilon, delta, name), ()
+        cap, spent = budget.Cap(epsilon, delta, name), ()
     curve = [
-        ledger_plan.plan(cap, spent, sampling_rate, rounds, count) for count in _counts(releases)
+        budget.schedule(cap, spent, sampling_rate, rounds, count) for count in _counts(releases)
     ]
     chosen = next(point for point in curve if point.releases == releases)
     fixed = None
@@ -123,10 +127,10 @@ def plan(
         found = calibrate(epsilon_each, cap.delta, sampling_rate, rounds, cap.accountant)
         noise_multiplier = found.noise_multiplier
     if noise_multiplier is not None:
-        fixed = ledger_plan.Plan(
-            ledger_plan.most_trainings(cap, spent, sampling_rate, noise_multiplier, rounds),
+        fixed = budget.Schedule(
+            budget.most_trainings(cap, spent, sampling_rate, noise_multiplier, rounds),
             noise_multiplier,
-            cap.price(ledger_plan.together([(sampling_rate, noise_multiplier, rounds)])),
+            cap.price(budget.together([(sampling_rate, noise_multiplier, rounds)])),
         )
     if out is not None:
         _plot(curve, chosen, cap, out)
@@ -143,14 +147,14 @@ def plan(
         typer.echo(json.dumps(result, indent=2))
         return
     each = f"of {rounds} rounds at q = {sampling_rate:g}"
-    typer.echo(f"cap {cap.sentence()}" + (f", ε = {cap.price(spent):.4g} taken" if spent else ""))
+    typer.echo(f"cap {_quoted(cap)}" + (f"\ntaken ε = {_up(cap.price(spent))}" if spent else ""))
     typer.echo(
         f"{chosen.releases} trainings {each} fit if each has a noise multiplier of at least "
         f"c = {_up(chosen.noise_multiplier)}, which is ε = {_up(chosen.epsilon_each)} by itself"
     )
     if fixed:
         typer.echo(
-            f"with c = {fixed.noise_multiplier:.4g}, ε = {_up(fixed.epsilon_each)} by itself, "
+            f"with c = {_up(fixed.noise_multiplier)}, ε = {_up(fixed.epsilon_each)} by itself, "
             f"{fixed.releases} trainings fit"
         )
     table = [[str(p.releases), _up(p.noise_multiplier), _up(p.epsilon_each)] for p in curve]
@@ -207,7 +211,11 @@ def adopt(
         str | None, typer.Option(help="The last hash noted, to be sure that no row is missing.")
     ] = None,
 ) -> None:
-    """Make a restored or moved copy the ledger. Its original must never spend again."""
+    """Make a ledger that this machine has not seen its ledger: one that was moved or restored.
+
+    Its original must never spend again. A file older than what this machine has seen of the ledger
+    is refused.
+    """
     from epifed.ledger.ledger import Ledger
 
     book = Ledger.adopt(file, note, head).book()
@@ -233,16 +241,19 @@ def _summary(book: "Book") -> dict[str, Any]:
 
 
 def _text(book: "Book", summary: dict[str, Any]) -> str:
+    from epifed.ledger.budget import rounded_down
+
     spent = sum(run.spent for run in book.runs.values())
     held = sum(run.counted for run in book.runs.values()) - spent
     lines = [
-        f"cap    {book.cap.sentence()}",
+        f"cap    {_quoted(book.cap)}",
         f"spent  ε = {_up(summary['spent_epsilon'])} for {spent} rounds in {len(book.runs)} runs",
     ]
     if held:
         taken = _up(summary["taken_epsilon"])
         lines.append(f"taken  ε = {taken} with {held} rounds that open runs still hold")
-    lines.append(f"left   ε = {summary['left_epsilon']:g}, the plain difference; what fits is "
+    left = rounded_down(summary["left_epsilon"])
+    lines.append(f"left   ε = {left}, the plain difference; what fits is "
                  "told by 'epifed ledger plan --ledger'")  # fmt: skip
     lines.append(f"head   {book.head}, row {len(book.hashes)}")
     return "\n".join(lines)
@@ -254,11 +265,13 @@ def _run_row(cap: "Cap", run: "RunRecord") -> list[str]:
     rounds = {"open": f"{run.spent} of {run.rounds} open", "finished": str(run.spent)}
     return [
         run.run,
-        run.data_period,
+        _one_line(run.training),
+        run.days,
         f"{run.sampling_rate:.4g}",
         f"{run.noise_multiplier:.4g}",
         rounds.get(run.outcome, f"{run.spent} {run.outcome}"),
         _up(cap.price(together([run.part(run.counted)]))),
+        _one_line(run.note),
     ]
 
 
@@ -270,6 +283,11 @@ def _aligned(rows: list[list[str]]) -> str:
     )
 
 
+def _one_line(text: str) -> str:
+    """Words of others, without what would steer a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
 def _counts(releases: int) -> list[int]:
     """From one training to twice as many as asked for, evenly on a log scale."""
     steps = (round((2 * releases) ** (i / _POINTS)) for i in range(_POINTS + 1))
@@ -277,15 +295,25 @@ def _counts(releases: int) -> list[int]:
 
 
 def _up(value: float) -> str:
+    """Four digits after the point, never less than the value."""
     from epifed.privacy.accounting import rounded_up
 
-    return "0" if value == 0 else rounded_up(math.ceil(value * 1e4) / 1e4)
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    return rounded_up(float(Decimal(repr(value)).quantize(Decimal("1e-4"), ROUND_CEILING)))
 
 
-def _plot(curve: list["Plan"], chosen: "Plan", cap: "Cap", out: Path) -> None:
+def _quoted(cap: "Cap") -> str:
+    """A cap and, if its δ is large, what that means."""
+    warning = cap.warning()
+    return f"{cap.sentence()}{f'; {warning}' if warning else ''}"
+
+
+def _plot(curve: list["Schedule"], chosen: "Schedule", cap: "Cap", out: Path) -> None:
     from matplotlib.figure import Figure
 
     from epifed.files import write_atomic
+    from epifed.privacy.accounting import rounded_up
 
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")
@@ -298,7 +326,7 @@ def _plot(curve: list["Plan"], chosen: "Plan", cap: "Cap", out: Path) -> None:
               color="#D55E00", label=f"n = {chosen.releases}: c = {chosen.noise_multiplier:.3g}",
               )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="trainings n", ylabel="ε of one by itself")
-    axes.set_title(f"What fits into ε = {cap.epsilon:g}, δ = {cap.delta:g} "
+    axes.set_title(f"What fits into ε = {rounded_up(cap.epsilon)}, δ = {rounded_up(cap.delta)} "
                    f"({cap.accountant.upper()})", loc="left", fontsize=10)  # fmt: skip
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)

@@ -15,6 +15,7 @@ class Code(StrEnum):
     REFUSED_PERIOD = "refused-period"
     REFUSED_SETTINGS = "refused-settings"
     REFUSED_SEEDED = "refused-seeded"
+    REFUSED_CHANGE = "refused-change"
     DATA = "data"
     BAD_TASK = "bad-task"
     ERROR = "error"
@@ -34,6 +35,7 @@ SENTENCES = {
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
     Code.REFUSED_SETTINGS: "a setting or the model is larger than the site allows",
     Code.REFUSED_SEEDED: "the site takes no part in tests, whose predictable noise protects nobody",
+    Code.REFUSED_CHANGE: "the training's name is in the site's book with other noise or content",
     Code.DATA: "the site's data cannot be read or does not cover the training's days",
     Code.BAD_TASK: "the site did not understand the task: another version of epifed",
     Code.ERROR: "an error at the site, which is in the site's own log",

@@ -31,7 +31,7 @@ from epifed.release import Release
 from epifed.rounds import Rounds
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
-from epifed.training import refuse_unreleasable, reserve
+from epifed.training import ledger_key, refuse_unreleasable
 
 STATE, WAITING = "state.npz", "waiting.npz"
 
@@ -229,11 +229,14 @@ class ServedTraining:
     def _open_run(self) -> None:
         if self.ledger is None:
             return
-        name = self.run
-        if name is None:
-            name = reserve(
-                self.ledger, self.plan, self.settings, self.order.period, self.order.training
-            ).name
+        key = ledger_key(self.plan, self.settings, self.order.period, self.order.training)
+        found = self.ledger.find(**key)
+        if self.run and (found is None or found.run != self.run):
+            raise EpifedError(
+                f"training '{self.order.training}': its run {self.run} is not in the ledger with "
+                "this noise, these settings and days; expected them, or another name"
+            )
+        name = found.run if found else self.ledger.reserve(rounds=self.plan.rounds, **key).name
         self.run = name
         record = self.ledger.book().runs[name]
         self.paid = record.spent

@@ -16,10 +16,11 @@ from epifed.federation.codes import Code
 from epifed.federation.messages import MessageError, Task
 from epifed.federation.tables import Table
 from epifed.ledger.budget import Cap
-from epifed.ledger.ledger import Ledger, OverspendError
+from epifed.ledger.ledger import Ledger, NameTakenError, OverspendError
 from epifed.privacy.accounting import spent
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
+from epifed.training import ledger_key
 
 
 class Terms(Table):
@@ -51,17 +52,16 @@ class Terms(Table):
             raise MessageError(Code.REFUSED_SETTINGS)
         if task.randomness != "secure" and not self.seeded:
             raise MessageError(Code.REFUSED_SEEDED)
-        if self.epsilon_of(task, plan) > self.epsilon_per_release:
+        rounds = plan.rounds + max(0, task.paid + 1 - task.round)
+        if self.epsilon_of(task.noise_multiplier, plan, rounds) > self.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
 
-    def epsilon_of(self, task: Task, plan: PrivacyPlan) -> float:
-        """What the whole training costs, as the site counts it: at its own δ and accountant."""
-        if not (plan.private and task.noise_multiplier > 0):
+    def epsilon_of(self, noise_multiplier: float, plan: PrivacyPlan, rounds: int) -> float:
+        """What so many rounds cost, as the site counts them: at its own δ and accountant."""
+        if not (plan.private and noise_multiplier > 0):
             return math.inf
-        rounds = plan.rounds + max(0, task.paid + 1 - task.round)
         rate = plan.priced_rate
-        epsilon = spent(task.noise_multiplier, rate, rounds, self.delta, self.accountant)
-        return round(epsilon, 9)
+        return round(spent(noise_multiplier, rate, rounds, self.delta, self.accountant), 9)
 
 
 class SiteBook:
@@ -71,7 +71,7 @@ class SiteBook:
         if not path.exists():
             cap = Cap(terms.epsilon_total, terms.delta, terms.accountant)
             Ledger.create(path, cap, "what this site took part in")
-        self.ledger = Ledger(path)
+        self.ledger, self.terms = Ledger(path), terms
         cap = self.ledger.book().cap
         if cap.epsilon != terms.epsilon_total:
             raise EpifedError(
@@ -80,46 +80,45 @@ class SiteBook:
             )
 
     def take_part(self, task: Task, settings: Settings, plan: PrivacyPlan) -> None:
-        """Write this round of the training down, or refuse it; a simulation costs nothing."""
+        """Write this round of the training down, or refuse it; a test with seeded noise is free.
+
+        Every answer counts as a round, whatever the server says it has paid for.
+        """
         if task.randomness != "secure":
             return
-        left = task.rounds - task.round + 1
+        key = ledger_key(plan, settings, task.period, task.training)
+        key["noise_multiplier"] = task.noise_multiplier
+        found = self.ledger.find(**key)
+        done = max(task.paid, found.spent if found else 0)
+        needed = done + task.rounds - task.round + 1
+        terms = self.terms
+        if terms.epsilon_of(task.noise_multiplier, plan, needed) > terms.epsilon_per_release:
+            raise MessageError(Code.REFUSED_EPSILON)
         try:
-            name = self._run(task.training)
-            if name is None:
-                name = self.ledger.reserve(
-                    sampling_rate=plan.priced_rate,
-                    noise_multiplier=task.noise_multiplier,
-                    rounds=task.paid + left,
-                    settings_hash=settings.digest(),
-                    data_period=f"{task.first_day} … {task.last_day}",
-                    note=task.training,
-                ).name
+            if found is None or found.outcome != "open":  # a closed one is refused by its name
+                name = self.ledger.reserve(rounds=needed, **key).name
+            else:
+                name = found.run
             record = self.ledger.book().run(name)
-            if record.rounds < task.paid + left:
-                self.ledger.resume(name, task.paid + left - record.spent)
+            if record.rounds < needed:
+                self.ledger.resume(name, needed - record.spent)
         except OverspendError:
             raise MessageError(Code.REFUSED_TOTAL) from None
-        self._catch_up(name, task.paid + 1)
+        except NameTakenError:
+            raise MessageError(Code.REFUSED_CHANGE) from None
+        self._catch_up(name, done + 1)
 
     def finish(self, training: str, paid: int, model_hash: str) -> None:
         """Close the training with the model that came of it, all its rounds counted."""
-        name = self._run(training)
-        if name is None:
+        record = self.ledger.book().named(training)
+        if record is None or record.outcome != "open":
             return
-        record = self.ledger.book().run(name)
         if record.rounds < paid:
-            self.ledger.resume(name, paid - record.spent)
-        self._catch_up(name, paid)
-        self.ledger.close(name, "finished", model_hash=model_hash)
+            self.ledger.resume(record.run, paid - record.spent)
+        self._catch_up(record.run, paid)
+        self.ledger.close(record.run, "finished", model_hash=model_hash)
 
     def _catch_up(self, name: str, rounds: int) -> None:
         """A round counts for every enrolled client, sampled or not."""
         for number in range(self.ledger.book().run(name).spent, rounds):
             self.ledger.spend(name, number + 1)
-
-    def _run(self, training: str) -> str | None:
-        for record in self.ledger.book().runs.values():
-            if record.note == training and record.outcome == "open":
-                return record.run
-        return None

@@ -6,9 +6,11 @@ row can be changed, left out or moved without every later hash changing.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from datetime import date
+from typing import Any, Literal, TypedDict
 
 from epifed.errors import EpifedError
 from epifed.ledger.budget import Cap, Part, Spending, together
@@ -18,6 +20,17 @@ Outcome = Literal["open", "finished", "abandoned"]
 
 GENESIS = "0" * 64
 """The hash before the first row."""
+
+
+class Key(TypedDict):
+    """What a training is found by: its name and everything that prices it."""
+
+    training: str
+    sampling_rate: float
+    noise_multiplier: float
+    settings_hash: str
+    first_day: date | None
+    last_day: date | None
 
 
 @dataclass
@@ -32,8 +45,12 @@ class RunRecord:
     mechanism: str
     accountant: str
     settings_hash: str
-    data_period: str
+    training: str
+    """The training's name, used once in a ledger; empty if it has none."""
+    first_day: date | None
+    last_day: date | None
     note: str
+    """A remark for humans, which nothing reads."""
     spent: int = 0
     outcome: Outcome = "open"
     closed: str | None = None
@@ -48,6 +65,19 @@ class RunRecord:
         """So many rounds of this run's mechanism."""
         return self.sampling_rate, self.noise_multiplier, rounds
 
+    @property
+    def days(self) -> str:
+        """The days of data it learned from, for humans; empty if they are not known."""
+        return f"{self.first_day} … {self.last_day}" if self.first_day else ""
+
+    def differences(self, key: Key) -> list[str]:
+        """How the training differs from one with this key: found and expected."""
+        return [
+            f"{name.replace('_', ' ')}: found {_said(found)}; expected {_said(wanted)}"
+            for name, wanted in key.items()
+            if (found := getattr(self, name)) != wanted
+        ]
+
 
 @dataclass
 class Book:
@@ -56,8 +86,6 @@ class Book:
     ledger: str
     created: str
     cap: Cap
-    identity: str
-    """Of the file that may spend."""
     runs: dict[str, RunRecord] = field(default_factory=dict)
     hashes: list[str] = field(default_factory=list)
 
@@ -82,6 +110,11 @@ class Book:
         if record.outcome != "open":
             raise EpifedError(f"run '{name}': {record.outcome} on {record.closed}; expected open")
         return record
+
+    def named(self, training: str) -> RunRecord | None:
+        """The run of a training with this name, open or not."""
+        runs = (run for run in self.runs.values() if training and run.training == training)
+        return next(runs, None)
 
 
 def canonical(row: Row) -> str:
@@ -122,8 +155,10 @@ def read_book(stored: Iterable[tuple[int, object, object]]) -> Book:
 def _opened(row: Row) -> Book:
     if row["kind"] != "init":
         raise ValueError(f"found '{row['kind']}'; expected 'init'")
+    if not re.fullmatch("[0-9a-f]{16}", row["ledger"]):
+        raise ValueError(f"ledger: found '{row['ledger']}'; expected 16 hexadecimal digits")
     cap = Cap(row["epsilon"], row["delta"], row["accountant"])
-    return Book(row["ledger"], row["time"], cap, row["identity"])
+    return Book(row["ledger"], row["time"], cap)
 
 
 def _applied(book: Book, row: Row) -> Book:
@@ -131,9 +166,9 @@ def _applied(book: Book, row: Row) -> Book:
     if kind == "reserve":
         if row["run"] in book.runs:
             raise ValueError(f"run '{row['run']}' was reserved before")
-        book.runs[row["run"]] = RunRecord(
-            opened=row["time"], **{key: row[key] for key in row.keys() - {"kind", "time"}}
-        )
+        if named := book.named(row.get("training", "")):
+            raise ValueError(f"training '{named.training}' was reserved before")
+        book.runs[row["run"]] = _reserved(row)
     elif kind == "resume":
         record = book.run(row["run"])
         record.rounds = max(record.rounds, row["rounds"])
@@ -146,8 +181,20 @@ def _applied(book: Book, row: Row) -> Book:
         record = book.run(row["run"])
         record.outcome, record.closed = row["outcome"], row["time"]
         record.model_hash = row["model_hash"]
-    elif kind == "adopt":
-        book.identity = row["identity"]
-    else:
+    elif kind != "adopt":
         raise ValueError(f"found '{kind}'; expected reserve, resume, spend, close or adopt")
     return book
+
+
+def _reserved(row: Row) -> RunRecord:
+    values = {key: row[key] for key in row.keys() - {"kind", "time"}}
+    if "data_period" in values:  # rows before trainings had names and days
+        remark = ", ".join(filter(None, (values["note"], values.pop("data_period"))))
+        values |= {"training": "", "first_day": None, "last_day": None, "note": remark}
+    for name in ("first_day", "last_day"):
+        values[name] = values[name] and date.fromisoformat(values[name])
+    return RunRecord(opened=row["time"], **values)
+
+
+def _said(value: object) -> str:
+    return "none" if value is None else f"'{value}'" if isinstance(value, str) else str(value)

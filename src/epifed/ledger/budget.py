@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
 from functools import lru_cache
 
 import dp_accounting as dp
@@ -36,6 +37,12 @@ _LARGEST_NOISE = 1e6
 _MOST_TRAININGS = 2**20
 
 
+LARGEST_DELTA = 1e-2
+"""No cap has a larger δ."""
+LARGEST_USUAL_DELTA = 1e-3
+"""A cap with a larger δ says what that means."""
+
+
 @dataclass(frozen=True)
 class Cap:
     """The (ε, δ) that all trainings of a federation together never pass."""
@@ -48,8 +55,11 @@ class Cap:
         """Refuse what is no cap."""
         if not 0 < self.epsilon < math.inf:
             raise EpifedError(f"epsilon: found {self.epsilon}; expected a finite number above 0")
-        if not 0 < self.delta < 1:
-            raise EpifedError(f"delta: found {self.delta}; expected a number above 0 and below 1")
+        if not 0 < self.delta <= LARGEST_DELTA:
+            raise EpifedError(
+                f"delta: found {self.delta}; expected a number above 0 and at most "
+                f"{LARGEST_DELTA:g}: {_exposed(self.delta)}"
+            )
         find_accountant(self.accountant)
 
     def price(self, spending: Spending) -> float:
@@ -63,9 +73,15 @@ class Cap:
     def sentence(self) -> str:
         """The cap as it must be quoted: with δ, neighbours and accountant."""
         return (
-            f"ε = {self.epsilon:g} at δ = {self.delta:g} ({UNIT} added or removed, "
-            f"{self.accountant.upper()} accountant)"
+            f"ε = {rounded_up(self.epsilon)} at δ = {rounded_up(self.delta)} ({UNIT} added or "
+            f"removed, {self.accountant.upper()} accountant)"
         )
+
+    def warning(self) -> str | None:
+        """What a δ means that is larger than usual."""
+        if self.delta <= LARGEST_USUAL_DELTA:
+            return None
+        return f"δ = {rounded_up(self.delta)} is large: {_exposed(self.delta)}"
 
     def to_dict(self) -> dict[str, object]:
         """The same for JSON."""
@@ -79,8 +95,8 @@ class Cap:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """So many equal trainings, the least noise each needs to fit under a cap, and its ε alone."""
+class Schedule:
+    """So many equal trainings that fit under a cap, the noise of each and its ε alone."""
 
     releases: int
     noise_multiplier: float
@@ -156,7 +172,9 @@ def most_trainings(
     return fits
 
 
-def plan(cap: Cap, spent: Spending, sampling_rate: float, rounds: int, releases: int) -> Plan:
+def schedule(
+    cap: Cap, spent: Spending, sampling_rate: float, rounds: int, releases: int
+) -> Schedule:
     """The noise with which so many equal trainings fit on top of what is spent."""
     noise = least_noise(cap, spent, sampling_rate, rounds * releases)
     if noise is None:
@@ -165,7 +183,7 @@ def plan(cap: Cap, spent: Spending, sampling_rate: float, rounds: int, releases:
             f"cap of {cap.sentence()} is taken"
         )
     each = cap.price(together([(sampling_rate, noise, rounds)]))
-    return Plan(releases=releases, noise_multiplier=noise, epsilon_each=each)
+    return Schedule(releases=releases, noise_multiplier=noise, epsilon_each=each)
 
 
 def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
@@ -179,7 +197,7 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
         alone = cap.price(together([(rate, least, rounds)]))
         fitting.append(
             f"{rounds} rounds with a noise multiplier of at least {rounded_up(least)} "
-            f"(ε = {math.floor(alone * 1e4) / 1e4:g} by themselves)"
+            f"(a training of at most ε = {rounded_down(alone)} by itself)"
         )
     fewer = most_rounds(cap, spent, rate, noise, rounds - 1) if noise > 0 else 0
     if fewer:
@@ -187,14 +205,30 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
     return (
         f"this training would pass the cap of {cap.sentence()}: {rounds} rounds with noise "
         f"multiplier c = {noise:.6g} at q = {rate:g} would bring ε to {rounded_up(total)}; taken "
-        f"so far: ε = {rounded_up(taken)}, left: ε = {left(cap, taken):g}; what would fit: "
-        f"{', or '.join(fitting) or 'nothing'}"
+        f"so far: ε = {rounded_up(taken)}, left: ε = {rounded_down(left(cap, taken))}; what would "
+        f"fit: {', or '.join(fitting) or 'nothing'}"
     )
 
 
 def left(cap: Cap, taken: float) -> float:
-    """What is left of the cap, rounded down."""
-    return max(0.0, math.floor((cap.epsilon - taken) * 1e6) / 1e6)
+    """What is left of the cap."""
+    return max(0.0, cap.epsilon - taken)
+
+
+def rounded_down(epsilon: float) -> str:
+    """Six digits of an ε that may still be spent, never more than it.
+
+    >>> rounded_down(0.12345678)
+    '0.123456'
+    """
+    return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(epsilon))):g}"
+
+
+def _exposed(delta: float) -> str:
+    return (
+        f"it allows that the data of each client come out whole with a chance of {delta:g}; δ "
+        "should be far below one over the number of clients, as 1e-05"
+    )
 
 
 @lru_cache(maxsize=4096)

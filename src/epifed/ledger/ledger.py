@@ -6,40 +6,61 @@ written down, durably, before its noise is drawn. While a run is open its whole 
 counts; once it is closed the rounds written down count. So whatever is killed, and whenever, the
 ledger never shows less than was released.
 
-Every transaction opens the file anew, reads all rows and checks their chain. Nothing is held in
-memory that another process could have outdated, and a file that was replaced is noticed.
+Every transaction opens the file anew, reads all rows, checks their chain and compares them with
+what this machine has seen of the ledger (`witness`). Nothing is held in memory that another process
+could have outdated, and a file that was restored from an older copy is noticed.
 """
 
-import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Self
 
 from epifed.errors import EpifedError
-from epifed.ledger.book import GENESIS, Book, Outcome, Row, canonical, chained, read_book
+from epifed.ledger.book import (
+    GENESIS,
+    Book,
+    Key,
+    Outcome,
+    Row,
+    RunRecord,
+    canonical,
+    chained,
+    read_book,
+)
 from epifed.ledger.budget import Cap, refusal, together
+from epifed.ledger.storage import TAKEN, transaction
+from epifed.ledger.witness import Seen, Witness, newest
 from epifed.privacy.accounting import training_event
 
 APPLICATION_ID = 0x45504C47
 """'EPLG' in the header of the SQLite file."""
-PATIENCE = 60.0
-"""Seconds to wait for another process that is writing."""
 
 _SCHEMA = """
 CREATE TABLE entries (number INTEGER PRIMARY KEY, row TEXT NOT NULL, hash TEXT NOT NULL);
 CREATE TABLE head (number INTEGER NOT NULL, hash TEXT NOT NULL);
 """
 
-
-_TAKEN = "exists already; expected a name that is not taken"
+_UNKNOWN = (
+    "this machine has not seen this ledger: it is a copy, or was moved here, or was made before "
+    "ledgers were remembered; use it where it was used before, or if it is the newest there is and "
+    "no other will spend, take it on here, once, with 'epifed ledger adopt'"
+)
+_NOT_NEWEST = (
+    "what they cost is unknown, so this file can neither spend nor be adopted; expected the "
+    "newest file, or if that is lost, a new ledger whose smaller cap leaves room for them"
+)
 
 
 class OverspendError(EpifedError):
     """A training that does not fit under the cap. Nothing was spent."""
+
+
+class NameTakenError(EpifedError):
+    """A training under a name that another one has used. Nothing was spent."""
 
 
 class Run:
@@ -75,51 +96,52 @@ class Run:
 
 
 class Ledger:
-    """A ledger file. `copy` allows one to be read that is only a copy."""
+    """A ledger file. `copy` allows one to be read that this machine must not spend from."""
 
     def __init__(self, path: Path, *, copy: bool = False) -> None:
         self.path = path
         self._copy = copy
-        self.verify()
+        self._id = self.verify().ledger
 
     @classmethod
     def create(cls, path: Path, cap: Cap, note: str = "") -> Self:
         """A new ledger with its cap, which is set once and for all."""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise EpifedError(f"{path}: cannot be created: {error.strerror}") from None
-        with _transaction(path, "rwc", "BEGIN EXCLUSIVE") as connection:
+        name = secrets.token_hex(8)
+        witness = Witness(name)
+        with transaction(path, "BEGIN EXCLUSIVE", create=True) as connection:
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                raise EpifedError(f"{path}: {_TAKEN}")
+                raise EpifedError(f"{path}: {TAKEN}")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 connection.execute(statement)
             connection.execute("INSERT INTO head VALUES (0, ?)", (GENESIS,))
             first: Row = {
                 "kind": "init",
-                "ledger": secrets.token_hex(8),
+                "ledger": name,
                 "epsilon": cap.epsilon,
                 "delta": cap.delta,
                 "accountant": cap.accountant,
-                "identity": _identity(path),
                 "note": note,
             }
             _append(connection, [], first)
+            witness.expect()
         return cls(path)
 
     def book(self) -> Book:
         """What the rows say now."""
-        with _transaction(self.path, "rw", "BEGIN") as connection:
-            return self._checked(connection)
+        with transaction(self.path, "BEGIN") as connection:
+            book, seen = self._checked(connection)
+        self._catch_up(book, seen)
+        return book
 
     def verify(self, head: str | None = None) -> Book:
         """Check the file, every row, and that a row seen before, by its hash, is still there."""
-        with _transaction(self.path, "rw", "BEGIN") as connection:
-            book = self._checked(connection)
+        with transaction(self.path, "BEGIN") as connection:
+            book, seen = self._checked(connection)
             (health,) = connection.execute("PRAGMA integrity_check").fetchone()
             if health != "ok":
                 raise EpifedError(f"{self.path}: damaged: {health}; restore it from a backup")
+        self._catch_up(book, seen)
         self._check_head(book, head)
         return book
 
@@ -130,24 +152,59 @@ class Ledger:
         noise_multiplier: float,
         rounds: int,
         settings_hash: str,
-        data_period: str,
+        training: str = "",
+        first_day: date | None = None,
+        last_day: date | None = None,
         note: str = "",
     ) -> Run:
-        """Take the budget of a whole training, or refuse it. One round at q = 1 is a one-shot."""
+        """Take the budget of a whole training, or refuse it. One round at q = 1 is a one-shot.
+
+        A training's name is used once: what goes on under it is found by `find`, and more rounds
+        than were reserved are taken by `resume`.
+        """
         training_event(sampling_rate, noise_multiplier, rounds)  # refuses what cannot be priced
-        name = f"{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
-        wanted: Row = {
-            "run": name,
-            "mechanism": "gaussian" if sampling_rate == 1 else "poisson-sampled gaussian",
+        key: Key = {
+            "training": training,
             "sampling_rate": float(sampling_rate),
             "noise_multiplier": float(noise_multiplier),
-            "rounds": int(rounds),
             "settings_hash": settings_hash,
-            "data_period": data_period,
+            "first_day": first_day,
+            "last_day": last_day,
+        }
+        name = f"{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
+        wanted: Row = {
+            **key,
+            "run": name,
+            "mechanism": "gaussian" if sampling_rate == 1 else "poisson-sampled gaussian",
+            "rounds": int(rounds),
+            "first_day": first_day and first_day.isoformat(),
+            "last_day": last_day and last_day.isoformat(),
             "note": note,
         }
-        self._take("reserve", wanted)
+        self._take("reserve", wanted, key)
         return Run(self, name)
+
+    def find(
+        self,
+        training: str,
+        *,
+        sampling_rate: float,
+        noise_multiplier: float,
+        settings_hash: str,
+        first_day: date | None,
+        last_day: date | None,
+    ) -> RunRecord | None:
+        """The run of this very training, open or not; another one of its name is not it."""
+        record = self.book().named(training)
+        key: Key = {
+            "training": training,
+            "sampling_rate": sampling_rate,
+            "noise_multiplier": noise_multiplier,
+            "settings_hash": settings_hash,
+            "first_day": first_day,
+            "last_day": last_day,
+        }
+        return None if record is None or record.differences(key) else record
 
     def resume(self, name: str, rounds_left: int) -> Run:
         """Go on with an interrupted run. A round it has to repeat is paid for once more."""
@@ -191,15 +248,12 @@ class Ledger:
         """Make a moved or restored file the one that spends. Its original must not spend again."""
         copy = cls(path, copy=True)
         copy.verify(head)
-        with copy._writing() as (connection, book):
-            identity = _identity(path)
-            if identity == book.identity:
-                raise EpifedError(f"{path}: this is the original; nothing to adopt")
-            row: Row = {"kind": "adopt", "identity": identity, "note": note}
+        with copy._writing(adopting=True) as (connection, book):
+            row: Row = {"kind": "adopt", "note": note}
             _append(connection, book.hashes, row)
         return cls(path)
 
-    def _take(self, kind: str, wanted: Row) -> None:
+    def _take(self, kind: str, wanted: Row, key: Key | None = None) -> None:
         part = wanted["sampling_rate"], wanted["noise_multiplier"], wanted["rounds"]
 
         def allowed(book: Book) -> bool:
@@ -207,6 +261,8 @@ class Ledger:
 
         allowed(self.book())  # priced and remembered before anybody has to wait for the file
         with self._writing() as (connection, book):
+            if key and (taken := book.named(key["training"])):
+                raise NameTakenError(f"{self.path}: {_name_taken(taken, key)}")
             if fits := allowed(book):
                 row = wanted | {"kind": kind}
                 if kind == "reserve":
@@ -219,11 +275,50 @@ class Ledger:
             raise OverspendError(f"{self.path}: {sentence}{hint}")
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[sqlite3.Connection, Book]]:
-        with _transaction(self.path, "rw", "BEGIN IMMEDIATE") as connection:
-            yield connection, self._checked(connection)
+    def _writing(self, adopting: bool = False) -> Iterator[tuple[sqlite3.Connection, Book]]:
+        """A transaction that writes. The witness is held from before it until it knows of it."""
+        witness = Witness(self._id)
+        if not adopting and not witness.path.is_file():
+            raise EpifedError(f"{self.path}: {_UNKNOWN}")
+        with witness.held(create=adopting) as held:
+            with transaction(self.path, "BEGIN IMMEDIATE") as connection:
+                book = self._read(connection)
+                _check_one_name(self.path)
+                if book.ledger != self._id:
+                    raise EpifedError(
+                        f"{self.path}: was replaced: found the ledger {book.ledger}; expected "
+                        f"{self._id}"
+                    )
+                if held.seen or not adopting:
+                    self._check_seen(book, held.seen)
+                if held.seen and adopting:
+                    raise EpifedError(f"{self.path}: known on this machine; nothing to adopt")
+                yield connection, book
+            if (now := newest(book)) != held.seen:
+                held.note(now)
 
-    def _checked(self, connection: sqlite3.Connection) -> Book:
+    def _checked(self, connection: sqlite3.Connection) -> tuple[Book, Seen | None]:
+        """The book, once it was compared with what this machine has seen of the ledger."""
+        book = self._read(connection)
+        if self._copy:
+            return book, None
+        _check_one_name(self.path)
+        seen = Witness(book.ledger).read()
+        self._check_seen(book, seen)
+        return book, seen
+
+    def _check_seen(self, book: Book, seen: Seen | None) -> None:
+        if seen is None:
+            raise EpifedError(f"{self.path}: {_UNKNOWN}")
+        if fault := seen.fault(book):
+            raise EpifedError(f"{self.path}: {fault}; {_NOT_NEWEST}")
+
+    def _catch_up(self, book: Book, seen: Seen | None) -> None:
+        """Not within the transaction: a writer that holds the witness waits for readers to end."""
+        if seen and seen.number < len(book.hashes):
+            Witness(book.ledger).catch_up(book)
+
+    def _read(self, connection: sqlite3.Connection) -> Book:
         if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
             raise EpifedError(f"{self.path}: not a ledger; expected one by 'epifed ledger init'")
         head = connection.execute("SELECT number, hash FROM head").fetchone()
@@ -236,11 +331,6 @@ class Ledger:
             raise EpifedError(
                 f"{self.path}: truncated or tampered with: it ends at row {len(book.hashes)}, but "
                 f"its record of the last row says {head and head[0]}; restore it from a backup"
-            )
-        if not self._copy and _identity(self.path) != book.identity:
-            raise EpifedError(
-                f"{self.path}: a copy, which must not spend beside its original; use the original, "
-                "or if that is gone for good, make this one the ledger with 'epifed ledger adopt'"
             )
         return book
 
@@ -258,53 +348,23 @@ def _append(connection: sqlite3.Connection, hashes: list[str], row: Row) -> None
     number, digest = len(hashes) + 1, chained(hashes[-1] if hashes else GENESIS, text)
     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, digest))
     connection.execute("UPDATE head SET number = ?, hash = ?", (number, digest))
+    hashes.append(digest)
 
 
-@contextmanager
-def _transaction(path: Path, mode: str, begin: str) -> Iterator[sqlite3.Connection]:
-    """One transaction on its own connection, on the disk when this returns.
-
-    A rollback journal with synchronous = EXTRA: its removal, which is the commit, is made durable
-    too. An exception leaves the file as it was.
-    """
-    if mode == "rw" and not path.is_file():
-        raise EpifedError(f"{path}: no such file; expected a ledger by 'epifed ledger init'")
-    if mode == "rwc" and path.exists() and not path.is_file():
-        raise EpifedError(f"{path}: {_TAKEN}")
-    uri = f"{path.resolve().as_uri()}?mode={mode}"
-    try:
-        with closing(
-            sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
-        ) as connection:
-            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA fullfsync = ON")
-            connection.execute("PRAGMA journal_mode = DELETE")
-            connection.execute(begin)
-            yield connection
-            connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise EpifedError(f"{path}: {_explained(error, mode)}") from None
+def _name_taken(taken: RunRecord, key: Key) -> str:
+    differences = ", ".join(taken.differences(key))
+    state = taken.outcome if taken.outcome == "open" else f"{taken.outcome} on {taken.closed}"
+    return (
+        f"training '{taken.training}' is in the ledger as run {taken.run} ({state})"
+        f"{f' with another price or content: {differences}' if differences else ''}; expected a "
+        "name that was not used"
+    )
 
 
-def _explained(error: sqlite3.Error, mode: str) -> str:
-    text = str(error)
-    if "not a database" in text:
-        return _TAKEN if mode == "rwc" else "not a ledger; expected one by 'epifed ledger init'"
-    if "malformed" in text or "no such table" in text:
-        return f"damaged or truncated ({text}); restore it from a backup"
-    if "locked" in text:
-        return f"another process has been writing to it for {PATIENCE:g} seconds; try again"
-    return f"cannot be read or written: {text}"
-
-
-def _identity(path: Path) -> str:
-    """Which file this is: a copy is another one, a renamed file the same."""
-    status = path.stat()
-    if status.st_nlink > 1:
+def _check_one_name(path: Path) -> None:
+    names = path.stat().st_nlink
+    if names > 1:
         raise EpifedError(
-            f"{path}: has {status.st_nlink} names (hard links), with which a crash can damage it; "
-            "expected one"
+            f"{path}: has {names} names (hard links), with which a crash can damage it; expected "
+            "one"
         )
-    system = os.statvfs(path).f_fsid if hasattr(os, "statvfs") else status.st_dev
-    return f"{system:x}-{status.st_ino}"

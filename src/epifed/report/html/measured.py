@@ -243,7 +243,7 @@ def ledger(path: Path) -> dict[str, Any]:
             {
                 "run": run.run,
                 "opened": run.opened[:10],
-                "data": run.data_period,
+                "data": run.days,
                 "rounds": run.rounds,
                 "spent": run.spent,
                 "outcome": run.outcome,
