@@ -73,9 +73,11 @@ def test_a_directory(result: Path) -> None:
 
 def test_a_release_file(tmp_path: Path) -> None:
     settings = small_settings(rounds=2, epochs=1, smoothing="centered")
-    training = train(small_clients(settings).view, settings, secure=True)
+    days = (START, START + timedelta(days=30))
+    training = train(small_clients(settings).view, settings, secure=True, period=days)
     path = tmp_path / "model.epifed"
-    Release.of_training(training, (START, START + timedelta(days=30))).write(path)
+    assert training.release is not None
+    training.release.write(path)
     found = explain(path)
     assert found.secure
     assert found.trainings == 1
@@ -83,6 +85,7 @@ def test_a_release_file(tmp_path: Path) -> None:
     assert "fit for release" in text
     assert "looks three days ahead" in text
     assert "Every further training on the same clients costs again" in text
+    assert "Nobody vouches for this file" in text
 
 
 def test_the_command(result: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,31 +1,26 @@
 """The guarantee of one concrete result, in plain sentences."""
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import dp_accounting as dp
 import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import ResultsFolder, read_folder
 from epifed.evaluate.results import ALL, TRAINED, Results
-from epifed.privacy.accounting import (
-    NEIGHBOURING,
-    UNIT,
-    epsilon_of,
-    rounded_up,
-    training_event,
-)
-from epifed.privacy.plan import PrivacyPlan
+from epifed.ledger.ledger import Ledger
+from epifed.privacy.accounting import NEIGHBOURING, UNIT, rounded_up
+from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
-from epifed.release import read_release
+from epifed.release import Release, read_release
 from epifed.settings import Settings
 
 EXPECTED = (
-    "expected a directory by 'epifed run', 'epifed reproduce' or 'epifed backtest', or a model by "
-    "'epifed train'"
+    "expected a directory by 'epifed run', 'epifed reproduce' or 'epifed backtest', or a release "
+    "by 'epifed train'"
 )
 
 
@@ -35,8 +30,11 @@ class Budget:
 
     epsilon: float
     trainings: int
-    noise_multiplier: float
+    spent: Spent
+    """What one of them released."""
     epsilon_spent: float
+    epsilon_if_drawn_seen: float
+    """The same against whoever sees who is drawn."""
     right_at_most: float
     """The share of right guesses that (ε, δ) leaves to an attacker at most."""
     right_at_most_with_this_noise: float
@@ -50,11 +48,11 @@ class Explanation:
 
     result: str
     clients: int
-    sampling_rate: float
-    rounds: int
     clip_norm: float
     delta: float
     accountant: str
+    trust: str
+    """Whom a client must trust."""
     unit: str
     neighbouring: str
     secure: bool
@@ -64,6 +62,8 @@ class Explanation:
     composed_epsilon: float
     beside: str | None
     """What lies in the same folder and is not explained here, if anything does."""
+    vouched: str | None
+    """Of a release: whether a ledger vouches for it."""
 
     @property
     def private_trainings(self) -> int:
@@ -94,14 +94,15 @@ class Explanation:
             f"clients, {self.private_trainings} of them with differential privacy.",
             *(line for budget in self.budgets for line in self._of_budget(budget)),
             f"The unit is {self.unit} with all its days, the neighbouring relation is "
-            f"'{self.neighbouring}', the accountant is {self.accountant.upper()}. The server is "
-            "trusted: it sees the clipped updates.",
+            f"'{self.neighbouring}', the accountant is {self.accountant.upper()}; {self.trust}.",
             self._composition(),
             self._noise_source(),
+            *([self.vouched] if self.vouched else []),
             self._smoothing(),
             "Not counted in any ε here: scores and comparisons, which are computed on the clients' "
-            "data without noise, and a choice of settings on the same data. Whether these settings "
-            "were tuned so is not recorded.",
+            "data without noise and are a release of their own if they are handed out, and a "
+            "choice of settings on the same data. Whether these settings were tuned so is not "
+            "recorded.",
             *([self.beside] if self.beside else []),
         ]
 
@@ -114,28 +115,35 @@ class Explanation:
             ]
         by_epsilon = _percent(budget.right_at_most)
         by_noise = _percent(budget.right_at_most_with_this_noise)
+        spent, seen = budget.spent, ""
+        if spent.sampling_rate < 1:
+            seen = (
+                " That holds against those who cannot see who is asked; against whoever can, the "
+                f"server among them, it is ε = {rounded_up(budget.epsilon_if_drawn_seen)}."
+            )
         return [
             f"ε = {rounded_up(budget.epsilon_spent)} at δ = {self.delta:g} "
-            f"({_count(budget.trainings, 'training')}, each by itself): in each of {self.rounds} "
-            f"rounds a client is asked with probability {self.sampling_rate:.3g}, and the sum gets "
-            f"noise of {budget.noise_multiplier:.4g} times the largest update. Whoever guesses "
-            f"whether your county took part is right at most {by_epsilon} of the time by this ε, "
-            f"and at most {by_noise} given this very noise; a coin toss is right 50 %.{worth}"
+            f"({_count(budget.trainings, 'training')}, each by itself): in each of {spent.rounds} "
+            f"rounds a client is asked with probability {spent.sampling_rate:.3g}, and the sum "
+            f"gets noise of {spent.noise_multiplier:.4g} times the largest update.{seen} Whoever "
+            f"guesses whether your county took part is right at most {by_epsilon} of the time by "
+            f"this ε, and at most {by_noise} given this very noise; a coin toss is right 50 %.{worth}"
         ]
 
     def _composition(self) -> str:
         if self.private_trainings < 2:
             return "Every further training on the same clients costs again; the ledger adds it up."
+        several = "Publishing several of them composes" if not self.vouched else "They compose"
         return (
-            f"Publishing several of them composes: all {self.private_trainings} private trainings "
-            f"together cost ε = {rounded_up(self.composed_epsilon)} at δ = {self.delta:g}."
+            f"{several}: all {self.private_trainings} private trainings together cost ε = "
+            f"{rounded_up(self.composed_epsilon)} at δ = {self.delta:g}."
         )
 
     def _noise_source(self) -> str:
         if not self.secure:
             return (
                 "The noise came from a seeded generator, so it can be predicted and taken off: "
-                "a simulation, NOT for release, whatever ε says."
+                "NOT for release, whatever ε says."
             )
         paid = f"; run {self.ledger_run} in the ledger paid for it" if self.ledger_run else ""
         return f"Noise and sampling came from the secure generator: fit for release{paid}."
@@ -149,25 +157,34 @@ class Explanation:
         return f"Smoothing is '{self.smoothing}': no forecast looks past its day."
 
 
-def explain(result: Path) -> Explanation:
-    """Explain a directory of results, or a model file."""
+def explain(result: Path, ledger: Path | None = None) -> Explanation:
+    """Explain a directory of results, or a release file, for which a ledger may vouch."""
     if result.is_dir():
         return explain_folder(read_folder(result))
     if result.is_file():
-        return _of_model(result)
+        return _of_release(result, ledger)
     raise EpifedError(f"{result}: no such file or directory; {EXPECTED}")
 
 
 def explain_folder(folder: ResultsFolder) -> Explanation:
     """Explain the trainings of a grid, or the releases of a backtest."""
     clients = folder.manifest.data.regions
-    rate = PrivacyPlan.of(folder.settings, clients).priced_rate
+    plan = PrivacyPlan.of(folder.settings, clients)
     rows = _of_grid(folder.grid) if folder.grid else _of_backtest(folder)
     return _explanation(
         folder.path,
         folder.settings,
         clients,
-        tuple(_budget(folder.settings, rate, row) for row in rows),
+        tuple(
+            _budget(
+                folder.settings,
+                Spent(plan.priced_rate, row["noise_multiplier"], plan.rounds),
+                row["trainings"],
+                row["epsilon"],
+                row["ratio"],
+            )
+            for row in rows
+        ),
         secure=folder.manifest.randomness == "secure",
         beside=_beside(folder),
     )
@@ -187,7 +204,6 @@ def _of_grid(grid: Results) -> list[dict[str, Any]]:
         .agg(
             pl.len().alias("trainings"),
             pl.col("noise_multiplier").min(),
-            pl.col("epsilon_spent").max(),
             (pl.col("mae") / pl.col("like_today")).mean().alias("ratio"),
         )
         .sort("epsilon")
@@ -203,7 +219,6 @@ def _of_backtest(folder: ResultsFolder) -> list[dict[str, Any]]:
             "epsilon": record.epsilon_per_release,
             "trainings": record.releases,
             "noise_multiplier": record.noise_multiplier,
-            "epsilon_spent": record.epsilon_per_release,
             "ratio": record.mae_ratio,
         }
     ]
@@ -221,39 +236,58 @@ def _beside(folder: ResultsFolder) -> str | None:
     )
 
 
-def _of_model(path: Path) -> Explanation:
-    model = read_release(path)
-    rate = PrivacyPlan.of(model.settings, model.clients).priced_rate
-    row = {
-        "epsilon": model.settings.epsilon,
-        "trainings": 1,
-        "noise_multiplier": model.noise_multiplier,
-        "epsilon_spent": model.epsilon,
-        "ratio": None,
-    }
+def _of_release(path: Path, ledger: Path | None) -> Explanation:
+    release = read_release(path)
+    settings = release.settings
+    budgets = tuple(
+        _budget(settings, spent, times, price_together([spent], *_counted(settings)))
+        for spent, times in Counter(release.spent).items()
+    )
     return _explanation(
         path,
-        model.settings,
-        model.clients,
-        (_budget(model.settings, rate, row),),
-        secure=model.randomness == "secure",
-        ledger_run=model.ledger_run,
+        settings,
+        release.clients,
+        budgets,
+        secure=release.randomness == "secure",
+        ledger_run=release.ledger_run,
+        vouched=_vouched(release, ledger),
     )
 
 
-def _budget(settings: Settings, rate: float, row: dict[str, Any]) -> Budget:
-    noise, epsilon = float(row["noise_multiplier"]), float(row["epsilon"])
+def _vouched(release: Release, ledger: Path | None) -> str:
+    if ledger is None:
+        return (
+            "Nobody vouches for this file here: what it says of itself was not compared with the "
+            "ledger that paid for it (give it with --ledger)."
+        )
+    if release.vouched_by(Ledger(ledger, copy=True)):
+        return f"{ledger.name} vouches for it: its run {release.ledger_run} has exactly this hash."
+    return (
+        f"{ledger.name} does NOT vouch for it: no run there has its hash, so neither its ε nor its "
+        "noise can be relied on."
+    )
+
+
+def _budget(
+    settings: Settings, spent: Spent, trainings: int, epsilon: float, ratio: float | None = None
+) -> Budget:
+    delta, accountant = _counted(settings)
     return Budget(
         epsilon=epsilon,
-        trainings=int(row["trainings"]),
-        noise_multiplier=noise,
-        epsilon_spent=float(row["epsilon_spent"]),
-        right_at_most=right_at_most(most_advantage(epsilon, settings.delta)),
+        trainings=trainings,
+        spent=spent,
+        epsilon_spent=price_together([spent], delta, accountant),
+        epsilon_if_drawn_seen=price_together([spent], delta, accountant, drawn_seen=True),
+        right_at_most=right_at_most(most_advantage(epsilon, delta)),
         right_at_most_with_this_noise=right_at_most(
-            advantage_of_noise(noise, rate, settings.rounds)
+            advantage_of_noise(spent.noise_multiplier, spent.sampling_rate, spent.rounds)
         ),
-        error_over_persistence=row["ratio"],
+        error_over_persistence=ratio,
     )
+
+
+def _counted(settings: Settings) -> tuple[float, str]:
+    return settings.delta, settings.accountant
 
 
 def _explanation(
@@ -265,29 +299,25 @@ def _explanation(
     secure: bool,
     ledger_run: str | None = None,
     beside: str | None = None,
+    vouched: str | None = None,
 ) -> Explanation:
-    rate = PrivacyPlan.of(settings, clients).priced_rate
-    private = [b for b in budgets if math.isfinite(b.epsilon)]
-    together = dp.ComposedDpEvent(
-        [training_event(rate, b.noise_multiplier, settings.rounds * b.trainings) for b in private]
-    )
-    composed = epsilon_of(together, settings.delta, settings.accountant) if private else 0.0
+    every = [b.spent for b in budgets if math.isfinite(b.epsilon) for _ in range(b.trainings)]
     return Explanation(
         result=result.name or str(result),
         clients=clients,
-        sampling_rate=rate,
-        rounds=settings.rounds,
         clip_norm=settings.clip_norm,
         delta=settings.delta,
         accountant=settings.accountant,
+        trust=TRUST[settings.noise],
         unit=UNIT,
         neighbouring=NEIGHBOURING,
         secure=secure,
         ledger_run=ledger_run,
         smoothing=settings.smoothing,
         budgets=budgets,
-        composed_epsilon=composed,
+        composed_epsilon=price_together(every, *_counted(settings)) if every else 0.0,
         beside=beside,
+        vouched=vouched,
     )
 
 

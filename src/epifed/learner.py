@@ -129,6 +129,10 @@ class Learner(ABC, Generic[S, V]):
         del days
         return state
 
+    def again(self, state: S) -> S:
+        """The state from which a further training goes on: what counts rounds begins anew."""
+        return state
+
     def join(self, earlier: S, fresh: S) -> S:
         """What an earlier state, advanced to the same day, and a fresh one know together."""
         del earlier

@@ -1,10 +1,9 @@
 """A training in one process: Algorithm 1 with every cohort as one stack of vectors."""
 
-import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,12 @@ from epifed.ledger.ledger import Ledger, Run
 from epifed.privacy.accounting import Calibration
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
+from epifed.release import Release
 from epifed.rounds import Rounds, contribution
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
 Watch = Callable[[int, Any], None]
-RandomnessName = Literal["seeded", "secure"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Training:
     cohort_sizes: tuple[int, ...]
     randomness: str
     """`seeded`: an experiment, its noise can be predicted. `secure`: fit for release."""
-    ledger_run: str | None = None
-    """The run in the budget ledger that paid for it, if one did."""
+    release: Release | None = None
+    """What can be handed out, of a training on known days."""
 
     @property
     def calibration(self) -> Calibration:
@@ -49,9 +48,9 @@ class Training:
         return self.learner.pack(self.state)
 
     @property
-    def state_hash(self) -> str:
-        """A SHA-256 of the state."""
-        return hash_of(self.vector)
+    def ledger_run(self) -> str | None:
+        """The run in the budget ledger that paid for it, if one did."""
+        return self.release.ledger_run if self.release else None
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Forecasts [...] for windows [..., H] of case counts."""
@@ -68,7 +67,7 @@ def train(
     *,
     seeds: np.random.SeedSequence | None = None,
     learner: Learner[Any, Any] | None = None,
-    start: Any = None,
+    earlier: Release | None = None,
     watch: Watch | None = None,
     secure: bool = False,
     ledger: Ledger | None = None,
@@ -76,22 +75,30 @@ def train(
 ) -> Training:
     """Train on what the learner reads of the clients, a row of the view for each.
 
-    `watch(i, w)` sees the state before round 1 and after each round. `start` continues from the
-    public state of an earlier training instead of the learner's own. `secure` takes sampling and
-    noise from the system's secure generator instead of the seeds. A `ledger` pays for the whole
-    training before round 1, or refuses it, and writes each round down before its noise is drawn;
-    a training worth paying for is secure.
+    `watch(i, w)` sees the state before round 1 and after each round. `period` says which days the
+    view is of; then there is a release. `earlier` is a release to go on from. `secure` takes
+    sampling and noise from the system's secure generator instead of the seeds. A `ledger` pays for
+    the whole training before round 1, or refuses it, writes each round down before its noise is
+    drawn, and vouches for the release; a training worth paying for is secure, and continues only
+    what the same ledger paid for.
     """
     secure = secure or ledger is not None
     plan = PrivacyPlan.of(settings, len(view))
     if secure:
         refuse_unreleasable(plan)
+    if ledger and period is None:
+        raise EpifedError("period: found none; expected the days of a training that is paid for")
+    if earlier and period is None:
+        raise EpifedError("period: found none; expected the days of a training that continues")
+    if ledger and earlier:
+        earlier.refuse_continuing(ledger)
     initial, sampling, noise = (seeds or seed_sequence(settings.seed)).spawn(3)
     learner = learner or make_learner(settings)
     randomness: Randomness = SecureRandomness() if secure else SeededRandomness(sampling, noise)
-    state = learner.start(initial) if start is None else start
+    state = earlier.as_of(settings, period[1]) if earlier and period else learner.start(initial)
     rounds = Rounds.of(learner, plan, randomness, state)
     cohort_sizes = []
+    release = None
     with ExitStack() as closing:
         run: Run | None = None
         if ledger:
@@ -108,10 +115,21 @@ def train(
             cohort_sizes.append(len(cohort))
             if watch:
                 watch(i, state)
-        if run:
-            run.finish(hash_of(learner.pack(state)))
-    name = run.name if run else None
-    return Training(state, learner, settings, plan, tuple(cohort_sizes), randomness.name, name)
+        if period is not None:
+            release = Release.of(
+                learner,
+                state,
+                plan,
+                paid=plan.rounds,
+                period=period,
+                randomness=randomness.name,
+                ledger_run=run.name if run else None,
+                earlier=earlier,
+            )
+        if run and release:
+            run.finish(release.sha256)
+    sizes = tuple(cohort_sizes)
+    return Training(state, learner, settings, plan, sizes, randomness.name, release)
 
 
 def refuse_unreleasable(plan: PrivacyPlan) -> None:
@@ -138,8 +156,3 @@ def ledger_key(
         "first_day": first,
         "last_day": last,
     }
-
-
-def hash_of(vector: Vector) -> str:
-    """A SHA-256 of a packed state."""
-    return hashlib.sha256(np.ascontiguousarray(vector).tobytes()).hexdigest()

@@ -14,14 +14,18 @@ def explain(
         Path,
         typer.Argument(
             metavar="RESULT",
-            help="A directory by 'epifed run', 'reproduce' or 'backtest', or a model by 'train'.",
+            help="A directory by 'epifed run', 'reproduce' or 'backtest', or a release by 'train'.",
             show_default=False,
         ),
     ],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The ledger that paid for a release, to vouch for it; only read."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say in plain sentences what a result guarantees, to whom, and what it does not."""
     from epifed.explain import explain as read
 
-    found = read(result)
+    found = read(result, ledger)
     print(to_json(found.to_dict()) if as_json else "\n\n".join(found.sentences()))

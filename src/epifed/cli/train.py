@@ -32,7 +32,9 @@ def train(
     earlier: Annotated[
         Path | None,
         typer.Option(
-            "--continue", metavar="MODEL", help="Start from the public state of this model."
+            "--continue",
+            metavar="RELEASE",
+            help="Go on from this release, which the same ledger paid for.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -63,26 +65,27 @@ def train(
 
     from epifed.learner import make_learner
     from epifed.ledger.ledger import Ledger
-    from epifed.release import Release, read_release
+    from epifed.release import read_release
     from epifed.training import train as run
 
     paying = Ledger(ledger) if ledger else None
     panel = reading.read(data)
     period = (first.date() if first else panel.start, last.date() if last else panel.end)
     chosen = wish.settings(len(panel.regions), base_for(panel, wish))
-    start = read_release(earlier).as_of(chosen, period[1]) if earlier else None
+    before = read_release(earlier) if earlier else None
     view = make_learner(chosen).deployed_view(panel, period)
     with GridProgress() as progress:
         training = run(
             view,
             chosen,
-            start=start,
+            earlier=before,
             secure=not seeded,
             ledger=paying,
             period=period,
             watch=lambda i, _: progress(i, chosen.rounds),
         )
-    release = Release.of_training(training, period)
+    release = training.release
+    assert release is not None
     release.write(out)
     if as_json:
         print(
@@ -91,6 +94,8 @@ def train(
                     "model": str(out),
                     "sha256": release.sha256,
                     "epsilon": release.epsilon,
+                    "epsilon_if_drawn_seen": release.epsilon_if_drawn_seen,
+                    "releases_inside": len(release.spent),
                     "delta": release.delta,
                     "accountant": release.accountant,
                     "randomness": release.randomness,

@@ -27,7 +27,7 @@ from epifed.learner import Period, Vector, make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
-from epifed.release import Release
+from epifed.release import Release, read_release
 from epifed.rounds import Rounds
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
@@ -186,16 +186,18 @@ class ServedTraining:
     def finish(self) -> Release:
         """Close the run in the ledger and make the release file, once."""
         path = self.folder / "model.epifed"
-        release = Release.of(
-            self.rounds.learner,
-            self.state,
-            self.plan,
-            paid=self.paid,
-            period=self.order.period,
-            randomness=self.rounds.randomness.name,
-            ledger_run=self.run,
-        )
-        if not path.exists():
+        if path.exists():
+            release = read_release(path)
+        else:
+            release = Release.of(
+                self.rounds.learner,
+                self.state,
+                self.plan,
+                paid=self.paid,
+                period=self.order.period,
+                randomness=self.rounds.randomness.name,
+                ledger_run=self.run,
+            )
             release.write(path)
         if self.ledger and self.run and self.ledger.book().runs[self.run].outcome == "open":
             self.ledger.close(self.run, "finished", model_hash=release.sha256)

@@ -128,6 +128,10 @@ class FedAvg(WindowLearner[FedAvgState]):
             mean = state.mean + (weights - state.mean) / np.float32(min(averaged, last))
         return FedAvgState(weights, mean, done)
 
+    def again(self, state: FedAvgState) -> FedAvgState:
+        """From the averaged weights, no round done."""
+        return FedAvgState(state.mean, state.mean)
+
     def predict(self, state: FedAvgState, inputs: Vector) -> Floats:
         """The model on windows of counts."""
         return self._stack.predictions(self.model, state.mean, inputs)

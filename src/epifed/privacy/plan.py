@@ -6,13 +6,20 @@ a σ, a q or an ε.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import dp_accounting as dp
 
 from epifed.errors import EpifedError
-from epifed.privacy.accounting import Calibration, calibrate, priced, training_event
+from epifed.privacy.accounting import (
+    Calibration,
+    calibrate,
+    epsilon_of,
+    priced,
+    training_event,
+)
 from epifed.settings import NoiseName, SamplerName, Settings
 
 TRUST: dict[NoiseName, str] = {
@@ -27,6 +34,30 @@ TRUST: dict[NoiseName, str] = {
     ),
 }
 """What a client must believe for its ε to hold, by who adds the noise."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Rounds that were released: what any accountant needs to price them."""
+
+    sampling_rate: float
+    noise_multiplier: float
+    rounds: int
+
+    def event(self, *, drawn_seen: bool = False) -> dp.DpEvent:
+        """The event; `drawn_seen`, for whoever sees who was drawn, sampling hides nothing."""
+        rate = 1.0 if drawn_seen else self.sampling_rate
+        return training_event(rate, self.noise_multiplier, self.rounds)
+
+
+def price_together(
+    spent: Sequence[Spent], delta: float, accountant: str, *, drawn_seen: bool = False
+) -> float:
+    """The ε of everything that was released, composed; infinite if some of it had no noise."""
+    if any(one.noise_multiplier == 0 for one in spent):
+        return math.inf
+    events = [one.event(drawn_seen=drawn_seen) for one in spent]
+    return epsilon_of(dp.ComposedDpEvent(events), delta, accountant)
 
 
 @dataclass(frozen=True)
@@ -121,10 +152,19 @@ class PrivacyPlan:
         noise = self.noise_of_round(came)
         return self.bound * noise / self.clients_per_round if noise else 0.0
 
+    def spent(self, rounds: int | None = None) -> Spent:
+        """The training, or so many rounds of it, as it is priced."""
+        number = self.rounds if rounds is None else rounds
+        return Spent(self.priced_rate, self.noise_multiplier, number)
+
+    def epsilon_if_drawn_seen(self, rounds: int | None = None) -> float:
+        """What the same costs against whoever can see who is drawn: the server, say."""
+        spent = self.spent(rounds)
+        return price_together([spent], self.delta, self.accountant, drawn_seen=True)
+
     def event(self, rounds: int | None = None) -> dp.DpEvent:
         """What the training, or so many rounds of it, did that costs privacy."""
-        number = self.rounds if rounds is None else rounds
-        return training_event(self.priced_rate, self.noise_multiplier, number)
+        return self.spent(rounds).event()
 
     def price(self, rounds: int | None = None) -> Calibration:
         """What so many rounds with this noise cost; of a plan without noise, nothing is bought."""

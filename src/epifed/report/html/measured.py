@@ -70,8 +70,8 @@ def budgets(folder: ResultsFolder) -> dict[str, Any]:
     found = explain_folder(folder)
     return {
         "clients": found.clients,
-        "rounds": found.rounds,
-        "sampling_rate": plain(found.sampling_rate),
+        "rounds": found.budgets[0].spent.rounds,
+        "sampling_rate": plain(found.budgets[0].spent.sampling_rate),
         "delta": found.delta,
         "accountant": found.accountant.upper(),
         "trainings": found.private_trainings,
@@ -79,7 +79,7 @@ def budgets(folder: ResultsFolder) -> dict[str, Any]:
         "budgets": [
             {
                 "epsilon": plain(b.epsilon, 6),
-                "noise": plain(b.noise_multiplier),
+                "noise": plain(b.spent.noise_multiplier),
                 "right": plain(b.right_at_most, 6),
                 "right_noise": plain(b.right_at_most_with_this_noise, 6),
             }
