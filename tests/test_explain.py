@@ -13,7 +13,6 @@ from epifed.errors import EpifedError
 from epifed.evaluate.experiment import Grid, run_grid
 from epifed.explain import explain
 from epifed.privacy.accounting import spent
-from epifed.release import Release
 from epifed.training import train
 from tests.helpers import START, small_clients, small_panel, small_settings
 
@@ -43,7 +42,7 @@ def test_a_directory(result: Path) -> None:
     assert plain.right_at_most == 1
     # Three trainings of two rounds cost as one of six.
     assert found.composed_epsilon == pytest.approx(
-        spent(private.noise_multiplier, 0.5, 6, found.delta)
+        spent(private.spent.noise_multiplier, 0.5, 6, found.delta)
     )
     runs = pl.read_parquet(result / "runs.parquet").filter(pl.col("stratum") == "all")
     mae = {

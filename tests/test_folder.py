@@ -104,7 +104,7 @@ def test_a_backtest_is_explained_as_its_record_prices_it(both: Path) -> None:
     (budget,) = found.budgets
     assert budget.error_over_persistence == record["mae_ratio"]
     assert found.composed_epsilon == pytest.approx(record["epsilon_total"])
-    one = epsilon_of(training_event(1.0, budget.noise_multiplier, 1), found.delta, "pld")
+    one = epsilon_of(training_event(1.0, budget.spent.noise_multiplier, 1), found.delta, "pld")
     assert budget.epsilon_spent == pytest.approx(one, rel=1e-3)
     assert "NOT for release" in " ".join(found.sentences())
     done = CliRunner().invoke(app, ["explain", str(both / "backtest")])

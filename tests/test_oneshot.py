@@ -14,7 +14,7 @@ from epifed.errors import EpifedError
 from epifed.evaluate import score
 from epifed.learner import make_learner, recency
 from epifed.learners.one_shot import LARGEST_RESIDUAL, Coefficients, OneShot
-from epifed.release import Release, read_release
+from epifed.release import read_release
 from epifed.seeds import seed_sequence
 from epifed.settings import PERIODS, Settings
 from epifed.sources import read_prepared
@@ -151,9 +151,10 @@ def test_the_newest_window_of_each_client_counts_one_and_older_ones_less() -> No
 def test_a_secure_training_is_stored_and_read_back(tmp_path: Path) -> None:
     settings = one_shot(epsilon=1.0)
     clients = small_clients(settings)
-    training = train(clients.view, settings, secure=True)
     period = (START, small_panel().end)
-    Release.of_training(training, period).write(tmp_path / "m")
+    training = train(clients.view, settings, secure=True, period=period)
+    assert training.release is not None
+    training.release.write(tmp_path / "m")
     again = read_release(tmp_path / "m")
     assert (again.first_day, again.last_day, again.clients) == (*period, len(clients))
     np.testing.assert_array_equal(

@@ -9,7 +9,7 @@ from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.privacy.accounting import calibrate
 from epifed.seeds import seed_sequence
 from epifed.training import train
-from tests.helpers import small_clients, small_settings
+from tests.helpers import START, small_clients, small_panel, small_settings
 from tests.test_noise_variants import Silent
 
 
@@ -60,9 +60,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
     one, two = (train(clients.view, settings, seeds=seed_sequence(0, "x")) for _ in range(2))
     other = train(clients.view, settings, seeds=seed_sequence(0, "y"))
     np.testing.assert_array_equal(one.vector, two.vector)
-    assert one.state_hash == two.state_hash
     assert not np.array_equal(one.vector, other.vector)
-    assert one.state_hash != other.state_hash
 
 
 class Adding(Silent):
@@ -111,7 +109,8 @@ def test_more_clients_a_round_than_clients_are_refused() -> None:
 def test_a_training_continues_from_the_state_of_an_earlier_one() -> None:
     settings = small_settings(epsilon=math.inf, clients_per_round=12, rounds=2)
     clients = small_clients(settings)
-    half = train(clients.view, settings)
+    days = (START, small_panel().end)
+    half = train(clients.view, settings, period=days)
     whole = train(clients.view, settings.but(rounds=4))
-    continued = train(clients.view, settings, start=half.state)
+    continued = train(clients.view, settings, earlier=half.release, period=days)
     np.testing.assert_allclose(continued.vector, whole.vector, rtol=1.3e-6, atol=1e-5)

@@ -127,7 +127,8 @@ class Explanation:
             f"rounds a client is asked with probability {spent.sampling_rate:.3g}, and the sum "
             f"gets noise of {spent.noise_multiplier:.4g} times the largest update.{seen} Whoever "
             f"guesses whether your county took part is right at most {by_epsilon} of the time by "
-            f"this ε, and at most {by_noise} given this very noise; a coin toss is right 50 %.{worth}"
+            f"this ε, and at most {by_noise} given this very noise; a coin toss is right 50 %."
+            f"{worth}"
         ]
 
     def _composition(self) -> str:

@@ -13,7 +13,7 @@ from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.server import Order, read_state
 from epifed.panel import CasePanel
 from epifed.settings import Settings
-from tests.helpers import small_panel
+from tests.helpers import small_panel, small_settings
 
 HERE = Path(__file__).parent
 REGIONS = 12
@@ -21,6 +21,14 @@ REGIONS = 12
 
 def panel() -> CasePanel:
     return small_panel(REGIONS)
+
+
+def settings_of(learner: str, **changes: Any) -> Settings:
+    """Small settings of a learner: several rounds of fedavg, one of any other."""
+    if learner == "fedavg":
+        return small_settings(**changes)
+    values = {"learner": learner, "rounds": 1, "clients_per_round": 6}
+    return Settings.of(**values | changes)
 
 
 def plan(name: str, settings: Settings, *, seeded: bool = True) -> Order:
@@ -35,11 +43,13 @@ def federation(
     *,
     environment: dict[str, dict[str, str]] | None = None,
     ledger: Path | None = None,
+    cases: CasePanel | None = None,
     **changes: Any,
 ) -> Iterator[LocalFederation]:
     """A local federation, started, its keys and caches in its own folder."""
-    roster = rehearsal_federation(panel(), sites, **changes)
-    with LocalFederation.make(folder, roster, panel(), ledger) as local:
+    cases = cases or panel()
+    roster = rehearsal_federation(cases, sites, **changes)
+    with LocalFederation.make(folder, roster, cases, ledger) as local:
         local.environment |= environment or {}
         local.start()
         yield local

@@ -3,25 +3,36 @@
 import json
 import math
 import re
+import time
+from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
-from epifed.clients import make_clients
 from epifed.federation.flare.jobs import halt, look
 from epifed.federation.flare.local import LocalFederation
-from epifed.learners.fedavg import FedAvg
+from epifed.learner import Vector, View, make_learner
+from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.registry import LEARNERS
 from epifed.release import read_release
 from epifed.settings import Settings
 from epifed.training import train
-from epifed.windows import Windows
+from epifed.windows import Windows, slide
 from tests.federation.evil import deeds as evil
-from tests.federation.helpers import HERE, Training, federation, on_path, panel, plan
+from tests.federation.helpers import (
+    HERE,
+    Training,
+    federation,
+    on_path,
+    panel,
+    plan,
+    settings_of,
+)
 from tests.helpers import small_settings
 
 EVIL = "site-3"
@@ -40,11 +51,11 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         yield local
 
 
-def _settings(learner: str, epsilon: float) -> Settings:
-    changes: dict[str, Any] = {"learner": learner, "epsilon": epsilon}
-    if learner != "fedavg":
-        changes["rounds"] = 1
-    return small_settings(**changes)
+def _view(settings: Settings) -> View:
+    """What a learner reads of all clients in one process."""
+    days = panel()
+    found: View = make_learner(settings).deployed_view(days, (days.start, days.end))
+    return found
 
 
 TRAININGS = [("fedavg", 2.0), ("fedavg", math.inf)] + [
@@ -60,16 +71,14 @@ def _name(learner: str, epsilon: float) -> str:
 def test_federation_and_simulation_give_the_same_weights(
     local: LocalFederation, learner: str, epsilon: float
 ) -> None:
-    settings = _settings(learner, epsilon)
+    settings = settings_of(learner, epsilon=epsilon)
     wanted = plan(_name(learner, epsilon), settings)
     status = local.train(wanted)
-    simulated = train(make_clients(panel(), settings), settings)
+    simulated = train(_view(settings), settings)
     assert status["delivered"] == ["site-1", "site-2", "site-3"]
     for site in local.federation.sites:
         model = read_release(local.kit(site.name) / "models" / f"{wanted.training}.epifed")
-        torch.testing.assert_close(
-            torch.from_numpy(model.vector), torch.from_numpy(simulated.vector)
-        )
+        np.testing.assert_allclose(model.vector, simulated.vector, rtol=1.3e-6, atol=1e-5)
         assert model.epsilon == pytest.approx(simulated.calibration.epsilon_spent, rel=1e-9)
         assert model.settings == settings
 
@@ -77,7 +86,8 @@ def test_federation_and_simulation_give_the_same_weights(
 def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
     local: LocalFederation,
 ) -> None:
-    settings = small_settings(rounds=12, epsilon=2.0, clients_per_round=12, epochs=1)
+    rounds = len(evil.DEEDS)
+    settings = small_settings(rounds=rounds, epsilon=2.0, clients_per_round=12, epochs=1)
     wanted = plan("evil-deeds", settings)
     status = local.train(wanted)
     assert status["finished"]
@@ -92,10 +102,13 @@ def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
         "shape": ["shape"],
         "dtype": ["dtype"],
         "norm": ["norm"],
-        "twice": ["duplicate"],
-        "foreign": ["foreign-client"],
+        "rows": ["shape"],
         "exception": ["error"],
         "nonsense": ["message"],
+        "endless": ["shape"],
+        "nested": ["message"],
+        "wordless": ["message"],
+        "huge": ["shape"],
         "late": ["no-answer"],
         "stale": ["late"],
         "good": [],
@@ -104,26 +117,29 @@ def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
         found = [reason for site, reason in reasons[number] if site == EVIL]
         assert found == expected[deed], (number, deed, reasons[number])
     assert {site for problems in reasons.values() for site, _ in problems} == {EVIL}
-    silenced = [panel().regions.index(c) for c in local.federation.site(EVIL).clients]
-    simulated = train(
-        make_clients(panel(), settings), settings, learner=_Silenced(settings, silenced, until=12)
-    )
+    mine = [panel().regions.index(c) for c in local.federation.site(EVIL).clients]
+    silenced = {
+        number: mine[:1] if deed in evil.ALONE else mine
+        for number, deed in evil.DEEDS.items()
+        if deed != "good"
+    }
+    simulated = train(_view(settings), settings, learner=_Silenced(settings, silenced))
     model = read_release(local.kit(EVIL) / "models" / f"{wanted.training}.epifed")
-    torch.testing.assert_close(torch.from_numpy(model.vector), torch.from_numpy(simulated.vector))
+    np.testing.assert_allclose(model.vector, simulated.vector, rtol=1.3e-6, atol=1e-5)
 
 
 class _Silenced(FedAvg):
-    """Some clients contribute nothing before a round. Everybody is sampled: row k is client k."""
+    """Some clients contribute nothing to some rounds. Everybody is drawn: row k is client k."""
 
-    def __init__(self, settings: Settings, rows: list[int], until: int) -> None:
+    def __init__(self, settings: Settings, rows: dict[int, list[int]]) -> None:
         super().__init__(settings)
-        self.rows, self.until, self.calls = rows, until, 0
+        self.rows, self.round = rows, 0
 
-    def contribute(self, state: Tensor, windows: Windows) -> Tensor:
-        self.calls += 1
-        updates = super().contribute(state, windows)
-        if self.calls < self.until:
-            updates[self.rows] = 0.0
+    def contribute(self, state: FedAvgState, view: Windows) -> Vector:
+        updates = super().contribute(state, view)
+        if len(view):
+            self.round += 1
+            updates[self.rows.get(self.round, [])] = 0.0
         return updates
 
 
@@ -142,9 +158,9 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     metadata = [json.loads(text) for text in METADATA.findall(rest)]
     assert {about["training"] for about in metadata} == {_name(*one) for one in TRAININGS}
     for about in metadata:
-        assert about.keys() == {"training", "round", "clients", "dtype", "shape"}
+        assert about.keys() == {"training", "round", "dtype", "shape"}
         assert about["dtype"] == "float32"
-        assert set(about["clients"]) <= set(local.federation.site(EVIL).clients)
+        assert about["shape"][0] == len(local.federation.site(EVIL).clients)
     shapes = [tuple(about["shape"]) for about in metadata]
     assert sorted(arrays) == sorted(4 * rows * length for rows, length in shapes)
     rest = METADATA.sub(b"", rest)
@@ -189,9 +205,9 @@ def test_no_count_window_path_or_word_of_an_exception_leaves_a_site(
     assert str(local.folder / "data").encode() not in sent
     mine = panel()
     rows = [mine.regions.index(c) for c in local.federation.site(EVIL).clients]
-    clients = make_clients(mine, small_settings())
+    windows = slide(mine, small_settings(), (mine.start, mine.end))
     for k in rows:
-        for window in clients.train.inputs[k]:
+        for window in windows.inputs[k]:
             assert window.tobytes() not in sent
         for counts in (mine.counts[k], mine.counts[k].astype(np.float32)):
             for day in range(len(counts) - 2):
@@ -211,6 +227,132 @@ def test_a_stopped_training_goes_on_to_the_same_weights(local: LocalFederation) 
     assert 1 <= status["round"] < settings.rounds
     assert look(local.desk)["connected"] == ["site-1", "site-2", "site-3"]
     assert local.train(wanted)["finished"]
-    simulated = train(make_clients(panel(), settings), settings)
+    simulated = train(_view(settings), settings)
     model = read_release(local.kit("site-1") / "models" / "stopped.epifed")
-    torch.testing.assert_close(torch.from_numpy(model.vector), torch.from_numpy(simulated.vector))
+    np.testing.assert_allclose(model.vector, simulated.vector, rtol=1.3e-6, atol=1e-5)
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """A training in which few are drawn: who was, and all that the coordinator can get of it."""
+
+    drawn: dict[str, list[list[str]]]
+    """The drawn clients of each round, by site, as the sites' own logs have them."""
+    statuses: list[dict[str, Any]]
+    report: list[dict[str, Any]]
+    files: dict[str, str]
+    """The job's result by file."""
+
+
+DRAWS = plan("draws", small_settings(rounds=9, epsilon=2.0, clients_per_round=3))
+
+
+@pytest.fixture(scope="module")
+def draws(local: LocalFederation, tmp_path_factory: pytest.TempPathFactory) -> _Draws:
+    statuses: list[dict[str, Any]] = []
+    statuses.append(local.train(DRAWS, lambda status: statuses.append(deepcopy(status))))
+    drawn = {
+        site.name: [
+            line["drawn"]
+            for line in _lines(local.kit(site.name) / "participation.jsonl")
+            if line["training"] == "draws"
+        ]
+        for site in local.federation.sites
+    }
+    report = _lines(local.training_folder(DRAWS) / "report.jsonl")
+    folder = tmp_path_factory.mktemp("result")
+    with local.desk.session() as session:
+        (job,) = (j["job_id"] for j in session.list_jobs() if j["job_name"] == "epifed-draws")
+        until = time.monotonic() + 60
+        while "COMPLETED" not in str(session.get_job_status(job)):
+            assert time.monotonic() < until, "the job did not end"
+            time.sleep(0.5)
+        found = Path(session.download_job_result(job, str(folder)))
+    files = {
+        str(path.relative_to(found)): path.read_text(errors="replace")
+        for path in sorted(found.rglob("*"))
+        if path.is_file()
+    }
+    return _Draws(drawn, statuses, report, files)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_bytes_that_a_site_sends_do_not_depend_on_who_was_drawn(
+    local: LocalFederation, draws: _Draws
+) -> None:
+    counts = {len(clients) for clients in draws.drawn[EVIL]}
+    assert 0 in counts and len(counts) > 1, "the draw does not vary: change the seed"
+    folder = local.folder / "overheard"
+    (sent,) = (
+        data for path in folder.glob("sent-*.bin") if b'"draws"' in (data := path.read_bytes())
+    )
+    rest, arrays = _without_arrays(sent)
+    abouts = METADATA.findall(rest)
+    assert [json.loads(about)["round"] for about in abouts] == list(range(1, 10))
+    assert len({len(about) for about in abouts}) == 1
+    assert arrays == [arrays[0]] * 9
+
+
+def test_what_the_coordinator_gets_tells_neither_who_nor_how_many_were_drawn(
+    local: LocalFederation, draws: _Draws
+) -> None:
+    sites = [site.name for site in local.federation.sites]
+    assert [line["round"] for line in draws.report] == list(range(1, 10))
+    lines = draws.report + [line for status in draws.statuses for line in status.get("lines", [])]
+    for line in lines:
+        assert line.keys() == {"round", "epsilon", "problems", "time", "sites"}
+        assert (line["problems"], line["sites"]) == ([], sites)
+    for status in draws.statuses:
+        assert status.keys() <= STATUS_KEYS
+        assert status.get("sites", sites) == sites
+    assert any("epifed_status.json" in name for name in draws.files)
+    told = json.dumps([draws.statuses, draws.report]) + "".join(draws.files.values())
+    for client in local.federation.clients:
+        assert re.search(rf"(?<![0-9A-Za-z]){client}(?![0-9A-Za-z])", told) is None, client
+    assert not re.search(r"drawn|cohort|sampled", told)
+
+
+STATUS_KEYS = {
+    "training",
+    "finished",
+    "lines",
+    "round",
+    "rounds",
+    "paid",
+    "epsilon",
+    "delta",
+    "sites",
+    "enrolled_sites",
+    "ledger_run",
+    "sha256",
+    "delivered",
+    "missing",
+}
+
+
+def test_the_servers_log_has_the_same_lines_of_every_site_in_every_round(
+    local: LocalFederation, draws: _Draws
+) -> None:
+    sites = [site.name for site in local.federation.sites]
+    (log,) = (text for name, text in draws.files.items() if Path(name).name == "log.txt")
+    lines = [line for line in log.splitlines() if "train" in line]
+    found = {
+        site: Counter(_anonymous(line, site) for line in lines if re.search(rf"\b{site}\b", line))
+        for site in sites
+    }
+    assert found[sites[0]], "FLARE's log tells of no task"
+    assert set(found[sites[0]].values()) == {9}
+    assert all(counts == found[sites[0]] for counts in found.values())
+    _, *rounds = "\n".join(lines).split("scheduled task train")
+    for lines_of_round in rounds:
+        asked = re.findall(r"assigned task to client (\S+): name=train", lines_of_round)
+        assert sorted(asked) == sites
+
+
+def _anonymous(line: str, site: str) -> str:
+    """A line of a log without its time, its ids and its site."""
+    words = re.sub(r"^\S+ \S+ - ", "", line).replace(site, "SITE")
+    return UUID.sub(b"ID", words.encode()).decode()

@@ -63,7 +63,9 @@ def _check_money(local: LocalFederation, wanted: Order) -> None:
     assert model.sha256 == record.model_hash
     assert model.ledger_run == record.run
     settings = wanted.settings
-    paid = spent(model.noise_multiplier, record.sampling_rate, record.spent, settings.delta)
+    paid = spent(
+        model.spent[-1].noise_multiplier, record.sampling_rate, record.spent, settings.delta
+    )
     assert model.epsilon == pytest.approx(paid, rel=1e-9)
     site = Ledger(local.kit("site-1") / "site.ledger").book()
     (own,) = (run for run in site.runs.values() if run.training == wanted.training)

@@ -4,8 +4,8 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,53 +26,148 @@ from epifed.federation.messages import (
 )
 from epifed.federation.roster import Federation
 from epifed.federation.terms import SiteBook, Terms
+from epifed.learner import Vector, make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.randomness import SecureRandomness
+from epifed.rounds import Rounds
+from epifed.settings import Settings
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 
+SETTINGS = small_settings(epsilon=2.0, clip_norm=1.0)
+PLAN = PrivacyPlan.of(SETTINGS, 12)
+LENGTH = 4
 
-def _accept(parts: Parts) -> dict[str, torch.Tensor]:
-    return accept(
-        parts,
-        training="a",
-        number=3,
-        asked=("x", "y"),
-        length=4,
-        dtype=torch.float32,
-        clip_norm=1.0,
-    )
+
+def _task(**changes: object) -> Task:
+    values: dict[str, object] = {
+        "training": "a",
+        "round": 1,
+        "rounds": 4,
+        "paid": 0,
+        "settings": SETTINGS.to_toml(),
+        "first_day": "2020-10-01",
+        "last_day": "2020-11-09",
+        "enrolled": 12,
+        "noise_multiplier": 3.0,
+        "randomness": "secure",
+        "clients": ("00001",),
+        "drawn": "1",
+        "state": np.arange(3, dtype=np.float32),
+    }
+    return Task(**values | changes)  # type: ignore[arg-type]
+
+
+def _accept(parts: Parts, drawn: str = "11") -> tuple[dict[str, Vector], list[Code]]:
+    rounds = Rounds(make_learner(SETTINGS), PLAN, SecureRandomness(), LENGTH)
+    return accept(parts, _task(round=3, clients=("x", "y"), drawn=drawn), rounds)
+
+
+def _rows(*rows: list[float]) -> Vector:
+    return np.array(rows, dtype=np.float32)
+
+
+LONGEST, SHORT = [1.0, 0.0, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]
+ROWS = _rows(LONGEST, SHORT)
 
 
 def test_good_vectors_arrive_as_they_are() -> None:
-    rows = torch.tensor([[1.0, 0, 0, 0], [0.1, 0.2, 0.3, 0.4]])
-    taken = _accept(pack_contribution("a", 3, ("y", "x"), rows))
-    assert torch.equal(taken["y"], rows[0])
-    assert torch.equal(taken["x"], rows[1])
+    taken, wrong = _accept(pack_contribution("a", 3, ROWS))
+    assert taken.keys() == {"x", "y"}
+    np.testing.assert_array_equal(taken["x"], ROWS[0])
+    np.testing.assert_array_equal(taken["y"], ROWS[1])
+    assert wrong == []
 
 
-ROW = torch.tensor([[0.5, 0.0, 0.0, 0.0]])
+@pytest.mark.parametrize("drawn", ["00", "01", "10"])
+def test_the_vector_of_a_client_that_was_not_drawn_is_not_taken(drawn: str) -> None:
+    taken, wrong = _accept(pack_contribution("a", 3, ROWS), drawn)
+    assert taken.keys() == {client for client, mark in zip("xy", drawn, strict=True) if mark == "1"}
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ([math.nan, 0, 0, 0], Code.NOT_FINITE),
+        ([0, 0, 0, math.inf], Code.NOT_FINITE),
+        ([0, 0, 0, -math.inf], Code.NOT_FINITE),
+        ([3e38, 3e38, 0, 0], Code.NORM),
+        ([1000, 0, 0, 0], Code.NORM),
+        ([1.001, 0, 0, 0], Code.NORM),
+    ],
+)
+@pytest.mark.parametrize("drawn", ["11", "01"])
+def test_a_bad_vector_counts_as_zero_alone_and_is_named(
+    row: list[float], code: Code, drawn: str
+) -> None:
+    taken, wrong = _accept(pack_contribution("a", 3, _rows(row, SHORT)), drawn)
+    assert taken.keys() == {"y"}
+    np.testing.assert_array_equal(taken["y"], ROWS[1])
+    assert wrong == [code]
+
+
+def _shaped(shape: object, **changes: object) -> Parts:
+    """A contribution of good bytes that says another shape of itself."""
+    about = {"training": "a", "round": 3, "dtype": "float32", "shape": shape} | changes
+    return {"about": json.dumps(about), "array": ROWS.tobytes()}
+
+
+def _nested(name: str, depth: int) -> Parts:
+    text = json.dumps({"training": "a", "round": 3})[:-1]
+    deep = "[" * depth + "]" * depth
+    return {"about": f'{text}, "{name}": {deep}}}', "array": ROWS.tobytes()}
 
 
 @pytest.mark.parametrize(
     ("parts", "code"),
     [
-        (pack_contribution("a", 3, ("x",), ROW * math.nan), Code.NOT_FINITE),
-        (pack_contribution("a", 3, ("x",), torch.tensor([[0, 0, 0, math.inf]])), Code.NOT_FINITE),
-        (pack_contribution("a", 3, ("x",), ROW * 3e38 * 4), Code.NOT_FINITE),
-        (pack_contribution("a", 3, ("x",), ROW[:, :3]), Code.SHAPE),
-        (pack_contribution("a", 3, ("x", "y"), ROW), Code.SHAPE),
-        (pack_contribution("a", 3, ("x",), ROW[0]), Code.SHAPE),
-        (pack_contribution("a", 3, ("x",), ROW.double()), Code.DTYPE),
-        (pack_contribution("a", 3, ("x",), ROW.int()), Code.DTYPE),
-        (pack_contribution("a", 3, ("x",), ROW * 2000), Code.NORM),
-        (pack_contribution("a", 3, ("x", "x"), ROW.repeat(2, 1)), Code.DUPLICATE),
-        (pack_contribution("a", 3, ("z",), ROW), Code.FOREIGN_CLIENT),
-        (pack_contribution("a", 2, ("x",), ROW), Code.LATE),
-        (pack_contribution("b", 3, ("x",), ROW), Code.LATE),
+        (pack_contribution("a", 3, ROWS[:, :3]), Code.SHAPE),
+        (pack_contribution("a", 3, ROWS[:1]), Code.SHAPE),
+        (pack_contribution("a", 3, ROWS[:0]), Code.SHAPE),
+        (pack_contribution("a", 3, np.concatenate([ROWS, ROWS])), Code.SHAPE),
+        (pack_contribution("a", 3, ROWS[0]), Code.SHAPE),
+        (pack_contribution("a", 3, ROWS.T), Code.SHAPE),
+        (_shaped([math.inf]), Code.SHAPE),
+        (_shaped([math.nan, LENGTH]), Code.SHAPE),
+        (_shaped([2, 4.0]), Code.SHAPE),
+        (_shaped([True, 8]), Code.SHAPE),
+        (_shaped([2, -1]), Code.SHAPE),
+        (_shaped([2, 5]), Code.SHAPE),
+        (_shaped([2**28, 2**28]), Code.SHAPE),
+        (_shaped([2**62, 2**62]), Code.SHAPE),
+        (_shaped([1] * 100 + [8]), Code.SHAPE),
+        (_shaped([[2], [4]]), Code.SHAPE),
+        (_shaped("24"), Code.SHAPE),
+        (_shaped(8), Code.SHAPE),
+        (_shaped(None), Code.SHAPE),
+        (_shaped([2, 4], dtype="float64"), Code.DTYPE),
+        (_shaped([2, 4], dtype="object"), Code.DTYPE),
+        (_shaped([2, 4], dtype=["float32"]), Code.DTYPE),
+        (pack_contribution("a", 3, ROWS.astype(np.float64)), Code.DTYPE),
+        (pack_contribution("a", 3, ROWS.astype(np.int32)), Code.DTYPE),
+        (pack_contribution("a", 2, ROWS), Code.LATE),
+        (pack_contribution("b", 3, ROWS), Code.LATE),
+        (_shaped([2, 4], round=[3]), Code.LATE),
         (pack_code("a", 3, Code.DATA), Code.DATA),
-        ({"about": json.dumps({"code": "Traceback: 17 cases"})}, Code.MESSAGE),
+        (_shaped([2, 4], code="Traceback: 17 cases"), Code.MESSAGE),
+        (_shaped([2, 4], code=None), Code.MESSAGE),
+        (_shaped([2, 4], code={"data": 17}), Code.MESSAGE),
+        (_nested("code", 400), Code.MESSAGE),
+        (_nested("code", 100_000), Code.MESSAGE),
+        (_nested("shape", 100_000), Code.MESSAGE),
+        (_shaped([2, 4], more="x" * 1_000_000), Code.MESSAGE),
+        ({"about": "1" * 10_000, "array": b""}, Code.MESSAGE),
         ({"about": "[]", "array": b""}, Code.MESSAGE),
+        ({"about": {"training": "a", "round": 3}, "array": ROWS.tobytes()}, Code.MESSAGE),
+        ({"about": 7, "array": ROWS.tobytes()}, Code.MESSAGE),
+        ({"about": b"{}", "array": ROWS.tobytes()}, Code.MESSAGE),
+        (_shaped([2, 4]) | {"array": ROWS}, Code.MESSAGE),
+        (_shaped([2, 4]) | {"array": ROWS.tobytes()[:-1]}, Code.SHAPE),
+        (_shaped([2, 4]) | {"array": b""}, Code.SHAPE),
+        ({"about": _shaped([2, 4])["about"]}, Code.MESSAGE),
         ({}, Code.MESSAGE),
     ],
 )
@@ -82,73 +177,116 @@ def test_what_is_not_a_contribution_has_a_code(parts: Parts, code: Code) -> None
     assert caught.value.code is code
 
 
-@given(st.binary(max_size=64), st.text(max_size=64), st.lists(st.integers(-9, 2**40), max_size=3))
-def test_no_bytes_break_the_server(array: bytes, text: str, shape: list[int]) -> None:
-    about = {"training": "a", "round": 3, "clients": ["x"], "dtype": "float32", "shape": shape}
-    for parts in ({"about": text, "array": array}, {"about": json.dumps(about), "array": array}):
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.binary(max_size=64),
+    st.text(max_size=64),
+    st.lists(st.integers(-9, 2**40) | st.booleans() | st.floats(), max_size=3) | JSON,
+    st.dictionaries(st.sampled_from(["training", "round", "code", "dtype"]), JSON),
+)
+def test_no_bytes_break_the_server(
+    array: bytes, text: str, shape: object, changes: dict[str, object]
+) -> None:
+    for parts in (
+        {"about": text, "array": array},
+        _shaped(shape) | {"array": array},
+        _shaped(shape, **changes),
+    ):
         try:
-            taken = _accept(parts)
+            taken, _ = _accept(parts)
         except MessageError:
             continue
-        assert all(row.isfinite().all() and row.norm() <= 1.001 for row in taken.values())
+        assert all(np.isfinite(row).all() for row in taken.values())
+        assert all(np.linalg.norm(row) <= 1.001 for row in taken.values())
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_whatever_the_vectors_hold_only_finite_short_ones_are_taken(array: bytes) -> None:
+    taken, wrong = _accept(_shaped([2, 4]) | {"array": array})
+    assert len(taken) + len(wrong) == 2
+    assert all(np.linalg.norm(row.astype(np.float64)) <= 1.001 for row in taken.values())
 
 
 def test_every_code_has_its_sentence() -> None:
     assert SENTENCES.keys() == set(Code)
 
 
-def _task(**changes: object) -> Task:
-    values: dict[str, object] = {
-        "training": "a",
-        "round": 1,
-        "rounds": 4,
-        "paid": 0,
-        "settings": small_settings(epsilon=2.0).to_toml(),
-        "first_day": "2020-10-01",
-        "last_day": "2020-11-09",
-        "enrolled": 12,
-        "noise_multiplier": 3.0,
-        "randomness": "secure",
-        "clients": ("00001",),
-        "state": torch.arange(3.0),
-    }
-    return Task(**values | changes)  # type: ignore[arg-type]
-
-
 def test_a_task_arrives_as_it_was() -> None:
     task = _task()
     found = unpack_task(pack_task(task))
-    assert torch.equal(found.state, task.state)
+    np.testing.assert_array_equal(found.state, task.state)
     assert {**vars(found), "state": 0} == {**vars(task), "state": 0}
 
 
 @pytest.mark.parametrize(
-    ("terms", "task", "code"),
+    "changes",
     [
-        ({"epsilon_per_release": 0.1}, {}, Code.REFUSED_EPSILON),
-        ({}, {"noise_multiplier": 0.0}, Code.REFUSED_EPSILON),
-        ({}, {"randomness": "seeded"}, Code.REFUSED_SIMULATION),
-        ({"first_day": "2020-10-02"}, {}, Code.REFUSED_PERIOD),
-        ({"last_day": "2020-11-08"}, {}, Code.REFUSED_PERIOD),
+        {"training": "../a"},
+        {"training": 7},
+        {"clients": (1,)},
+        {"clients": 3},
+        {"drawn": "11"},
+        {"drawn": ""},
+        {"drawn": "2"},
+        {"drawn": [1]},
+        {"round": 0},
+        {"round": 5},
+        {"round": 1.0},
+        {"paid": -1},
+        {"enrolled": 0},
+        {"noise_multiplier": -1.0},
+        {"noise_multiplier": math.nan},
+        {"noise_multiplier": 10**400},
+        {"noise_multiplier": "x"},
+        {"first_day": "2020-11-10"},
+        {"last_day": "soon"},
+        {"last_day": 7},
+    ],
+)
+def test_a_task_that_a_site_must_not_act_on_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(MessageError) as caught:
+        unpack_task(pack_task(_task(**changes)))
+    assert caught.value.code is Code.BAD_TASK
+
+
+@pytest.mark.parametrize(
+    ("terms", "task", "settings", "code"),
+    [
+        ({"epsilon_per_release": 0.1}, {}, {}, Code.REFUSED_EPSILON),
+        ({}, {"noise_multiplier": 0.0}, {}, Code.REFUSED_EPSILON),
+        ({}, {}, {"epsilon": math.inf}, Code.REFUSED_EPSILON),
+        ({}, {"randomness": "seeded"}, {}, Code.REFUSED_SEEDED),
+        ({"first_day": "2020-10-02"}, {}, {}, Code.REFUSED_PERIOD),
+        ({"last_day": "2020-11-08"}, {}, {}, Code.REFUSED_PERIOD),
+        ({"most_numbers": 2}, {}, {}, Code.REFUSED_SETTINGS),
+        ({"limits": {"clip_norm": 0.5}}, {}, {}, Code.REFUSED_SETTINGS),
+        ({}, {}, {"clip_norm": 10.1}, Code.REFUSED_SETTINGS),
+        ({}, {}, {"rounds": 1001}, Code.REFUSED_SETTINGS),
+        ({}, {}, {"epochs": 301}, Code.REFUSED_SETTINGS),
     ],
 )
 def test_a_site_refuses_what_is_beyond_its_terms(
-    terms: dict[str, object], task: dict[str, object], code: Code
+    terms: dict[str, object], task: dict[str, object], settings: dict[str, object], code: Code
 ) -> None:
-    settings = small_settings(epsilon=2.0)
-    Terms(epsilon_per_release=50.0).refuse(_task(), settings)
+    Terms(epsilon_per_release=50.0).refuse(_task(), SETTINGS, PLAN)
     own = Terms(**{"epsilon_per_release": 50.0} | terms)
+    asked = SETTINGS.but(**settings)
     with pytest.raises(MessageError) as caught:
-        own.refuse(_task(**task), settings)
+        own.refuse(_task(**task), asked, PrivacyPlan.of(asked, 12))
     assert caught.value.code is code
 
 
 def test_a_sites_book_counts_every_round_and_refuses_beyond_the_total(tmp_path: Path) -> None:
-    settings = small_settings(epsilon=2.0)
     one = spent(3.0, 0.5, 4, 1e-5)
     book = SiteBook(tmp_path / "site.ledger", Terms(epsilon_total=1.2 * one))
     for number, paid in ((1, 0), (1, 0), (3, 3)):
-        book.take_part(_task(round=number, paid=paid), settings)
+        book.take_part(_task(round=number, paid=paid), SETTINGS, PLAN)
     (record,) = Ledger(tmp_path / "site.ledger").book().runs.values()
     assert record.spent == 4
     assert record.rounds == 5, "round 3 was paid for twice, so five rounds are needed"
@@ -156,29 +294,54 @@ def test_a_sites_book_counts_every_round_and_refuses_beyond_the_total(tmp_path: 
     (record,) = Ledger(tmp_path / "site.ledger").book().runs.values()
     assert (record.spent, record.outcome) == (5, "finished")
     with pytest.raises(MessageError) as caught:
-        book.take_part(_task(training="b"), settings)
+        book.take_part(_task(training="b"), SETTINGS, PLAN)
     assert caught.value.code is Code.REFUSED_TOTAL
 
 
 def test_a_site_refuses_a_training_whose_noise_changes_under_its_name(tmp_path: Path) -> None:
     """Announced once with much noise, then with little: all would be booked at the first."""
-    settings = small_settings(epsilon=2.0)
-    book = SiteBook(tmp_path / "site.ledger", Terms(epsilon_total=50.0))
-    book.take_part(_task(noise_multiplier=1e5), settings)
-    for changes in ({"noise_multiplier": 2.15}, {"enrolled": 13}, {"last_day": "2020-11-08"}):
+    terms = Terms(epsilon_total=50.0, epsilon_per_release=50.0)
+    book = SiteBook(tmp_path / "site.ledger", terms)
+
+    def take_part(settings: Settings = SETTINGS, **changes: object) -> None:
+        task = _task(**{"noise_multiplier": 1e5} | changes)
+        book.take_part(task, settings, PrivacyPlan.of(settings, task.enrolled))
+
+    take_part()
+    changed: tuple[dict[str, object], ...] = (
+        {"noise_multiplier": 2.15},
+        {"enrolled": 13},
+        {"last_day": "2020-11-08"},
+    )
+    for changes in changed:
         with pytest.raises(MessageError) as caught:
-            book.take_part(_task(round=2, paid=1, **{"noise_multiplier": 1e5} | changes), settings)
+            take_part(SETTINGS, round=2, paid=1, **changes)
         assert caught.value.code is Code.REFUSED_CHANGE
     with pytest.raises(MessageError) as caught:
-        book.take_part(_task(noise_multiplier=1e5), settings.but(epochs=9))
+        take_part(SETTINGS.but(epochs=9))
     assert caught.value.code is Code.REFUSED_CHANGE
-    book.take_part(_task(training="b", noise_multiplier=2.15), settings)
+    take_part(training="b", noise_multiplier=2.15)
     parts = Ledger(tmp_path / "site.ledger").book().released()
     assert parts == ((0.5, 2.15, 1), (0.5, 1e5, 1))
     book.finish("a", 1, "hash")
     with pytest.raises(MessageError) as caught:
-        book.take_part(_task(noise_multiplier=1e5), settings)
+        take_part()
     assert caught.value.code is Code.REFUSED_CHANGE
+
+
+def test_a_server_that_says_nothing_is_paid_pays_all_the_same(tmp_path: Path) -> None:
+    """`paid` held at 0 and the same round asked for again: each answer counts."""
+    allowed = spent(4.0, 0.5, 20, 1e-5)
+    terms = Terms(epsilon_total=500.0, epsilon_per_release=allowed + 1e-6)
+    book = SiteBook(tmp_path / "site.ledger", terms)
+    answers = 0
+    with pytest.raises(MessageError) as caught:
+        for _ in range(40):
+            book.take_part(_task(noise_multiplier=4.0), SETTINGS, PLAN)
+            answers += 1
+    assert caught.value.code is Code.REFUSED_EPSILON
+    (record,) = Ledger(tmp_path / "site.ledger").book().runs.values()
+    assert record.spent == answers == 17, "with the three rounds to come they are twenty"
 
 
 @pytest.mark.parametrize(

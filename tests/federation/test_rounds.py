@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from epifed.errors import EpifedError
 from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.messages import Task
-from epifed.federation.server import Answers, Order, Rounds, read_state
+from epifed.federation.server import Answers, Order, ServedTraining, read_state
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
+from epifed.rounds import Rounds
 from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import panel, plan
 from tests.helpers import small_settings
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIG
 KILLS = 60
 
 
-def _absent(tasks: dict[str, Task], rounds: Rounds) -> Answers:
+def _absent(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
     del tasks, rounds
     return {}, []
 
 
-def _open(folder: Path, wanted: Order, ledger: Path) -> Rounds:
-    return Rounds(folder, rehearsal_federation(panel(), 2), wanted, Ledger(ledger))
+def _open(folder: Path, wanted: Order, ledger: Path) -> ServedTraining:
+    return ServedTraining(folder, rehearsal_federation(panel(), 2), wanted, Ledger(ledger))
 
 
 def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) -> int:
@@ -62,7 +62,6 @@ def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) 
 def test_killed_at_every_stage_the_ledger_shows_what_was_released_and_no_round_twice(
     tmp_path: Path,
 ) -> None:
-    torch.set_num_threads(1)
     ledger = tmp_path / "budget.ledger"
     Ledger.create(ledger, Cap(10_000.0, 1e-5, "rdp"))
     wanted = plan(
@@ -86,7 +85,7 @@ def test_killed_at_every_stage_the_ledger_shows_what_was_released_and_no_round_t
     assert record.outcome == "finished"
     assert record.model_hash == model.sha256
     assert record.spent == KILLS
-    assert len(rounds.cohort_sizes) == KILLS
+    assert (rounds.done, rounds.paid) == (KILLS, KILLS)
     assert model.epsilon == pytest.approx(rounds.epsilon)
 
 
@@ -107,7 +106,7 @@ def test_two_processes_never_play_the_same_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"clients_per_round": 13}, "13 of 12 enrolled clients"),
+        ({"clients_per_round": 13}, "13 of 12 clients"),
         ({"split": "shuffled"}, "expected 'temporal'"),
         ({"epsilon": float("inf")}, "expected a finite budget"),
     ],
@@ -131,14 +130,14 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
     first.play(_absent, lambda _: None)
     first._lock.close()
     with pytest.raises(EpifedError, match="found it with other settings"):
-        _open(tmp_path / "t", plan("same", settings.but(epochs=9), simulation=False), ledger)
+        _open(tmp_path / "t", plan("same", settings.but(epochs=9), seeded=False), ledger)
 
 
 def test_a_name_whose_folder_was_lost_is_never_priced_at_its_old_noise(tmp_path: Path) -> None:
     ledger = tmp_path / "budget.ledger"
     Ledger.create(ledger, Cap(100.0, 1e-5, "rdp"))
     cheap, dear = (
-        plan("weekly", small_settings(epsilon=epsilon), simulation=False) for epsilon in (0.1, 40.0)
+        plan("weekly", small_settings(epsilon=epsilon), seeded=False) for epsilon in (0.1, 40.0)
     )
     _open(tmp_path / "first", cheap, ledger).play(_absent, lambda _: None)
     with pytest.raises(EpifedError, match=r"noise multiplier: found .*; expected"):
@@ -151,7 +150,7 @@ def test_a_name_whose_folder_was_lost_is_never_priced_at_its_old_noise(tmp_path:
 
 
 def test_a_training_does_not_go_on_with_another_ledger(tmp_path: Path) -> None:
-    wanted = plan("moved", small_settings(epsilon=2.0), simulation=False)
+    wanted = plan("moved", small_settings(epsilon=2.0), seeded=False)
     for name in ("one", "two"):
         Ledger.create(tmp_path / name, Cap(10.0, 1e-5, "rdp"))
     rounds = _open(tmp_path / "t", wanted, tmp_path / "one")

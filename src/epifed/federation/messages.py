@@ -96,7 +96,7 @@ def unpack_task(parts: Parts) -> Task:
             and float(task.noise_multiplier) >= 0
             and task.period[0] <= task.period[1]
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         good = False
     if not good:
         raise MessageError(Code.BAD_TASK)
@@ -174,7 +174,7 @@ def _array(about: dict[str, Any], parts: Parts) -> NDArray[Any]:
         raise MessageError(Code.DTYPE)
     shape = about.get("shape")
     if not isinstance(shape, list) or not all(
-        isinstance(size, int) and 0 <= size <= MOST_ARRAY for size in shape
+        type(size) is int and 0 <= size <= MOST_ARRAY for size in shape
     ):
         raise MessageError(Code.SHAPE)
     try:
@@ -184,7 +184,6 @@ def _array(about: dict[str, Any], parts: Parts) -> NDArray[Any]:
 
 
 def _code(text: object) -> Code:
-    try:
-        return Code(str(text))
-    except ValueError:
-        return Code.MESSAGE
+    if isinstance(text, str) and text in set(Code):
+        return Code(text)
+    return Code.MESSAGE

@@ -58,7 +58,7 @@ class Source:
 class Work:
     """What a site has ready for a training: its learner, plan, and what is read of whom."""
 
-    key: tuple[str, str, str, tuple[str, ...]]
+    key: tuple[str, str, str, int, tuple[str, ...]]
     learner: Learner[Any, Any]
     plan: PrivacyPlan
     view: View | None
@@ -76,10 +76,17 @@ class SiteWork:
         self._ready: Work | None = None
         self._panel: CasePanel | None = None
 
-    def prepare(self) -> None:
-        """Read the data before a round waits for them. What is wrong with them, a round says."""
+    def prepare(self, settings: str) -> None:
+        """Load what takes a while before a round waits: the data, and what the learner needs.
+
+        What is wrong with them, a round says.
+        """
         with contextlib.suppress(EpifedError):
             self._load()
+        with contextlib.suppress(EpifedError):
+            wanted = Settings.from_toml(settings)
+            if self.terms.within_limits(wanted):
+                make_learner(wanted)
 
     def answer(self, parts: Parts) -> tuple[Parts, EpifedError | Exception | None]:
         """The answer to a task, and for the site's own log what went wrong."""
@@ -125,11 +132,15 @@ class SiteWork:
     def _contribute(self, task: Task) -> Parts:
         try:
             settings = Settings.from_toml(task.settings)
-            work = self._work(task, settings)
+            plan = PrivacyPlan.of(settings, task.enrolled)
+        except EpifedError:
+            raise MessageError(Code.BAD_TASK) from None
+        self.terms.refuse(task, settings, plan)
+        try:
+            work = self._work(task, settings, plan)
             state = work.learner.unpack(task.state)
         except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
-        self.terms.refuse(task, settings, work.plan)
         work = self._read(task, work)
         SiteBook(self.kit / LEDGER, self.terms).take_part(task, settings, work.plan)
         places = [i for i in task.chosen() if task.clients[i] in work.row_of]
@@ -141,11 +152,10 @@ class SiteWork:
         self._note(task)
         return pack_contribution(task.training, task.round, rows)
 
-    def _work(self, task: Task, settings: Settings) -> Work:
+    def _work(self, task: Task, settings: Settings, plan: PrivacyPlan) -> Work:
         """The training that a task belongs to, made once."""
-        key = settings.digest(), task.first_day, task.last_day, task.clients
+        key = settings.digest(), task.first_day, task.last_day, task.enrolled, task.clients
         if self._ready is None or self._ready.key != key:
-            plan = PrivacyPlan.of(settings, task.enrolled)
             self._ready = Work(key, make_learner(settings), plan, None, {})
         return self._ready
 

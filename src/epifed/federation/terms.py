@@ -44,17 +44,21 @@ class Terms(Table):
         first, last = task.period
         if (self.first_day and first < self.first_day) or (self.last_day and last > self.last_day):
             raise MessageError(Code.REFUSED_PERIOD)
-        values = settings.model_dump()
-        if task.state.size > self.most_numbers or any(
-            isinstance(values.get(name), int | float) and values[name] > most
-            for name, most in self.limits.items()
-        ):
+        if task.state.size > self.most_numbers or not self.within_limits(settings):
             raise MessageError(Code.REFUSED_SETTINGS)
         if task.randomness != "secure" and not self.seeded:
             raise MessageError(Code.REFUSED_SEEDED)
         rounds = plan.rounds + max(0, task.paid + 1 - task.round)
         if self.epsilon_of(task.noise_multiplier, plan, rounds) > self.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
+
+    def within_limits(self, settings: Settings) -> bool:
+        """Whether no setting is larger than the site allows."""
+        values = settings.model_dump()
+        return not any(
+            isinstance(values.get(name), int | float) and values[name] > most
+            for name, most in self.limits.items()
+        )
 
     def epsilon_of(self, noise_multiplier: float, plan: PrivacyPlan, rounds: int) -> float:
         """What so many rounds cost, as the site counts them: at its own δ and accountant."""

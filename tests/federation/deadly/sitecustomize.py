@@ -26,7 +26,7 @@ def _die(stage: str, number: int) -> None:
 
 def _arm(module: ModuleType) -> None:
     for method in {name for name, _ in STAGES.values()}:
-        original = getattr(module.Rounds, method)
+        original = getattr(module.ServedTraining, method)
 
         def armed(self: Any, *args: Any, _original: Any = original, _name: str = method) -> Any:
             stages = {when: stage for stage, (name, when) in STAGES.items() if name == _name}
@@ -36,7 +36,7 @@ def _arm(module: ModuleType) -> None:
             _die(stages["after"], number)
             return result
 
-        setattr(module.Rounds, method, armed)
+        setattr(module.ServedTraining, method, armed)
 
 
-on_import({"epifed.federation.rounds": _arm})
+on_import({"epifed.federation.server": _arm})

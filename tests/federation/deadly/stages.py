@@ -1,4 +1,4 @@
-"""The stages of a round at which the server is killed: before or after a method of `Rounds`."""
+"""The stages of a round at which the server is killed: before or after one of its methods."""
 
 STAGES = {
     "before-asking": ("_tasks", "before"),

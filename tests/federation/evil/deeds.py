@@ -7,14 +7,19 @@ DEEDS = {
     3: "shape",
     4: "dtype",
     5: "norm",
-    6: "twice",
-    7: "foreign",
-    8: "exception",
-    9: "nonsense",
-    10: "late",
-    11: "stale",
-    12: "good",
+    6: "rows",
+    7: "exception",
+    8: "nonsense",
+    9: "endless",
+    10: "nested",
+    11: "wordless",
+    12: "huge",
+    13: "late",
+    14: "stale",
+    15: "good",
 }
+ALONE = ("nan", "infinite")
+"""Deeds that spoil the vector of the site's first client and no other."""
 ROUND = 15.0
 """Seconds that a round waits."""
 LATE = ROUND + 2

@@ -32,20 +32,18 @@ def _corrupt(module: Any) -> None:
     honest = module.SiteWork.answer
 
     def answer(self: Any, parts: Any) -> Any:
-        torch = sys.modules["torch"]
+        numpy = sys.modules["numpy"]
         task = module.unpack_task(parts)
         if not task.training.startswith("evil"):
             return honest(self, parts)
         deed = DEEDS.get(task.round, "good")
         if deed == "exception":
-            module.make_learner = _raising(module)
+            module.contribution = _raising(module)
         reply, error = honest(self, parts)
         if deed in ("good", "exception"):
             return reply, error
         about = json.loads(reply["about"])
-        rows = torch.frombuffer(bytearray(reply["array"]), dtype=torch.float32)
-        rows = rows.reshape(about["shape"])
-        clients = tuple(about["clients"])
+        rows = numpy.frombuffer(reply["array"], dtype="float32").reshape(about["shape"]).copy()
         if deed == "nan":
             rows[0, 0] = float("nan")
         elif deed == "infinite":
@@ -53,31 +51,43 @@ def _corrupt(module: Any) -> None:
         elif deed == "shape":
             rows = rows[:, 1:]
         elif deed == "dtype":
-            rows = rows.double()
+            rows = rows.astype("float64")
         elif deed == "norm":
-            rows = 1000 * rows / rows.norm(dim=1, keepdim=True)
-        elif deed == "twice":
-            clients, rows = (*clients, *clients), torch.cat([rows, rows])
-        elif deed == "foreign":
-            clients = ("00000", *clients[1:])
+            rows = 1000 * rows / numpy.linalg.norm(rows, axis=1, keepdims=True)
+        elif deed == "rows":
+            rows = numpy.concatenate([rows, rows[:1]])
         elif deed == "late":
             time.sleep(LATE)
         number = task.round - 1 if deed == "stale" else task.round
-        if deed == "nonsense":
-            return {"about": "{", "array": b"\x80\x04."}, None
-        return module.pack_contribution(task.training, number, clients, rows), None
+        sent = module.pack_contribution(task.training, number, rows)
+        return sent | _said(deed, about), None
 
     module.SiteWork.answer = answer
 
 
-def _raising(module: Any) -> Any:
-    before = module.make_learner
+def _said(deed: str, about: dict[str, Any]) -> dict[str, Any]:
+    """What a deed puts in the place of parts of a message."""
+    if deed == "nonsense":
+        return {"about": "{", "array": b"\x80\x04."}
+    if deed == "endless":
+        return {"about": json.dumps(about | {"shape": [float("inf")]})}
+    if deed == "nested":
+        return {"about": '{"round": ' + "[" * 100_000 + "]" * 100_000 + "}"}
+    if deed == "wordless":
+        return {"about": about}
+    if deed == "huge":
+        return {"about": json.dumps(about | {"shape": [2**62, 2**62]})}
+    return {}
 
-    def make_learner(settings: Any) -> Any:
-        module.make_learner = before
+
+def _raising(module: Any) -> Any:
+    before = module.contribution
+
+    def contribution(*_: Any) -> Any:
+        module.contribution = before
         raise RuntimeError(SECRET)
 
-    return make_learner
+    return contribution
 
 
 on_import(

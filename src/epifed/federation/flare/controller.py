@@ -170,7 +170,8 @@ class FederationController(Controller):  # type: ignore[misc]
         """Wait for the sites' workers, which take a while to start; who does not is absent."""
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
-        hello: dict[str, Parts] = {site: {"about": "{}"} for site in sorted(present)}
+        parcel: Parts = {"about": json.dumps({"settings": self.order.settings.to_toml()})}
+        hello = dict.fromkeys(sorted(present), parcel)
         self._exchange(HELLO, hello, answers, federation.start_timeout, abort_signal, fl_ctx)
         self._silences |= dict.fromkeys(present - answers.keys(), PATIENCE)
 

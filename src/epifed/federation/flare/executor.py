@@ -32,7 +32,7 @@ class FederationExecutor(Executor):  # type: ignore[misc]
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
             self._work = self._work or SiteWork(kit)
             if task_name == HELLO:
-                self._work.prepare()
+                self._work.prepare(json.loads(shareable["about"])["settings"])
                 answer = {"about": "{}"}
             elif task_name == TRAIN:
                 answer, error = self._work.answer(dict(shareable))

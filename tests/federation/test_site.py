@@ -1,0 +1,151 @@
+"""A site at work without FLARE: what it sends tells nothing of the draw, and nothing of others."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from epifed.federation import site
+from epifed.federation.codes import Code
+from epifed.federation.messages import Parts, Task, pack_task
+from epifed.federation.site import TERMS, SiteWork, Source
+from epifed.federation.terms import Terms
+from epifed.learner import Vector, make_learner
+from epifed.panel import CasePanel
+from epifed.privacy.plan import PrivacyPlan
+from epifed.registry import LEARNERS
+from epifed.rounds import contribution
+from epifed.seeds import seed_sequence
+from epifed.settings import Settings
+from tests.federation.helpers import panel, settings_of
+from tests.helpers import small_settings
+
+MINE = panel().regions[::3]
+"""The clients of the site, four of twelve."""
+
+
+def _kit(folder: Path, rows: pl.DataFrame) -> Path:
+    """A kit of a site whose file holds these rows."""
+    folder.mkdir()
+    terms = Terms(epsilon_per_release=float("inf"), seeded=True)
+    (folder / TERMS).write_text(terms.to_toml())
+    rows.rename({"day": "date"}).write_csv(folder / "cases.csv")
+    Source(str(folder / "cases.csv"), None, {}).write(folder)
+    return folder
+
+
+def _long(cases: CasePanel, clients: Sequence[str] = MINE) -> pl.DataFrame:
+    return cases.to_long().filter(pl.col("region").is_in(clients))
+
+
+def _task(settings: Settings, drawn: str, number: int = 1, **changes: Any) -> Parts:
+    learner, plan, days = make_learner(settings), PrivacyPlan.of(settings, 12), panel()
+    values: dict[str, Any] = {
+        "training": "flu",
+        "round": number,
+        "rounds": settings.rounds,
+        "paid": number - 1,
+        "settings": settings.to_toml(),
+        "first_day": str(days.start),
+        "last_day": str(days.end),
+        "enrolled": 12,
+        "noise_multiplier": plan.noise_multiplier,
+        "randomness": "seeded",
+        "clients": MINE,
+        "drawn": drawn,
+        "state": learner.pack(learner.start(seed_sequence(settings.seed))),
+    }
+    return pack_task(Task(**values | changes))
+
+
+def _rows(work: SiteWork, task: Parts) -> Vector:
+    parts, error = work.answer(task)
+    assert error is None
+    about = json.loads(parts["about"])
+    assert about["dtype"] == "float32"
+    rows: Vector = np.frombuffer(parts["array"], dtype=np.float32).reshape(about["shape"])
+    return rows
+
+
+@pytest.mark.parametrize("learner", sorted(LEARNERS))
+def test_an_answer_has_the_same_bytes_whoever_was_drawn(tmp_path: Path, learner: str) -> None:
+    work = SiteWork(_kit(tmp_path / "kit", _long(panel())))
+    settings = settings_of(learner, epsilon=2.0)
+    sizes = set()
+    for drawn in ("0000", "1000", "0110", "1111"):
+        parts, error = work.answer(_task(settings, drawn))
+        assert error is None
+        assert parts.keys() == {"about", "array"}
+        sizes.add((len(parts["about"]), len(parts["array"])))
+        rows = _rows(work, _task(settings, drawn))
+        assert [bool(row.any()) for row in rows] == [mark == "1" for mark in drawn]
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("learner", sorted(LEARNERS))
+@pytest.mark.parametrize("what", ["absent", "late", "short", "long"])
+def test_one_client_changes_its_own_vector_and_nobody_elses(
+    tmp_path: Path, learner: str, what: str
+) -> None:
+    settings, cases, other = settings_of(learner, epsilon=2.0), panel(), MINE[1]
+    days = {
+        "absent": pl.lit(False),
+        "late": pl.col("day") > cases.day(3),
+        "short": pl.col("day") < cases.day(30),
+        "long": pl.lit(True),
+    }[what]
+    rows = _long(cases).filter((pl.col("region") != other) | days)
+    if what == "long":
+        more = pl.DataFrame({"day": [cases.day(-20)], "region": [other], "cases": [900.0]})
+        rows = pl.concat([more, rows])
+    whole = SiteWork(_kit(tmp_path / "whole", _long(cases)))
+    changed = SiteWork(_kit(tmp_path / "changed", rows))
+    task = _task(settings, "1111")
+    before, after = _rows(whole, task), _rows(changed, task)
+    others = [i for i, client in enumerate(MINE) if client != other]
+    np.testing.assert_array_equal(after[others], before[others])
+    np.testing.assert_array_equal(after[1], before[1] if what == "long" else 0.0)
+    assert before[1].any()
+
+
+@pytest.mark.parametrize("learner", sorted(LEARNERS))
+def test_a_site_sends_what_a_training_in_one_process_takes(tmp_path: Path, learner: str) -> None:
+    settings, cases = settings_of(learner, epsilon=2.0), panel()
+    made = make_learner(settings)
+    view = made.deployed_view(cases, (cases.start, cases.end))
+    mine = view.of(np.arange(12)[::3])
+    state = made.start(seed_sequence(settings.seed))
+    expected = contribution(made, state, mine, PrivacyPlan.of(settings, 12))
+    found = _rows(SiteWork(_kit(tmp_path / "kit", _long(cases))), _task(settings, "1111"))
+    np.testing.assert_allclose(found, expected, rtol=1.3e-6, atol=1e-6)
+
+
+def test_a_setting_beyond_the_terms_is_refused_before_a_learner_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = SiteWork(_kit(tmp_path / "kit", _long(panel())))
+    large = small_settings(epsilon=2.0, window=101)
+    task = _task(large, "1111")
+
+    def make_learner(_: Settings) -> None:
+        raise AssertionError("a learner was made")
+
+    monkeypatch.setattr(site, "make_learner", make_learner)
+    work.prepare(large.to_toml())
+    parts, _ = work.answer(task)
+    assert json.loads(parts["about"])["code"] == Code.REFUSED_SETTINGS
+    assert "array" not in parts
+
+
+def test_an_answer_is_made_for_the_n_that_the_task_says(tmp_path: Path) -> None:
+    terms = Terms(epsilon_per_release=2.001, seeded=True)
+    kit = _kit(tmp_path / "kit", _long(panel()))
+    (kit / TERMS).write_text(terms.to_toml())
+    work, settings = SiteWork(kit), small_settings(epsilon=2.0)
+    _rows(work, _task(settings, "1111"))
+    parts, _ = work.answer(_task(settings, "1111", number=2, enrolled=6))
+    assert json.loads(parts["about"])["code"] == Code.REFUSED_EPSILON, "q is 1, not 1/2"
