@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
-from epifed.forecast import forecast
+from epifed.forecasting import forecast
 from epifed.hub import TARGET, write_hub
 from epifed.intervals import LEVELS
 from epifed.learner import make_learner

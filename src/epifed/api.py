@@ -15,7 +15,7 @@ from epifed.clients import Clients
 from epifed.days import Day, to_day
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import Backtest, origins_between, run_backtest
-from epifed.forecast import forecast as forecast_panel
+from epifed.forecasting import forecast as forecast_panel
 from epifed.learner import make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel

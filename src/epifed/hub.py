@@ -16,7 +16,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.files import write_parquet, write_text
-from epifed.forecast import Forecast
+from epifed.forecasting import Forecast
 from epifed.intervals import LEVELS
 
 TARGET = "wk inc case"

@@ -43,7 +43,7 @@ def forecast(
 
     import polars as pl
 
-    from epifed import forecast as forecasting
+    from epifed import forecasting
     from epifed.files import write_parquet
     from epifed.hub import to_hub, write_hub
     from epifed.intervals import LEVELS

@@ -23,7 +23,7 @@ from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.files import load_part, save_part
-from epifed.forecast import Forecast, forecast
+from epifed.forecasting import Forecast, forecast
 from epifed.learner import Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from epifed.forecast import Forecast
+from epifed.forecasting import Forecast
 from epifed.intervals import LEVELS
 from epifed.panel import CasePanel
 from epifed.report.drawing import (

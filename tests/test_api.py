@@ -1,0 +1,132 @@
+"""The Python façade, as a researcher uses it: on a panel, in a few lines, with own learners."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import epifed
+from epifed.learner import Floats, Vector
+from epifed.ledger.budget import Cap
+from epifed.privacy.accounting import spent
+from epifed.testing import check_learner, example_panel
+from epifed.windows import Windows
+
+
+@pytest.fixture(scope="module")
+def panel() -> epifed.CasePanel:
+    return example_panel(regions=12, days=120)
+
+
+def test_every_name_is_there_and_completes() -> None:
+    assert set(epifed.__all__) == set(dir(epifed))
+    for name in epifed.__all__:
+        assert getattr(epifed, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        epifed.nothing  # noqa: B018
+
+
+def test_train_forecast_and_backtest_in_one_call_each(panel: epifed.CasePanel) -> None:
+    training = epifed.train(panel, learner="trend", epsilon=1.0)
+    assert repr(training).startswith("Training(trend, (ε = 1, δ = 1e-05)")
+    made = epifed.forecast(training, panel, horizon=(7, 14))
+    assert isinstance(made, pl.DataFrame)
+    assert made["horizon"].unique().sort().to_list() == [7, 14]
+    assert made["region"].n_unique() == 12
+    later = epifed.forecast(training, panel, learned_until=panel.end - timedelta(days=30))
+    assert (
+        later.filter(level=0.5)["value"].to_list()
+        != made.filter(level=0.5, horizon=7)["value"].to_list()
+    )
+    first = panel.end - timedelta(days=28)
+    tested = epifed.backtest(panel, str(first), str(panel.end), epsilon=2.0)
+    assert tested.summary()["epsilon_per_release"] == 2.0
+    assert tested.settings.learner == "trend"
+    assert len(tested.table) == 12 * len(tested.forecasts)
+
+
+def test_days_may_be_text_and_settings_may_be_changed(panel: epifed.CasePanel) -> None:
+    settings = epifed.Settings.for_learner("trend", 12, epsilon=1.0)
+    first, last = str(panel.start), str(panel.end - timedelta(days=10))
+    training = epifed.train(panel, settings, period=(first, last), epsilon=3.0)
+    assert training.settings.epsilon == 3.0
+    assert training.release is not None
+    assert str(training.release.last_day) == last
+    with pytest.raises(epifed.EpifedError, match="period: found 'yesterday'"):
+        epifed.train(panel, settings, period=(first, "yesterday"))
+
+
+def test_a_paid_training_is_read_back_and_forecasts(
+    panel: epifed.CasePanel, tmp_path: Path
+) -> None:
+    ledger = epifed.Ledger.create(tmp_path / "b.ledger", Cap(2.0, 1e-5, "pld"))
+    training = epifed.train(panel, learner="trend", epsilon=1.0, ledger=ledger)
+    assert training.release is not None
+    training.release.write(tmp_path / "week.epifed")
+    release = epifed.read_release(tmp_path / "week.epifed")
+    assert release.vouched_by(ledger)
+    assert_frame_equal(epifed.forecast(release, panel), epifed.forecast(training, panel))
+
+
+def test_an_experiment_keeps_windows_back(panel: epifed.CasePanel) -> None:
+    settings = epifed.Settings.for_learner("one-shot", 12, epsilon=1.0)
+    clients = epifed.make_clients(panel, settings)
+    assert repr(clients) == "Clients(12 clients, 93 windows to train and 11 to test each)"
+    scores = epifed.score(epifed.train(clients, settings), clients)
+    assert set(scores["method"]) == {"one-shot", "persistence"}
+
+
+class WeeklyChange(epifed.WindowLearner[Vector]):
+    """How much a window's last value differs from the value a week later, on average."""
+
+    name = "weekly-change"
+
+    def start(self, seeds: np.random.SeedSequence) -> Vector:
+        return np.zeros(1, dtype=np.float32)
+
+    def contribute(self, state: Vector, view: Windows) -> Vector:
+        last = view.inputs[..., -1]
+        change = np.log((view.targets + 1) / (last + 1)).clip(-1, 1)
+        return np.asarray(change.mean(axis=1, keepdims=True, where=view.mask), dtype=np.float32)
+
+    def step(self, state: Vector, release: Vector, noise_std: float) -> Vector:
+        return release
+
+    def predict(self, state: Vector, inputs: Vector) -> Floats:
+        return np.asarray(
+            inputs[..., -1] * np.exp(float(np.clip(state[0], -1, 1))), dtype=np.float64
+        )
+
+    def pack(self, state: Vector) -> Vector:
+        return state
+
+    def unpack(self, vector: Vector) -> Vector:
+        self.refuse_length(vector, 1)
+        return vector
+
+
+def test_an_own_learner_keeps_the_rules_and_is_trained(panel: epifed.CasePanel) -> None:
+    check_learner(WeeklyChange, rounds=1)
+    with epifed.LEARNERS.using("weekly-change", WeeklyChange):
+        training = epifed.train(
+            panel, learner="weekly-change", rounds=1, clients_per_round=12, epsilon=2.0
+        )
+    assert training.vector.shape == (1,)
+    assert training.calibration.epsilon_spent == pytest.approx(2.0, rel=1e-4)
+    assert spent(training.plan.noise_multiplier, 1.0, 1, 1e-5) <= 2.0
+
+
+def test_an_own_network_is_trained(panel: epifed.CasePanel) -> None:
+    nn = pytest.importorskip("torch").nn
+
+    def make(window: int) -> object:
+        return nn.Sequential(nn.Linear(window, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    with epifed.MODELS.using("tanh", make):
+        training = epifed.train(panel, model="tanh", rounds=2, epochs=2, epsilon=5.0)
+        assert training.vector.shape == (10 * 4 + 4 + 4 + 1,)
+    with pytest.raises(epifed.EpifedError, match="model: found 'tanh'"):
+        epifed.train(panel, model="tanh", rounds=2)
