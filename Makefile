@@ -16,6 +16,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Which lines and branches the tests reach, their child processes included. It judges nothing.
 coverage: $(VENV)/.installed

@@ -164,6 +164,11 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     shapes = [tuple(about["shape"]) for about in metadata]
     assert sorted(arrays) == sorted(4 * rows * length for rows, length in shapes)
     rest = METADATA.sub(b"", rest)
+    models = [local.kit(EVIL) / "models" / f"{_name(*one)}.epifed" for one in TRAININGS]
+    assert {text.decode() for text in RECEIPT.findall(rest)} == {
+        read_release(path).sha256 for path in models
+    }
+    rest = RECEIPT.sub(b"", rest)
     assert len(set(SIGNATURE.findall(rest))) == 1, "the server's own token, sent back"
     rest = UUID.sub(b"", SIGNATURE.sub(b"", rest))
     known = set((HERE / "vocabulary.txt").read_text().split())
@@ -177,6 +182,8 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
 
 
 METADATA = re.compile(rb'\{"training".*?\}')
+RECEIPT = re.compile(rb'\{"sha256": "([0-9a-f]{64})"\}')
+"""What a site says of a release that it has got."""
 SIGNATURE = re.compile(rb"[A-Za-z0-9+/]{340,}=*")
 UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 WORD = re.compile(rb"[A-Za-z_][A-Za-z_.]{4,}[A-Za-z_]")

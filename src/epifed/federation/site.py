@@ -142,13 +142,16 @@ class SiteWork:
         except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
         work = self._read(task, work)
-        SiteBook(self.kit / LEDGER, self.terms).take_part(task, settings, work.plan)
-        places = [i for i in task.chosen() if task.clients[i] in work.row_of]
+        if task.randomness == "secure":
+            SiteBook(self.kit / LEDGER, self.terms).take_part(task, settings, work.plan)
         length = work.learner.contribute(state, work.learner.nobody()).shape[1]
         rows = np.zeros((len(task.clients), length), dtype=np.float32)
-        if places and work.view is not None:
-            chosen = np.array([work.row_of[task.clients[i]] for i in places], dtype=np.int64)
-            rows[places] = contribution(work.learner, state, work.view.of(chosen), work.plan)
+        if work.view is not None:
+            # All are computed and the drawn sent, so that the time of an answer tells nothing.
+            every = contribution(work.learner, state, work.view, work.plan)
+            for i in task.chosen():
+                if task.clients[i] in work.row_of:
+                    rows[i] = every[work.row_of[task.clients[i]]]
         self._note(task)
         return pack_contribution(task.training, task.round, rows)
 
