@@ -18,7 +18,7 @@ COMMANDS = {
     "report": "Write one HTML file: map, forecasts with their uncertainty, privacy in plain words.",
     "backtest": "Forecast from every origin with what was known then, and score it when the day "
     "has come.",
-    "train": "Train one private forecaster on real data and write it as a model file.",
+    "train": "Train one private forecaster on real data and write it as a release file.",
     "forecast": "Forecast the 7-day average of daily cases from the last day of your own data.",
     "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",
     "explain": "Say in plain sentences what a result guarantees, to whom, and what it does not.",

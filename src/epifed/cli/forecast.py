@@ -16,7 +16,7 @@ MOST_FIGURES = 12
 
 @reads_cases
 def forecast(
-    model: Annotated[Path, typer.Argument(help="The model file of 'train' or a federation.")],
+    model: Annotated[Path, typer.Argument(help="The release file of 'train' or a federation.")],
     data: Annotated[Path, typer.Option(help="Your own cases: any source 'data check' reads.")],
     out: Annotated[Path, typer.Option(help="Directory for the forecast and its figures.")] = Path(
         "forecast"
@@ -98,8 +98,8 @@ def forecast(
         )
     if age > STALE_DAYS:
         messages.print(
-            f"the model learned up to {trained.last_day}, {age} days before the last day of the "
-            "data: the newest trend is missing; ask for a newer model"
+            f"the release learned up to {trained.last_day}, {age} days before the last day of the "
+            "data: the newest trend is missing; ask for a newer one"
         )
     messages.print(f"the forecast is in {out}" + (f", hub files in {hub}" if hub else ""))
 

@@ -1,4 +1,4 @@
-"""`epifed train`: one private training on real data, paid for by a ledger, as a model file."""
+"""`epifed train`: one private training on real data, paid for by a ledger, as a release file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ from epifed.files import to_json
 @reads_cases
 def train(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
-    out: Annotated[Path, typer.Option(help="The model file to write.")],
+    out: Annotated[Path, typer.Option(help="The release file to write.")],
     ledger: Annotated[
         Path | None, typer.Option(help="The budget ledger that pays ('epifed ledger init').")
     ] = None,
@@ -49,7 +49,7 @@ def train(
     *,
     reading: Reading,
 ) -> None:
-    """Train one private forecaster on real data and write it as a model file.
+    """Train one private forecaster on real data and write it as a release file.
 
     The ledger is asked for the whole budget before the first round and refuses what does not fit;
     noise and sampling come from the system's secure generator. --seeded does without both.

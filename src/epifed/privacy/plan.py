@@ -26,7 +26,8 @@ TRUST: dict[NoiseName, str] = {
     "server": "clients trust the server, which sees their updates and adds the noise",
     "clients": (
         "clients trust each other, not the server: each adds a share of the noise, sampled or "
-        "not, and the server sees only the sum (secure aggregation)"
+        "not, and the server sees only the sum (secure aggregation); ε holds only where the share "
+        "of a client that leaves stays, for a variance without it would tell that it left"
     ),
     "local": (
         "clients trust nobody: each adds all the noise to its own update, which then says as "
