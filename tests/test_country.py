@@ -11,7 +11,7 @@ import shapely
 from epifed.errors import EpifedError
 from epifed.evaluate.manifest import DataRecord
 from epifed.report import data_figures, maps
-from epifed.report.country import Country, Place, choose_place, panel_behind, read_country
+from epifed.report.country import Atlas, Place, choose_place, panel_behind, read_country
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
 from epifed.sources.prepared import BKG, DESTATIS, RKI
@@ -28,11 +28,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def country(data: Path) -> Country:
+def country(data: Path) -> Atlas:
     return read_country(data)
 
 
-def test_incidence_is_the_week_s_cases_per_100_000(country: Country) -> None:
+def test_incidence_is_the_week_s_cases_per_100_000(country: Atlas) -> None:
     weeks = maps.incidence(country, (date(2020, 11, 1), date(2020, 11, 20)))
     assert [w[0] for w in weeks] == [date(2020, 11, 1), date(2020, 11, 8)]
     county = country.table.row(3, named=True)
@@ -41,7 +41,7 @@ def test_incidence_is_the_week_s_cases_per_100_000(country: Country) -> None:
     assert weeks[1][2][county["county"]] == pytest.approx(1e5 * cases / county["population_2020"])
 
 
-def test_the_panel_behind_results_is_found_by_its_digest(country: Country, data: Path) -> None:
+def test_the_panel_behind_results_is_found_by_its_digest(country: Atlas, data: Path) -> None:
     assert country.communities is not None
     for panel in (country.counties, country.communities):
         short = panel.between(panel.day(3), panel.day(90))
@@ -52,7 +52,7 @@ def test_the_panel_behind_results_is_found_by_its_digest(country: Country, data:
     assert panel_behind(data, DataRecord.of(other)) is None
 
 
-def test_a_place_is_found_by_id_name_or_part(country: Country) -> None:
+def test_a_place_is_found_by_id_name_or_part(country: Atlas) -> None:
     row = country.table.row(7, named=True)
     expected = Place(row["county"], row["name"], row["state"])
     for text in (row["county"], row["name"], row["name"].lower()):

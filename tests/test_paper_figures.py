@@ -23,7 +23,7 @@ from epifed.evaluate.experiment import Grid, run_grid
 from epifed.evaluate.folder import GridFolder, read_grid
 from epifed.panel import CasePanel
 from epifed.report import data_figures, drawing, figures, maps, paper_tables
-from epifed.report.country import Country, choose_place, read_country
+from epifed.report.country import Atlas, choose_place, read_country
 from epifed.report.paper_figures import Plan, plan
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
@@ -70,12 +70,12 @@ def stored(results: Path) -> GridFolder:
 
 
 @pytest.fixture(scope="module")
-def country(data: Path) -> Country:
+def country(data: Path) -> Atlas:
     return read_country(data)
 
 
 @pytest.fixture(scope="module")
-def planned(stored: GridFolder, country: Country) -> Plan:
+def planned(stored: GridFolder, country: Atlas) -> Plan:
     return plan(stored, country, choose_place(country, None, None))
 
 
@@ -125,7 +125,7 @@ def test_all_figures_of_the_paper_are_planned(planned: Plan) -> None:
 
 
 def test_populations_count_every_region_and_mark_median_and_mean(
-    draw: Callable[[str], Figure], country: Country
+    draw: Callable[[str], Figure], country: Atlas
 ) -> None:
     figure = draw("populations")
     assert titles(figure) == [f"{COUNTIES} counties", f"{COMMUNITIES} communities"]
@@ -141,7 +141,7 @@ def test_populations_count_every_region_and_mark_median_and_mean(
 
 
 def test_regions_are_maps_with_one_county_marked_and_its_communities_below(
-    draw: Callable[[str], Figure], country: Country
+    draw: Callable[[str], Figure], country: Atlas
 ) -> None:
     place = choose_place(country, None, None)
     figure = draw("regions")
@@ -172,7 +172,7 @@ def test_zero_entries_have_all_samples_of_both_periods(draw: Callable[[str], Fig
 
 
 def test_cases_are_national_counts_and_four_weekly_maps_a_period(
-    draw: Callable[[str], Figure], country: Country
+    draw: Callable[[str], Figure], country: Atlas
 ) -> None:
     figure = draw("cases")
     assert titles(figure) == [

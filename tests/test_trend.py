@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from epifed.clients import make_clients
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.learner import Vector
 from epifed.learners.trend import (
     DAMPING,
-    DAYS,
     FOLLOW,
     HISTORY,
     LARGEST_NORM,
@@ -44,7 +44,7 @@ def contributions(counts: NDArray[np.float64]) -> Vector:
 
 
 def week(value: float) -> Vector:
-    return np.full(DAYS, value, dtype=np.float32)
+    return np.full(WEEK, value, dtype=np.float32)
 
 
 def released(value: float, noise: float) -> TrendState:
@@ -59,7 +59,7 @@ def same(one: TrendState, two: TrendState) -> None:
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=14, max_size=14), min_size=1, max_size=5))
 def test_a_contribution_is_seven_numbers_of_bounded_norm(counts: list[list[int]]) -> None:
     rows = contributions(np.array(counts))
-    assert rows.shape == (len(counts), DAYS)
+    assert rows.shape == (len(counts), WEEK)
     assert float(np.linalg.norm(rows, axis=1).max()) <= LARGEST_NORM * (1 + 1e-6)
 
 
@@ -85,9 +85,9 @@ def test_without_noise_the_state_is_the_mean_over_the_clients() -> None:
     training = train(view, TREND)
     rows = LEARNER.contribute(training.state, view)
     np.testing.assert_allclose(
-        training.state.growth[:DAYS], rows.mean(axis=0), rtol=1.3e-6, atol=1e-5
+        training.state.growth[:WEEK], rows.mean(axis=0), rtol=1.3e-6, atol=1e-5
     )
-    assert (training.vector[DAYS:HISTORY] == 0).all()
+    assert (training.vector[WEEK:HISTORY] == 0).all()
 
 
 @pytest.mark.parametrize("days", [14, 15, 40, 180])
@@ -100,7 +100,7 @@ def test_a_training_for_use_reads_the_newest_days_however_long_the_period_is(day
     soft = 1 + 0.1 * newest.mean(axis=1)
     expected = [
         np.log((newest[:, 13 - day] + soft) / (newest[:, 6 - day] + soft)).clip(-1, 1)
-        for day in range(DAYS)
+        for day in range(WEEK)
     ]
     rows = np.stack(expected, axis=1)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True) / LARGEST_NORM, 1)
@@ -166,7 +166,7 @@ def test_advancing_twice_is_advancing_once(first: int, second: int) -> None:
 def test_an_old_release_fades_to_like_today() -> None:
     state = released(0.3, 0.01)
     assert forecast_growth(LEARNER.advance(state, 3))[0] > 0.2
-    assert forecast_growth(LEARNER.advance(state, DAYS))[0] == 0
+    assert forecast_growth(LEARNER.advance(state, WEEK))[0] == 0
 
 
 def test_further_ahead_the_growth_is_damped() -> None:

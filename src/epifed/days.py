@@ -4,6 +4,9 @@ from datetime import date, datetime, time
 
 from epifed.errors import EpifedError
 
+WEEK = 7
+"""Days of a week, over which counts are averaged and after which weekdays are alike."""
+
 Day = date | str
 """A calendar day: a `date`, or its text YYYY-MM-DD."""
 

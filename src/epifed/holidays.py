@@ -10,11 +10,11 @@ import holidays
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 
 Floats = NDArray[np.float64]
 
-WEEK = 7
 USUAL = 0.8
 """Cases on a holiday relative to the same weekday, before a client has seen one."""
 LEAST, MOST = 0.1, 1.2

@@ -14,13 +14,13 @@ from typing import Any
 
 import polars as pl
 
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.files import write_parquet, write_text
 from epifed.forecasting import Forecast
 from epifed.intervals import LEVELS
 
 TARGET = "wk inc case"
-WEEK = 7
 _NAME = re.compile(r"[A-Za-z0-9_]+-[A-Za-z0-9_]+")
 
 

@@ -81,7 +81,7 @@ class Settings(BaseModel):
     """What the paper's county experiment changes."""
 
     evaluate_every: int = Field(5, ge=1, description="rounds between points of the convergence")
-    seed: int = Field(0, ge=0, description="root of all randomness of a simulation")
+    seed: int = Field(0, ge=0, description="root of all seeded randomness")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

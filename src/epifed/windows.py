@@ -6,13 +6,12 @@ from datetime import date, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.settings import Settings, Smoothing
 
 Floats = NDArray[np.float64]
-
-SMOOTHING_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def smooth(counts: Floats, how: Smoothing) -> Floats:
     """
     if how == "none":
         return counts
-    before, after = (3, 3) if how == "centered" else (SMOOTHING_DAYS - 1, 0)
+    before, after = (3, 3) if how == "centered" else (WEEK - 1, 0)
     days = counts.shape[1]
     total = np.concatenate([np.zeros((len(counts), 1)), np.cumsum(counts, axis=1)], axis=1)
     first = np.maximum(np.arange(days) - before, 0)

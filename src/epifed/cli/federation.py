@@ -113,7 +113,7 @@ def server(
     kit: Kit,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The budget ledger that pays ('epifed ledger init'); none: simulations."),
+        typer.Option(help="The budget ledger that pays ('epifed ledger init'); none: tests."),
     ] = None,
     roster: Annotated[
         Path | None, typer.Option(help="A changed federation.toml to take over.")

@@ -10,7 +10,7 @@ from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.evaluate.folder import GridFolder
-    from epifed.report.country import Country
+    from epifed.report.country import Atlas
 
 
 def figures(
@@ -83,7 +83,7 @@ def figures(
     print(f"Wrote {drawn} figures (PDF, PNG) and {len(stored.grid.periods) + 1} tables to {out}.")
 
 
-def _simulated(stored: "GridFolder") -> "Country | None":
+def _simulated(stored: "GridFolder") -> "Atlas | None":
     """The country of results that were simulated."""
     from epifed.report.country import read_country, simulated_data
 
@@ -91,7 +91,7 @@ def _simulated(stored: "GridFolder") -> "Country | None":
         return read_country(directory) if directory else None
 
 
-def _same_data(stored: "GridFolder", country: "Country") -> bool:
+def _same_data(stored: "GridFolder", country: "Atlas") -> bool:
     about = stored.folder.manifest.data
     panels = [country.counties, country.communities]
     return any(about.is_of(panel) for panel in panels if panel is not None)

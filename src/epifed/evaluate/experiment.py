@@ -50,8 +50,8 @@ class Grid(BaseModel):
 
 
 @dataclass(frozen=True)
-class Task:
-    """One training of the grid, or one run of a baseline (then without ε)."""
+class GridPoint:
+    """One point of the grid: one training, or one run of a baseline (then without ε)."""
 
     split: SplitName
     period: str
@@ -80,7 +80,7 @@ class Task:
         return base.but(split=self.split, epsilon=self.epsilon, sampler=sampler)
 
 
-def tasks(grid: Grid) -> Iterator[Task]:
+def tasks(grid: Grid) -> Iterator[GridPoint]:
     """All tasks of a grid: for each split and period the baselines, then run by run."""
     seeded = random_baselines(grid.settings)
     for split in grid.splits:
@@ -88,10 +88,10 @@ def tasks(grid: Grid) -> Iterator[Task]:
             for method in grid.baselines:
                 anew = grid.runs if _anew(grid, split) else 1
                 for run in range(grid.baseline_runs if method in seeded else anew):
-                    yield Task(split, period, method, None, run)
+                    yield GridPoint(split, period, method, None, run)
             for run in range(grid.runs):
                 for epsilon in grid.epsilons:
-                    yield Task(split, period, method_of(grid.settings), epsilon, run)
+                    yield GridPoint(split, period, method_of(grid.settings), epsilon, run)
 
 
 def run_grid(
@@ -116,7 +116,7 @@ def run_grid(
         for run in range(max(grid.runs, grid.baseline_runs) if _anew(grid, split) else 1)
     }
 
-    def of(task: Task) -> Clients:
+    def of(task: GridPoint) -> Clients:
         run = task.run if _anew(grid, task.split) else 0
         return clients[task.split, task.period, run]
 
@@ -182,7 +182,7 @@ def _fill_calibration_cache(grid: Grid, sizes: set[int]) -> None:
             PrivacyPlan.of(base.but(epsilon=epsilon), clients).price()
 
 
-def _compute(task: Task, settings: Settings, clients: Clients, path: Path) -> None:
+def _compute(task: GridPoint, settings: Settings, clients: Clients, path: Path) -> None:
     began = time.monotonic()
     seeds = seed_sequence(settings.seed, *(str(value) for value in task.keys().values()))
     if task.epsilon is None:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from epifed import holidays
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.learner import Floats, Learner, Own, Period, Vector
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 
-DAYS = 7
 HISTORY = 217
 """Days of releases that a state remembers: 31 weeks."""
 
@@ -99,17 +99,17 @@ class Trend(Learner[TrendState, LastDays]):
     def view(self, panel: CasePanel, period: Period) -> LastDays:
         """The last two weeks before the period's end, however long the period is."""
         known = panel.counts[:, : (period[1] - panel.start).days + 1]
-        if known.shape[1] < 2 * DAYS:
+        if known.shape[1] < 2 * WEEK:
             raise EpifedError(
                 f"{panel.source}: found {known.shape[1]} days up to {period[1]} for learner "
-                f"'trend'; expected at least {2 * DAYS}"
+                f"'trend'; expected at least {2 * WEEK}"
             )
         usual = holidays.taken_out(known, self.own.holidays, panel.start)
-        return LastDays(usual[:, : -2 * DAYS - 1 : -1])
+        return LastDays(usual[:, : -2 * WEEK - 1 : -1])
 
     def nobody(self) -> LastDays:
         """No days."""
-        return LastDays(np.zeros((0, 2 * DAYS)))
+        return LastDays(np.zeros((0, 2 * WEEK)))
 
     def start(self, seeds: np.random.SeedSequence) -> TrendState:
         """Nothing known."""
@@ -119,7 +119,7 @@ class Trend(Learner[TrendState, LastDays]):
     def contribute(self, state: TrendState, view: LastDays) -> Vector:
         """Log growth against the same weekday a week before, for each of the last seven days."""
         del state
-        now, before = view.counts[:, :DAYS], view.counts[:, DAYS:]
+        now, before = view.counts[:, :WEEK], view.counts[:, WEEK:]
         soft = 1 + SOFTENING * view.counts.mean(axis=1, keepdims=True)
         grown = np.log((now + soft) / (before + soft)).clip(-LARGEST_GROWTH, LARGEST_GROWTH)
         norm = np.linalg.norm(grown, axis=1, keepdims=True)
@@ -130,13 +130,13 @@ class Trend(Learner[TrendState, LastDays]):
     def step(self, state: TrendState, release: Vector, noise_std: float) -> TrendState:
         """The last seven days become known, or better known."""
         growth, precision = np.zeros(HISTORY), np.zeros(HISTORY)
-        growth[:DAYS] = release
-        precision[:DAYS] = 1 / noise_std**2 if noise_std else _EXACT
+        growth[:WEEK] = release
+        precision[:WEEK] = 1 / noise_std**2 if noise_std else _EXACT
         return self.join(state, TrendState(growth, precision))
 
     def predict(self, state: TrendState, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the forecast growth."""
-        weeks = self.settings.horizon / DAYS
+        weeks = self.settings.horizon / WEEK
         now = float(forecast_growth(state)[0])
         grown = math.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
         return inputs[..., -1].astype(np.float64) * grown
@@ -173,19 +173,19 @@ class Trend(Learner[TrendState, LastDays]):
         holiday = holidays.is_holiday(self.own.holidays, panel.start, length + horizon)
         effect = holidays.effect(counts, holiday)
         usual = np.where(holiday[:length], counts / effect[:, None], counts)
-        days = min(length - DAYS, HISTORY - DAYS + 1)
+        days = min(length - WEEK, HISTORY - WEEK + 1)
         origins = np.arange(length - days, length)
         now = forecast_growth(state)[:days][::-1]
         total = np.zeros((len(counts), days))
-        for ahead in range(horizon - DAYS + 1, horizon + 1):
+        for ahead in range(horizon - WEEK + 1, horizon + 1):
             if ahead <= 0:
                 total += counts[:, origins + ahead]
                 continue
-            weeks = -(-ahead // DAYS)
+            weeks = -(-ahead // WEEK)
             grown = np.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
-            day = usual[:, origins + ahead - weeks * DAYS] * grown
+            day = usual[:, origins + ahead - weeks * WEEK] * grown
             total += np.where(holiday[origins + ahead], day * effect[:, None], day)
-        return total / DAYS
+        return total / WEEK
 
 
 def forecast_growth(state: TrendState) -> Floats:
@@ -197,14 +197,14 @@ def forecast_growth(state: TrendState) -> Floats:
     values, precision = state.growth, state.precision
     known = precision > 0
     noise = np.where(known, 1 / np.sqrt(np.maximum(precision, 1e-30)), 0.0)
-    value = sliding_window_view(np.where(known, values, np.nan), DAYS)
-    noise, known = sliding_window_view(noise, DAYS), sliding_window_view(known, DAYS)
+    value = sliding_window_view(np.where(known, values, np.nan), WEEK)
+    noise, known = sliding_window_view(noise, WEEK), sliding_window_view(known, WEEK)
     some = known.any(axis=1)
     middle = np.zeros(len(value))
     middle[some] = np.nanmedian(value[some], axis=1)
     reach = np.hypot(OUTLIER, 2 * noise)
     pulled = np.clip(np.where(known, value, 0.0), middle[:, None] - reach, middle[:, None] + reach)
-    weight = np.where(known, RECENCY ** np.arange(DAYS), 0.0)
+    weight = np.where(known, RECENCY ** np.arange(WEEK), 0.0)
     weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-30)
     trend = (weight * pulled).sum(axis=1)
     trust = TYPICAL**2 / (TYPICAL**2 + (weight**2 * noise**2).sum(axis=1))

@@ -29,7 +29,7 @@ PAPER_COUNTY = "LK Coesfeld"
 
 
 @dataclass(frozen=True)
-class Country:
+class Atlas:
     """What a prepared or simulated directory holds, as far as it is there."""
 
     source: str
@@ -71,7 +71,7 @@ class Place:
     state: str
 
 
-def read_country(directory: Path, seed: int = 0) -> Country:
+def read_country(directory: Path, seed: int = 0) -> Atlas:
     """Read a prepared directory; communities without cases get them as the paper drew them."""
     counties = read_prepared(directory)
     attribution = counties.attribution
@@ -88,7 +88,7 @@ def read_country(directory: Path, seed: int = 0) -> Country:
             communities = read_prepared(directory, "community")
             attribution = tuple(dict.fromkeys((*communities.attribution, *attribution)))
     mapped = directory / "communities.geojson"
-    return Country(
+    return Atlas(
         source=str(directory),
         counties=counties,
         table=read_counties(directory),
@@ -131,7 +131,7 @@ def panel_behind(directory: Path, about: DataRecord) -> CasePanel | None:
     return next((panel for panel in panels if about.is_of(panel)), None)
 
 
-def choose_place(country: Country, state: str | None, county: str | None) -> Place:
+def choose_place(country: Atlas, state: str | None, county: str | None) -> Place:
     """The county and state to show: the ones named, else the paper's, else a middling one.
 
     Without a name it is a county of the state with the most counties, with as many communities

@@ -30,7 +30,7 @@ from epifed.report.drawing import (
 from epifed.report.shapes import read_shapes
 
 if TYPE_CHECKING:
-    from epifed.report.country import Country, Place
+    from epifed.report.country import Atlas, Place
 
 STATE_COLOUR, COUNTY_COLOUR = "#E69F00", "#D55E00"
 LAND, THIN, THICK = "#F4F4F2", "#9A9A9A", "#1A1A1A"
@@ -46,7 +46,7 @@ def read_boundaries(path: FilePath, regions: Sequence[str]) -> Any:
     )
 
 
-def regions(country: "Country", place: "Place", period: tuple[date, date]) -> Figure:
+def regions(country: "Atlas", place: "Place", period: tuple[date, date]) -> Figure:
     """Communities of a state, counties of the country, and the cases of one county's communities.
 
     The paper's Fig. 2.
@@ -84,7 +84,7 @@ def regions(country: "Country", place: "Place", period: tuple[date, date]) -> Fi
     return figure
 
 
-def cases(country: "Country", periods: Mapping[str, tuple[date, date]]) -> Figure:
+def cases(country: "Atlas", periods: Mapping[str, tuple[date, date]]) -> Figure:
     """National daily counts, and weekly incidence maps where there are shapes (the paper's Fig. 4).
 
     Around each period, which is shaded, a stretch of its own length twice before and once after.
@@ -120,7 +120,7 @@ def cases(country: "Country", periods: Mapping[str, tuple[date, date]]) -> Figur
 
 
 def incidence(
-    country: "Country", days: tuple[date, date]
+    country: "Atlas", days: tuple[date, date]
 ) -> list[tuple[date, date, dict[str, float]]]:
     """Weekly cases per 100,000 in each county: the first four whole weeks of a period at most."""
     population = country.population(days[0].year)
@@ -177,7 +177,7 @@ def _rings(polygon: Any) -> list[NDArray[np.float64]]:
 
 
 def _weekly(
-    figure: Figure, maps: list[Axes], country: "Country", days: tuple[date, date], letter: str
+    figure: Figure, maps: list[Axes], country: "Atlas", days: tuple[date, date], letter: str
 ) -> None:
     weeks = incidence(country, days)
     for axes in maps[len(weeks) :]:
@@ -209,7 +209,7 @@ def heat() -> Colormap:
     return LinearSegmentedColormap.from_list("heat", [tuple(step) for step in steps])
 
 
-def _national(axes: Axes, country: "Country", days: tuple[date, date]) -> None:
+def _national(axes: Axes, country: "Atlas", days: tuple[date, date]) -> None:
     panel = country.counties
     length = days[1] - days[0]
     first, last = max(panel.start, days[0] - 2 * length), min(panel.end, days[1] + length)
@@ -220,9 +220,7 @@ def _national(axes: Axes, country: "Country", days: tuple[date, date]) -> None:
     )  # fmt: skip
 
 
-def _trajectories(
-    axes: Axes, country: "Country", place: "Place", period: tuple[date, date]
-) -> None:
+def _trajectories(axes: Axes, country: "Atlas", place: "Place", period: tuple[date, date]) -> None:
     assert country.communities is not None
     panel = country.communities.between(*period)
     rows = [k for k, parent in enumerate(panel.parents) if parent == place.county]

@@ -12,7 +12,7 @@ from epifed.communities import zero_entries
 from epifed.evaluate.folder import GridFolder
 from epifed.evaluate.results import ALL
 from epifed.report import data_figures, figures, maps, result_figures
-from epifed.report.country import Country, Place
+from epifed.report.country import Atlas, Place
 from epifed.report.drawing import save
 
 KINDS = ("pdf", "png")
@@ -41,7 +41,7 @@ class Plan:
             yield paths
 
 
-def plan(stored: GridFolder, country: Country | None, place: Place | None) -> Plan:
+def plan(stored: GridFolder, country: Atlas | None, place: Place | None) -> Plan:
     """The figures of the paper, in its order."""
     found = Plan()
     if country is None or place is None:
@@ -74,7 +74,7 @@ def plan(stored: GridFolder, country: Country | None, place: Place | None) -> Pl
     return found
 
 
-def unit_of(stored: GridFolder, country: Country | None) -> str:
+def unit_of(stored: GridFolder, country: Atlas | None) -> str:
     """What a region of these results is called."""
     regions = set(stored.results.predictions["region"].unique())
     if country is not None and regions <= set(country.counties.regions):
@@ -84,7 +84,7 @@ def unit_of(stored: GridFolder, country: Country | None) -> str:
     return "region"
 
 
-def _of_country(found: Plan, stored: GridFolder, country: Country, place: Place) -> None:
+def _of_country(found: Plan, stored: GridFolder, country: Atlas, place: Place) -> None:
     communities = country.communities
     covered = {p: days for p, days in stored.grid.periods.items() if country.covers(days)}
     early = None
