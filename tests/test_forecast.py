@@ -66,7 +66,8 @@ def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert "SEEDED" in found["model"]
+    assert "SEEDED" in found["release"]
+    assert "Nobody vouches" in found["vouching"]
     table = pl.DataFrame(found["forecast"])
     assert len(table) == 2 * len(LEVELS)
     now = panel.counts[5, -7:].mean()

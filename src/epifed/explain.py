@@ -11,11 +11,10 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import ResultsFolder, read_folder
 from epifed.evaluate.results import ALL, TRAINED, Results
-from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import NEIGHBOURING, UNIT, rounded_up
 from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
-from epifed.release import Release, read_release
+from epifed.release import read_release
 from epifed.settings import Settings
 
 EXPECTED = (
@@ -251,21 +250,7 @@ def _of_release(path: Path, ledger: Path | None) -> Explanation:
         budgets,
         secure=release.randomness == "secure",
         ledger_run=release.ledger_run,
-        vouched=_vouched(release, ledger),
-    )
-
-
-def _vouched(release: Release, ledger: Path | None) -> str:
-    if ledger is None:
-        return (
-            "Nobody vouches for this file here: what it says of itself was not compared with the "
-            "ledger that paid for it (give it with --ledger)."
-        )
-    if release.vouched_by(Ledger(ledger, copy=True)):
-        return f"{ledger.name} vouches for it: its run {release.ledger_run} has exactly this hash."
-    return (
-        f"{ledger.name} does NOT vouch for it: no run there has its hash, so neither its ε nor its "
-        "noise can be relied on."
+        vouched=release.vouching(ledger),
     )
 
 

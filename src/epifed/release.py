@@ -148,6 +148,20 @@ class Release:
         record = ledger.book().runs.get(self.ledger_run or "")
         return record is not None and record.model_hash == self.sha256
 
+    def vouching(self, ledger: Path | None) -> str:
+        """Whether a ledger vouches for the file, as a sentence; none was asked: nobody does."""
+        if ledger is None:
+            return (
+                "Nobody vouches for this file here: what it says of itself was not compared with "
+                "the ledger that paid for it (give it with --ledger)."
+            )
+        if self.vouched_by(Ledger(ledger, copy=True)):
+            return f"{ledger.name} vouches for it: its run {self.ledger_run} has exactly this hash."
+        return (
+            f"{ledger.name} does NOT vouch for it: no run there has its hash, so neither its ε nor "
+            "its noise can be relied on."
+        )
+
     def refuse_continuing(self, ledger: Ledger) -> None:
         """Refuse to build a paid release on what this ledger has not paid for."""
         if self.randomness != "secure" or math.isinf(self.epsilon):

@@ -29,6 +29,10 @@ def forecast(
         Path | None, typer.Option(help="Also write the forecast into this hubverse folder.")
     ] = None,
     model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="A ledger to vouch for the release, a site's own book, say; only read."),
+    ] = None,
     as_json: AsJson = False,
     *,
     reading: Reading,
@@ -55,6 +59,7 @@ def forecast(
     trained = read_release(model)
     panel = reading.read(data)
     age = trained.age_on(panel.end)
+    vouching = trained.vouching(ledger)
     state = trained.state_on(panel.end)
     made = [
         forecasting.forecast(panel, trained.learner, state, days)
@@ -69,7 +74,8 @@ def forecast(
     if hub:
         write_hub(made, hub, model_name)
     if as_json:
-        print(to_json({"model": trained.sentence(), "forecast": table.to_dicts()}))
+        about = {"release": trained.sentence(), "vouching": vouching}
+        print(to_json(about | {"forecast": table.to_dicts()}))
     else:
         today = smooth(panel.counts, "trailing")[:, -1]
         at = [LEVELS.index(level) for level in (0.25, 0.75, 0.025, 0.975)]
@@ -89,7 +95,7 @@ def forecast(
             f"7-day average of daily cases, forecast of {panel.end}",
             HEADER,
             rows,
-            trained.sentence(),
+            f"{trained.sentence()}. {vouching}",
         )
     if len(panel.regions) > MOST_FIGURES:
         messages.print(

@@ -105,5 +105,5 @@ def train(
         )
     else:
         print(release.sentence())
-        print(training.calibration.sentence())
+        print(f"this training alone: {training.calibration.sentence()}")
     messages.print(f"the release is in {out}")
