@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from _clock import machine
 from epifed.clients import make_clients
@@ -168,7 +167,7 @@ def measure(sites: int, clients: int, rounds: int, *, light: bool) -> dict[str, 
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # before PyTorch is imported
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, action="append", help="numbers of light sites")
     parser.add_argument("--rounds", type=int, default=20)

@@ -1,5 +1,6 @@
 """The country behind the figures: its regions, one county of it, and the real maps."""
 
+import json
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ from epifed.errors import EpifedError
 from epifed.evaluate.manifest import DataRecord
 from epifed.report import data_figures, maps
 from epifed.report.country import Atlas, Place, choose_place, panel_behind, read_country
+from epifed.report.shapes import read_shapes
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
 from epifed.sources.prepared import BKG, DESTATIS, RKI
@@ -74,12 +76,11 @@ def test_a_missing_shape_is_named(data: Path) -> None:
 
 def test_the_real_maps_are_germany_with_its_sources(real_data: Path) -> None:
     germany = read_country(real_data)
+    assert germany.community_shapes is not None and germany.county_shapes is not None
     assert germany.drawn and len(germany.community_shapes) == 10_792
-    west, south, east, north = germany.county_shapes.total_bounds
+    west, south, east, north = shapely.total_bounds(germany.county_shapes.geometry)
     assert 600e3 < east - west < 680e3 and 850e3 < north - south < 900e3
-    assert shapely.area(germany.county_shapes.geometry.to_numpy()).sum() == pytest.approx(
-        357.6e9, rel=0.02
-    )
+    assert shapely.area(germany.county_shapes.geometry).sum() == pytest.approx(357.6e9, rel=0.02)
     place = choose_place(germany, None, None)
     assert place == Place("05558", "LK Coesfeld", "Nordrhein-Westfalen")
     figure = maps.regions(germany, place, (date(2022, 3, 1), date(2022, 4, 1)))
@@ -101,3 +102,48 @@ def test_a_part_of_a_name_that_fits_several_is_refused(real_data: Path) -> None:
     germany = read_country(real_data)
     with pytest.raises(EpifedError, match="such as SK Ansbach, LK Ansbach"):
         choose_place(germany, None, "ansbach")
+
+
+SQUARE = {"type": "Polygon", "coordinates": [[[9, 50], [10, 50], [10, 51], [9, 50]]]}
+
+
+def feature(region: object, geometry: object = SQUARE) -> dict[str, object]:
+    return {"type": "Feature", "properties": {"id": region}, "geometry": geometry}
+
+
+@pytest.mark.parametrize(
+    ("features", "sentence"),
+    [
+        ([feature("1", {"type": "Polygon"})], "cannot be read as GeoJSON ("),
+        ([feature("1", {"type": "Heap", "coordinates": []})], "cannot be read as GeoJSON ("),
+        ([3], "cannot be read as GeoJSON ("),
+        ([feature(None)], "found no property 'id'; expected it in every feature"),
+        ([feature("1", None), feature("2")], "found no shape for region 1; expected all regions"),
+        ([feature("1"), feature(1)], "found 2 shapes of region 1; expected 1"),
+    ],
+)
+def test_a_bad_map_is_one_sentence(tmp_path: Path, features: list[object], sentence: str) -> None:
+    path = tmp_path / "a.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    with pytest.raises(EpifedError) as refused:
+        read_shapes(path, ["1"])
+    assert str(refused.value).startswith(f"{path}: {sentence}")
+
+
+def test_shapes_are_read_in_order_and_from_the_coordinates_that_the_file_names(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.geojson"
+    content = {"type": "FeatureCollection", "features": [feature(1), feature("2"), feature("x")]}
+    path.write_text(json.dumps(content))
+    shapes = read_shapes(path, ["2", "1"])
+    assert shapes.regions == ("2", "1")
+    area = shapely.area(shapes.equal_area().geometry)
+    assert area == pytest.approx(111.2e3 * 71.7e3 / 2, rel=0.01)
+    named = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::3857"}}
+    path.write_text(json.dumps(content | {"crs": named}))
+    metres = read_shapes(path, ["1"]).equal_area()
+    assert shapely.area(metres.geometry) == pytest.approx(0.5, rel=0.01)
+    path.write_text(json.dumps(content | {"crs": named | {"properties": {"name": "nowhere"}}}))
+    with pytest.raises(EpifedError, match="cannot be read as GeoJSON"):
+        read_shapes(path, ["1"])

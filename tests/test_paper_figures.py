@@ -25,6 +25,7 @@ from epifed.panel import CasePanel
 from epifed.report import data_figures, drawing, figures, maps, paper_tables
 from epifed.report.country import Atlas, choose_place, read_country
 from epifed.report.paper_figures import Plan, plan
+from epifed.report.shapes import Shapes
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
 from epifed.sources import read_prepared
@@ -110,8 +111,9 @@ def credit(figure: Figure) -> str:
     return " ".join(figure.get_supxlabel().split())
 
 
-def parts(shapes: object) -> int:
-    return int(shapely.get_num_geometries(shapes.geometry.to_numpy()).sum())  # type: ignore[attr-defined]
+def parts(shapes: Shapes | None) -> int:
+    assert shapes is not None
+    return int(shapely.get_num_geometries(shapes.geometry).sum())
 
 
 def test_all_figures_of_the_paper_are_planned(planned: Plan) -> None:
@@ -147,8 +149,9 @@ def test_regions_are_maps_with_one_county_marked_and_its_communities_below(
     figure = draw("regions")
     assert place.name in titles(figure)[0] and place.state in titles(figure)[1]
     inside = country.table.filter(pl.col("state") == place.state)["county"].to_list()
-    of_state = country.county_shapes.loc[inside]
-    county = country.county_shapes.loc[[place.county]]
+    assert country.county_shapes is not None
+    of_state = country.county_shapes.of(inside)
+    county = country.county_shapes.of([place.county])
     expected = [parts(of_state), parts(county), parts(country.county_shapes), parts(of_state)]
     assert polygons(figure) == expected
     assert [axes.get_aspect() for axes in figure.axes[:2]] == [1.0, 1.0]

@@ -207,6 +207,25 @@ def test_a_bad_parquet_is_named(tmp_path: Path) -> None:
         load_panel(bad)
 
 
+def test_a_damaged_parquet_is_read_or_refused_and_never_ends_the_process(tmp_path: Path) -> None:
+    rng = Random(0)
+    days = [date(2020, 11, 1) + timedelta(days=i) for i in range(100)]
+    frame = pl.DataFrame({"date": days, "region": "ä", "cases": range(100)})
+    frame.write_parquet(tmp_path / "good.parquet")
+    good, bad = (tmp_path / "good.parquet").read_bytes(), tmp_path / "bad.parquet"
+    refused = 0
+    for _ in range(300):
+        content = bytearray(good)
+        for _ in range(rng.choice([1, 2, 5])):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        bad.write_bytes(content)
+        try:
+            load_panel(bad)
+        except EpifedError:
+            refused += 1
+    assert refused > 100
+
+
 def test_what_cannot_be_loaded_at_all(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", TABLE)
     with pytest.raises(EpifedError, match="no such file or directory"):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
-import pyarrow as pa
 
 from epifed.errors import EpifedError
 
@@ -45,6 +44,8 @@ def _flat(table: Any) -> Any:
 def _series(table: Any, column: Any, where: str) -> pl.Series:
     if isinstance(table, pl.DataFrame):
         return table.get_column(column)
+    import pyarrow as pa  # noqa: PLC0415
+
     try:
         return pl.Series(pa.array(table[column], from_pandas=True))
     except (pa.ArrowException, pl.exceptions.PolarsError, TypeError, ValueError):

@@ -16,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import dp_accounting as dp
-import joblib
 from scipy.optimize import brentq
 
 from epifed.cache import cache_root
@@ -219,6 +218,8 @@ def _search(budget: _Budget, method: str) -> tuple[float, float, float | None]:
 @lru_cache(maxsize=1024)
 def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, float, float | None]:
     """`_search`, looked up on disk first. A folder that cannot be used is done without."""
+    import joblib  # noqa: PLC0415
+
     try:
         with hushed("joblib"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Unable to ")

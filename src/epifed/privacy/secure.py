@@ -14,15 +14,15 @@ noise that much wider costs what the continuous one does, by any accountant and 
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian
-from opendp.metrics import l2_distance
-from opendp.mod import Measurement, enable_features
 
 from epifed.privacy.mechanism import Rows, norms
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
 
 STEPS = 2**24
 """So many steps of the grid make up the clip norm S."""
@@ -76,6 +76,12 @@ def grid_deviation(noise_multiplier: float) -> float:
 
 
 @lru_cache(maxsize=16)
-def _mechanism(deviation: float) -> Measurement:
+def _mechanism(deviation: float) -> "Measurement":
+    """OpenDP's mechanism; it is imported by who adds noise, and a site adds none."""
+    from opendp.domains import atom_domain, vector_domain  # noqa: PLC0415
+    from opendp.measurements import make_gaussian  # noqa: PLC0415
+    from opendp.metrics import l2_distance  # noqa: PLC0415
+    from opendp.mod import enable_features  # noqa: PLC0415
+
     enable_features("contrib")
     return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), deviation)

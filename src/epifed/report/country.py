@@ -18,6 +18,7 @@ from epifed.evaluate.folder import ResultsFolder
 from epifed.evaluate.manifest import DataRecord
 from epifed.panel import CasePanel
 from epifed.report.maps import read_boundaries
+from epifed.report.shapes import Shapes
 from epifed.seeds import seed_sequence
 from epifed.simulate import simulate
 from epifed.simulate.write import write
@@ -39,9 +40,9 @@ class Atlas:
     communities: CasePanel | None
     drawn: bool
     """Whether the communities' cases were drawn at random from the counties', as in the paper."""
-    county_shapes: Any
-    """A GeoDataFrame by county, projected; or none."""
-    community_shapes: Any
+    county_shapes: Shapes | None
+    """By county, in metres; or none."""
+    community_shapes: Shapes | None
     attribution: tuple[str, ...]
 
     @property

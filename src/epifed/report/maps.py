@@ -27,7 +27,7 @@ from epifed.report.drawing import (
     period_title,
     style,
 )
-from epifed.report.shapes import read_shapes
+from epifed.report.shapes import Shapes, read_shapes
 
 if TYPE_CHECKING:
     from epifed.report.country import Atlas, Place
@@ -37,13 +37,9 @@ LAND, THIN, THICK = "#F4F4F2", "#9A9A9A", "#1A1A1A"
 WEEKS = 4
 
 
-def read_boundaries(path: FilePath, regions: Sequence[str]) -> Any:
+def read_boundaries(path: FilePath, regions: Sequence[str]) -> Shapes:
     """Shapes by region id, in metres of an equal-area projection centred on them."""
-    shapes = read_shapes(path, regions)
-    west, south, east, north = shapes.total_bounds
-    return shapes.to_crs(
-        f"+proj=laea +lat_0={(south + north) / 2:.4f} +lon_0={(west + east) / 2:.4f} +units=m"
-    )
+    return read_shapes(path, regions).equal_area()
 
 
 def regions(country: "Atlas", place: "Place", period: tuple[date, date]) -> Figure:
@@ -52,12 +48,12 @@ def regions(country: "Atlas", place: "Place", period: tuple[date, date]) -> Figu
     The paper's Fig. 2.
     """
     of_state = dict(country.table.select("county", "state").iter_rows())
-    states = [of_state[county] for county in country.county_shapes.index]
-    inside = [state == place.state for state in states]
-    communities = country.communities
-    assert communities is not None
-    parent = dict(zip(communities.regions, communities.parents, strict=True))
-    small = [of_state[parent[c]] == place.state for c in country.community_shapes.index]
+    communities, all_counties = country.communities, country.county_shapes
+    assert communities is not None and country.community_shapes is not None
+    assert all_counties is not None
+    inside = {county for county, state in of_state.items() if state == place.state}
+    parents = zip(communities.regions, communities.parents, strict=True)
+    small = country.community_shapes.of({c for c, parent in parents if parent in inside})
     with style():
         figure, grid = plt.subplot_mosaic(
             [["state", "country"], ["cases", "cases"]],
@@ -65,18 +61,18 @@ def regions(country: "Atlas", place: "Place", period: tuple[date, date]) -> Figu
             height_ratios=[1.45, 1],
             width_ratios=[1.25, 1],
         )
-        counties = country.county_shapes[inside]
+        counties = all_counties.of(inside)
         left = blank_map(grid["state"])
         fill(left, counties, facecolor=LAND)
-        fill(left, country.county_shapes.loc[[place.county]], facecolor=COUNTY_COLOUR)
-        outline(left, country.community_shapes[small], colors=THIN, linewidths=0.25)
+        fill(left, all_counties.of([place.county]), facecolor=COUNTY_COLOUR)
+        outline(left, small, colors=THIN, linewidths=0.25)
         outline(left, counties, colors=THICK, linewidths=0.8)
         panel_title(left, "A", f"{place.state}: counties and communities,\n{place.name} marked")
         right = blank_map(grid["country"])
-        fill(right, country.county_shapes, facecolor=LAND)
+        fill(right, all_counties, facecolor=LAND)
         fill(right, counties, facecolor=STATE_COLOUR)
-        outline(right, country.county_shapes, colors=THIN, linewidths=0.25)
-        whole = country.county_shapes.dissolve(by=np.array(states))
+        outline(right, all_counties, colors=THIN, linewidths=0.25)
+        whole = all_counties.united([of_state[county] for county in all_counties.regions])
         outline(right, whole, colors=THICK, linewidths=0.8)
         right.set_title(f"The country: states and counties,\n{place.state} marked")
         _trajectories(grid["cases"], country, place, period)
@@ -145,28 +141,25 @@ def blank_map(axes: Axes) -> Axes:
 
 
 def fill(
-    axes: Axes, shapes: Any, values: Mapping[str, float] | None = None, **look: Any
+    axes: Axes, shapes: Shapes, values: Mapping[str, float] | None = None, **look: Any
 ) -> PatchCollection:
-    """Draw regions as areas, coloured by value if there are values.
-
-    GeoPandas would draw the whole figure anew for each map.
-    """
-    polygons, region = shapely.get_parts(shapes.geometry.to_numpy(), return_index=True)
+    """Draw regions as areas, coloured by value if there are values."""
+    polygons, region = shapely.get_parts(shapes.geometry, return_index=True)
     paths = [
         Path.make_compound_path(*(Path(ring, closed=True) for ring in _rings(polygon)))
         for polygon in polygons
     ]
     drawn = PatchCollection([PathPatch(path) for path in paths], **({"linewidth": 0} | look))
     if values is not None:
-        drawn.set_array(np.array([values[name] for name in shapes.index])[region])
+        drawn.set_array(np.array([values[name] for name in shapes.regions])[region])
     axes.add_collection(drawn)
     axes.autoscale_view()
     return drawn
 
 
-def outline(axes: Axes, shapes: Any, **look: Any) -> None:
+def outline(axes: Axes, shapes: Shapes, **look: Any) -> None:
     """Draw the boundaries of regions."""
-    polygons = shapely.get_parts(shapes.geometry.to_numpy())
+    polygons = shapely.get_parts(shapes.geometry)
     lines = [ring for polygon in polygons for ring in _rings(polygon)]
     axes.add_collection(LineCollection(lines, **look))
     axes.autoscale_view()
@@ -179,7 +172,8 @@ def _rings(polygon: Any) -> list[NDArray[np.float64]]:
 def _weekly(
     figure: Figure, maps: list[Axes], country: "Atlas", days: tuple[date, date], letter: str
 ) -> None:
-    weeks = incidence(country, days)
+    weeks, shapes = incidence(country, days), country.county_shapes
+    assert shapes is not None
     for axes in maps[len(weeks) :]:
         axes.set_axis_off()
     if not weeks:
@@ -189,7 +183,7 @@ def _weekly(
     colours = heat()
     for axes, (first, last, rate) in zip(maps, weeks, strict=False):
         fill(
-            blank_map(axes), country.county_shapes, rate, norm=norm, cmap=colours,
+            blank_map(axes), shapes, rate, norm=norm, cmap=colours,
             edgecolor="white", linewidth=0.1,
         )  # fmt: skip
         month = "" if first.month == last.month else f" {first:%b}"

@@ -1,25 +1,94 @@
 """The shapes of regions, as their source has them."""
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import geopandas as gpd
+import numpy as np
+import pyproj
+import shapely
+from numpy.typing import NDArray
 
 from epifed.errors import EpifedError
 
+LONGITUDE_LATITUDE = "OGC:CRS84"
+"""The coordinates of a GeoJSON file that names no others."""
 
-def read_shapes(path: Path, regions: Sequence[str]) -> Any:
-    """The shapes of these regions from a GeoJSON file, a row for each, by its id."""
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """The shapes of regions, a geometry for each, and the coordinates they are in."""
+
+    regions: tuple[str, ...]
+    geometry: NDArray[np.object_]
+    crs: str = LONGITUDE_LATITUDE
+
+    def __len__(self) -> int:
+        """How many regions there are."""
+        return len(self.regions)
+
+    def of(self, regions: Collection[str]) -> "Shapes":
+        """Some of the shapes, in their own order."""
+        kept = [k for k, region in enumerate(self.regions) if region in regions]
+        return replace(
+            self, regions=tuple(self.regions[k] for k in kept), geometry=self.geometry[kept]
+        )
+
+    def united(self, groups: Sequence[str]) -> "Shapes":
+        """One shape for each group, of the regions that have its name in `groups`."""
+        names = tuple(sorted(set(groups)))
+        group = np.array(groups)
+        whole = [shapely.union_all(self.geometry[group == name]) for name in names]
+        return replace(self, regions=names, geometry=np.array(whole, dtype=object))
+
+    def equal_area(self) -> "Shapes":
+        """The same in metres of an equal-area projection centred on them."""
+        west, south, east, north = shapely.total_bounds(self.geometry)
+        crs = f"+proj=laea +lat_0={(south + north) / 2:.4f} +lon_0={(west + east) / 2:.4f} +units=m"
+        to = pyproj.Transformer.from_crs(self.crs, crs, always_xy=True)
+        flat = shapely.transform(
+            self.geometry, lambda xy: np.column_stack(to.transform(xy[:, 0], xy[:, 1]))
+        )
+        return replace(self, geometry=flat, crs=crs)
+
+
+def read_shapes(path: Path, regions: Sequence[str]) -> Shapes:
+    """The shapes of these regions from a GeoJSON file, in their order."""
     try:
-        found = gpd.read_file(path)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise EpifedError(f"{path}: cannot be read as GeoJSON ({error})") from None
-    if "id" not in found.columns:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        features = [feature for feature in content["features"] if feature.get("geometry")]
+        crs = (content.get("crs") or {}).get("properties", {}).get("name", LONGITUDE_LATITUDE)
+        pyproj.CRS.from_user_input(crs)
+        found = [(_id(feature), feature["geometry"]) for feature in features]
+        wanted = set(regions)
+        texts = {region: json.dumps(shape) for region, shape in found if region in wanted}
+        shapes = dict(zip(texts, shapely.from_geojson(list(texts.values())), strict=True))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(path, error) from None
+    except (pyproj.exceptions.ProjError, shapely.errors.ShapelyError) as error:
+        raise _unreadable(path, error) from None
+    if all(region is None for region, _ in found):
         raise EpifedError(f"{path}: found no property 'id'; expected it in every feature")
-    shapes = found.assign(id=found["id"].astype(str)).set_index("id")
-    shapes = shapes[shapes.geometry.notna()]
-    missing = set(regions) - set(shapes.index)
+    count = Counter(region for region, _ in found)
+    twice = [region for region in regions if count[region] > 1]
+    if twice:
+        raise EpifedError(
+            f"{path}: found {count[twice[0]]} shapes of region {twice[0]}; expected 1"
+        )
+    missing = wanted - shapes.keys()
     if missing:
         raise EpifedError(f"{path}: found no shape for region {min(missing)}; expected all regions")
-    return shapes.loc[list(regions), ["geometry"]]
+    return Shapes(tuple(regions), np.array([shapes[region] for region in regions]), crs)
+
+
+def _id(feature: dict[str, Any]) -> str | None:
+    found = (feature.get("properties") or {}).get("id", feature.get("id"))
+    return None if found is None else str(found)
+
+
+def _unreadable(path: Path, error: Exception) -> EpifedError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return EpifedError(f"{path}: cannot be read as GeoJSON ({reason})")

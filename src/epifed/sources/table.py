@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from epifed.errors import EpifedError
 from epifed.frames import Table, column_names, pick
@@ -145,8 +143,8 @@ def columns_of(table: Path | Table) -> tuple[str, ...]:
     path = existing(table)
     if path.suffix.lower() not in {".parquet", ".pq"}:
         return tuple(name.strip() for name in read_header(path).names)
-    with _parquet(path):
-        return tuple(pq.read_schema(path).names)
+    with _parquet(path) as arrow:
+        return tuple(arrow.read_schema(path).names)
 
 
 def parse_days(path: Path | str, frame: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -220,8 +218,8 @@ def refuse(
 def _read_parquet(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
     found = columns_of(path)
     require(path, found, list(columns.values()))
-    with _parquet(path):
-        table = pq.read_table(path, columns=list(columns.values()))
+    with _parquet(path) as arrow:
+        table = arrow.read_table(path, columns=list(columns.values()))
         table.validate(full=True)
         frame = pl.DataFrame(table.replace_schema_metadata())
     picked = frame.select(pl.col(column).alias(key) for key, column in columns.items())
@@ -229,10 +227,17 @@ def _read_parquet(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[None]:
+def _parquet(path: Path) -> Iterator[Any]:
+    """Arrow's reader, which refuses a damaged file where polars ends the process.
+
+    It is imported here, for an office that reads CSV needs none of it in memory.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     try:
-        yield
-    except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
+        yield pq
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else "broken"
         raise EpifedError(f"{path}: cannot be read as parquet: {reason}") from None
 

@@ -80,8 +80,8 @@ class LocalFederation:
         """The program of a party."""
         if party == SERVER:
             return server_command(self.kit(SERVER), self.ledger)
-        source = Source(str(self.folder / "data" / f"{party}.csv"), None, {})
-        return site_command(self.kit(party), source)
+        path = (self.folder / "data" / f"{party}.csv").resolve()
+        return site_command(self.kit(party), Source(str(path), None, {}))
 
     def kill(self, party: str, how: signal.Signals = signal.SIGKILL) -> None:
         """End a party's process at once; its workers are left to notice."""

@@ -24,7 +24,7 @@ def outlines(path: Path, regions: Sequence[str]) -> dict[str, Any]:
     A shape is a list of polygons, a polygon a list of rings, and a ring the flat list of its
     first point and the steps to each further one, the closing point left out.
     """
-    shapes = read_shapes(path, regions).geometry.to_numpy()
+    shapes = read_shapes(path, regions).geometry
     west, south, east, north = (float(v) for v in shapely.total_bounds(shapes))
     squeeze = math.cos(math.radians((south + north) / 2))
     step = max((east - west) * squeeze, north - south, 1e-6) / GRID
