@@ -11,7 +11,7 @@ from pathlib import Path
 from epifed.errors import EpifedError
 from epifed.federation.flare.kits import certificate
 from epifed.federation.flare.policies import authorization, site_resources
-from epifed.federation.site import TERMS, Source
+from epifed.federation.site import TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learner import make_learner
 from epifed.panel import CasePanel
@@ -37,11 +37,20 @@ def inspect_site(
     """Kit, policies, certificate, terms, connection, data, and exactly what would be sent."""
     findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
     try:
-        panel = source.load()
+        found = source.load(hosted_clients(kit))
     except EpifedError as error:
         return [*findings, Finding("data", False, str(error))]
+    bad = [
+        Finding("data", False, f"Client {client} would count as zero: {reason}")
+        for client, reason in found.left_out.items()
+    ]
+    panel = found.panel
+    if panel is None:
+        nobody = Finding("clients", False, f"{source.path}: no usable data of any of your clients")
+        return [*findings, *bad, nobody]
     return [
         *findings,
+        *bad,
         _clients(kit, panel),
         _readable(kit, panel, settings, period),
         _sent(kit, settings),
@@ -143,7 +152,7 @@ def _connection(kit: Path) -> Finding:
 
 
 def _clients(kit: Path, panel: CasePanel) -> Finding:
-    wanted = _wanted(kit)
+    wanted = hosted_clients(kit)
     missing = sorted(set(wanted) - set(panel.regions))
     if missing:
         return Finding(
@@ -166,7 +175,7 @@ def _readable(
     needed = (settings.history or settings.window) + settings.horizon + 9
     first = max(panel.start, panel.end - timedelta(days=max(needed, 30)))
     first, last = period or (first, panel.end)
-    wanted = _wanted(kit)
+    wanted = hosted_clients(kit)
     covers = dict(zip(panel.regions, panel.covers(first, last), strict=True))
     mine = [client for client in wanted if covers.get(client, False)]
     if not mine:
@@ -188,16 +197,11 @@ def _readable(
     )
 
 
-def _wanted(kit: Path) -> list[str]:
-    found: list[str] = json.loads((kit / "clients.json").read_text(encoding="utf-8"))
-    return found
-
-
 def _sent(kit: Path, settings: Settings) -> Finding:
     learner = make_learner(settings)
     state = learner.start(seed_sequence(settings.seed))
     like = learner.contribute(state, learner.nobody())
-    clients = len(_wanted(kit))
+    clients = len(hosted_clients(kit))
     size = clients * like.shape[1] * like.itemsize
     bound = (
         f"of Euclidean norm at most S = {settings.clip_norm:g}"

@@ -14,7 +14,7 @@ from epifed.federation.flare.controller import ROSTER, SERVER_FILE
 from epifed.federation.flare.kits import ORGANISATION, certificate, organisation
 from epifed.federation.flare.policies import is_server, lock
 from epifed.federation.roster import Federation
-from epifed.federation.site import TERMS, Source
+from epifed.federation.site import TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
@@ -60,6 +60,7 @@ def site_command(kit: Path, source: Source) -> Command:
         raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
     name = certificate(kit).name
     Terms.read(kit / TERMS)
+    source.load(hosted_clients(kit))
     source.write(kit)
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
