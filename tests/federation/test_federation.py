@@ -109,6 +109,9 @@ def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
         "nested": ["message"],
         "wordless": ["message"],
         "huge": ["shape"],
+        "undecodable": ["message"],
+        "fatal": ["late"],
+        "large": ["size"],
         "late": ["no-answer"],
         "stale": ["late"],
         "good": [],
@@ -330,6 +333,7 @@ STATUS_KEYS = {
     "sha256",
     "delivered",
     "missing",
+    "undelivered",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from epifed.errors import EpifedError
 from epifed.federation.flare.kits import certificate
-from epifed.federation.flare.policies import authorization, site_resources
+from epifed.federation.flare.policies import authorization, connections, site_resources
 from epifed.federation.site import TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learner import make_learner
@@ -68,7 +68,11 @@ def _kit(kit: Path) -> Finding:
 
 
 def _policies(kit: Path) -> Finding:
-    expected = {"authorization.json": authorization(), "resources.json": site_resources()}
+    expected = {
+        "authorization.json": authorization(),
+        "resources.json": site_resources(),
+        "comm_config.json": connections(),
+    }
     for name, policy in expected.items():
         path = kit / "local" / name
         try:

@@ -50,7 +50,9 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
     void = {"disabled_clients": sorted(federation.removed)}
     write_text(kit / "disabled_clients.json", json.dumps(void))
     lock(kit)
-    return _command("server.server_train", kit, "fed_server.json", (f"org={ORGANISATION}",))
+    return _command(
+        "epifed.federation.flare.serve", kit, "fed_server.json", (f"org={ORGANISATION}",)
+    )
 
 
 def site_command(kit: Path, source: Source) -> Command:
@@ -64,7 +66,7 @@ def site_command(kit: Path, source: Source) -> Command:
     source.write(kit)
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
-    return _command("client.client_train", kit, "fed_client.json", who)
+    return _command("nvflare.private.fed.app.client.client_train", kit, "fed_client.json", who)
 
 
 def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Command:
@@ -74,7 +76,7 @@ def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Comm
         sys.executable,
         "-u",
         "-m",
-        f"nvflare.private.fed.app.{module}",
+        module,
         "-m",
         str(kit),
         "-s",
