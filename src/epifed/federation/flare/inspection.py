@@ -15,6 +15,7 @@ from epifed.federation.site import TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learner import make_learner
 from epifed.panel import CasePanel
+from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
@@ -54,6 +55,7 @@ def inspect_site(
         _clients(kit, panel),
         _readable(kit, panel, settings, period),
         _sent(kit, settings),
+        _price(settings),
     ]
 
 
@@ -218,4 +220,17 @@ def _sent(kit: Path, settings: Settings) -> Finding:
         f"In each round, for each of your {clients} clients, one vector of {like.shape[1]:,} "
         f"{like.dtype.name} numbers {bound}, {size:,} bytes together, leaves this machine with the "
         "round's number; the vector of a client that was not drawn is zero. Nothing else does.",
+    )
+
+
+def _price(settings: Settings) -> Finding:
+    if not settings.private:
+        return Finding("price", False, "ε = inf: no privacy at all.")
+    return Finding(
+        "price",
+        True,
+        f"The training may cost ε = {rounded_up(settings.epsilon)} at δ = {settings.delta:g} "
+        f"({UNIT} added or removed, {settings.accountant.upper()} accountant) against everybody "
+        "who does not see who is drawn. The server sees it; against the server it costs what it would "
+        "if all were drawn in every round, which 'epifed federation train' prints too.",
     )
