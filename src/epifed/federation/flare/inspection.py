@@ -231,6 +231,6 @@ def _price(settings: Settings) -> Finding:
         True,
         f"The training may cost ε = {rounded_up(settings.epsilon)} at δ = {settings.delta:g} "
         f"({UNIT} added or removed, {settings.accountant.upper()} accountant) against everybody "
-        "who does not see who is drawn. The server sees it; against the server it costs what it would "
-        "if all were drawn in every round, which 'epifed federation train' prints too.",
+        "who does not see who is drawn. The server sees it; against the server it costs what it "
+        "would if all were drawn in every round, which 'epifed federation train' prints too.",
     )
