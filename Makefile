@@ -4,12 +4,12 @@ BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
 
-.PHONY: run test lint coverage chromium vendor bench bench-peers clean
+.PHONY: run test lint coverage chromium haproxy vendor bench bench-peers clean
 
 run: $(VENV)/.installed
 	$(BIN)/epifed run --out out
 
-test: lint chromium
+test: lint chromium haproxy
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed
@@ -34,6 +34,13 @@ chromium:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1; } || \
 	  echo "chromium is not here and could not be installed: the report is not tested in a browser"
+
+# The proxy that is documented for a server: installed where that is possible, else not missed.
+haproxy:
+	@command -v haproxy >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends haproxy; } >/dev/null 2>&1; } || \
+	  echo "haproxy is not here and could not be installed: the proxy of docs/proxy is not tested"
 
 # The charting library of the report, from its package, checked against the hash that is kept.
 vendor:

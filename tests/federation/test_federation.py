@@ -109,6 +109,9 @@ def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
         "nested": ["message"],
         "wordless": ["message"],
         "huge": ["shape"],
+        "undecodable": ["message"],
+        "fatal": ["late"],
+        "large": ["size"],
         "late": ["no-answer"],
         "stale": ["late"],
         "good": [],
@@ -330,13 +333,16 @@ STATUS_KEYS = {
     "rounds",
     "paid",
     "epsilon",
+    "epsilon_if_drawn_seen",
     "delta",
+    "accountant",
     "sites",
     "enrolled_sites",
     "ledger_run",
     "sha256",
     "delivered",
     "missing",
+    "undelivered",
 }
 
 

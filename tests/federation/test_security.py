@@ -151,8 +151,10 @@ def test_a_check_says_whether_the_server_takes_the_certificate(
     settings = small_settings(epsilon=2.0)
     findings = inspect_site(local.kit("site-2"), source, settings)
     assert [f.sentence for f in findings if not f.ok] == []
-    assert "for each of your 3 clients, one vector of 11 float32 numbers" in findings[-1].sentence
-    assert f"{3 * 11 * 4} bytes together" in findings[-1].sentence
+    sentences = {f.what: f.sentence for f in findings}
+    assert "for each of your 3 clients, one vector of 11 float32 numbers" in sentences["sent"]
+    assert f"{3 * 11 * 4} bytes together" in sentences["sent"]
+    assert "ε = 2 at δ = 1e-05 (one client added or removed, RDP acc" in sentences["price"]
     expired = tmp_path / "expired"
     shutil.copytree(local.kit("site-2"), expired)
     _reissued(local, expired, days=-1)

@@ -1,13 +1,17 @@
 """A site at work without FLARE: what it sends tells nothing of the draw, and nothing of others."""
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epifed.federation import site
 from epifed.federation.codes import Code
@@ -110,6 +114,100 @@ def test_one_client_changes_its_own_vector_and_nobody_elses(
     np.testing.assert_array_equal(after[others], before[others])
     np.testing.assert_array_equal(after[1], before[1] if what == "long" else 0.0)
     assert before[1].any()
+
+
+BAD_ROWS = {
+    "text": "{day},{region},many",
+    "negative": "{day},{region},-3",
+    "nan": "{day},{region},NaN",
+    "infinite": "{day},{region},inf",
+    "no day": ",{region},3",
+    "not a day": "2020-13-45,{region},3",
+    "far away": "9999-01-01,{region},3",
+    "twice": "{day},{region},3",
+    "cells": "{day},{region},3,5",
+    "quote": '{day},{region},"3',
+    "bytes": "{day},{region},3\udcff",
+}
+
+
+@pytest.mark.parametrize("learner", ["one-shot"])
+@pytest.mark.parametrize("what", BAD_ROWS)
+def test_a_bad_row_is_its_clients_alone_and_the_site_says_so(
+    tmp_path: Path, learner: str, what: str
+) -> None:
+    settings, cases, other = settings_of(learner, epsilon=2.0), panel(), MINE[1]
+    kits = [_kit(tmp_path / name, _long(cases)) for name in ("whole", "broken", "foreign")]
+    for kit, region in zip(kits[1:], (other, "99999"), strict=True):
+        row = BAD_ROWS[what].format(day=cases.day(5), region=region)
+        lines = (kit / "cases.csv").read_text().splitlines()
+        lines[3:3] = [row, row]
+        (kit / "cases.csv").write_bytes("\n".join(lines).encode(errors="surrogateescape"))
+    said: list[str] = []
+    task = _task(settings, "1111")
+    before, after, same = (_rows(SiteWork(kit, said.append), task) for kit in kits)
+    np.testing.assert_array_equal(same, before)
+    others = [i for i, client in enumerate(MINE) if client != other]
+    np.testing.assert_array_equal(after[others], before[others])
+    assert before[1].any() and not after[1].any()
+    (sentence,) = said
+    assert sentence.startswith(f"client {other} counts as zero: ")
+    assert "cases.csv: row " in sentence
+
+
+def test_a_bad_value_in_parquet_is_its_clients_alone(tmp_path: Path) -> None:
+    settings, other = settings_of("one-shot", epsilon=2.0), MINE[2]
+    kit = _kit(tmp_path / "kit", _long(panel()))
+    before = _rows(SiteWork(kit), _task(settings, "1111"))
+    bad = pl.when(pl.col("region") == other).then(float("nan")).otherwise("cases")
+    rows = _long(panel()).rename({"day": "date"}).with_columns(cases=bad)
+    rows.write_parquet(kit / "cases.parquet")
+    Source(str(kit / "cases.parquet"), None, {}).write(kit)
+    after = _rows(SiteWork(kit), _task(settings, "1111"))
+    np.testing.assert_array_equal(after[[0, 1, 3]], before[[0, 1, 3]])
+    assert before[2].any() and not after[2].any()
+
+
+@pytest.mark.parametrize("what", ["file", "column"])
+def test_what_is_wrong_with_the_file_as_a_whole_is_the_sites_code(
+    tmp_path: Path, what: str
+) -> None:
+    rows = _long(panel())
+    kit = _kit(tmp_path / "kit", rows.drop("cases") if what == "column" else rows)
+    if what == "file":
+        (kit / "cases.csv").unlink()
+    parts, error = SiteWork(kit).answer(_task(settings_of("one-shot", epsilon=2.0), "1111"))
+    assert json.loads(parts["about"])["code"] == Code.DATA
+    assert "cases.csv" in str(error)
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(-30, 3), st.integers(-3, 30)), min_size=4, max_size=4),
+    gone=st.integers(0, 3),
+)
+@hypothesis.settings(
+    max_examples=25, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+def test_how_far_one_clients_days_reach_changes_nobody_elses_vector(
+    spans: list[tuple[int, int]], gone: int
+) -> None:
+    cases = panel()
+    rows = pl.concat(
+        pl.DataFrame(
+            {"day": [cases.day(d) for d in days], "region": [client] * len(days)},
+        ).with_columns(cases=pl.Series([float(7 + (d * d) % 11) for d in days]))
+        for client, (before, after) in zip(MINE, spans, strict=True)
+        if (days := range(before, cases.counts.shape[1] + after))
+    )
+    answers = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, kept in (("all", rows), ("less", rows.filter(pl.col("region") != MINE[gone]))):
+            work = SiteWork(_kit(Path(folder) / name, kept))
+            answers.append(_rows(work, _task(settings_of("one-shot", epsilon=2.0), "1111")))
+    others = [i for i in range(4) if i != gone]
+    np.testing.assert_array_equal(answers[0][others], answers[1][others])
+    covered = [before <= 0 <= after for before, after in spans]
+    assert [bool(row.any()) for row in answers[0]] == covered
 
 
 @pytest.mark.parametrize("learner", sorted(LEARNERS))

@@ -138,7 +138,6 @@ def site(
     from epifed.federation.site import Source
 
     source = Source(str(data.resolve()), reading.format, reading.options)
-    source.load()
     site_command(kit, source).become()
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.federation_train import Watching
+from epifed.cli.federation_train import Watching, price
 from epifed.cli.kit import AsJson, LearnerName, Seed, Wish, messages
 from epifed.errors import EpifedError
 from epifed.files import to_json
@@ -65,8 +65,8 @@ def rehearse(
         return
     print(
         f"{done.rounds} rounds with {done.sites} sites and {done.clients} clients: "
-        f"ε = {done.epsilon:.4g} at δ = {done.delta:g} (one client added or removed, "
-        f"{done.accountant.upper()} accountant), seeded noise: not for release"
+        f"{price(done.epsilon, done.epsilon_if_drawn_seen, done.delta, done.accountant)}; "
+        "seeded noise: not for release"
     )
     print(f"all {done.sites_with_model} sites hold the model {done.sha256[:12]}…")
     print(f"largest difference to a training in one process: {done.largest_difference:.2g}")

@@ -1,6 +1,7 @@
 """`epifed federation train`, `status` and `stop`: what the coordinator does."""
 
 import logging
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -101,17 +102,37 @@ def _desk(kit: Path) -> "Desk":
     return Desk(kit)
 
 
+def price(epsilon: float, if_drawn_seen: float, delta: float, accountant: str) -> str:
+    """What was spent, never rounded down: against outsiders, and against who sees the draw.
+
+    >>> price(1.00000001, 3.5, 1e-5, "rdp")
+    'ε = 1.00001 spent at δ = 1e-05 (one client added or removed, RDP accountant); against whoever \
+sees who is drawn, the server: ε = 3.5'
+    """
+    from epifed.privacy.accounting import UNIT, rounded_up
+
+    if math.isinf(epsilon):
+        return "no privacy"
+    seen = "; against whoever sees who is drawn, the server: "
+    return (
+        f"ε = {rounded_up(epsilon)} spent at δ = {delta:g} ({UNIT} added or removed, "
+        f"{accountant.upper()} accountant)"
+        f"{f'{seen}ε = {rounded_up(if_drawn_seen)}' if if_drawn_seen > epsilon else ''}"
+    )
+
+
 def outcome(status: dict[str, Any]) -> str:
     """A status as a sentence."""
     where = f"training '{status['training']}': {status['round']} of {status['rounds']} rounds"
-    epsilon = status["epsilon"]
-    cost = (
-        f"ε = {epsilon:.4g} spent at δ = {status['delta']:g}" if epsilon < 1e300 else "no privacy"
+    cost = price(
+        status["epsilon"], status["epsilon_if_drawn_seen"], status["delta"], status["accountant"]
     )
     if not status["finished"]:
         return f"{where}, {_sites(status['sites'])}, {cost}"
     missing = status.get("missing", [])
     held = f"the model is at {_sites(status.get('delivered', []))}"
+    undelivered = status.get("undelivered", {})
+    missing = [f"{site} ({undelivered[site]})" if site in undelivered else site for site in missing]
     absent = f"; not yet at {', '.join(missing)}: repeat when they are back" if missing else ""
     return f"{where}, {cost}; {held}{absent}"
 
@@ -141,6 +162,8 @@ class Watching:
         """The table as it stands."""
         from rich.table import Table
 
+        from epifed.privacy.accounting import rounded_up
+
         table = Table(caption=self.state, caption_justify="left")
         for column in ("round", "sites", "ε spent", "without"):
             table.add_column(column, justify="left" if column == "without" else "right")
@@ -151,7 +174,7 @@ class Watching:
             row = [
                 str(number),
                 str(len(line["sites"])),
-                f"{line['epsilon']:.4g}",
+                rounded_up(line["epsilon"]),
                 problems,
             ]
             if self.losses is not None:

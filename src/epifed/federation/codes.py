@@ -27,6 +27,7 @@ class Code(StrEnum):
     DTYPE = "dtype"
     NORM = "norm"
     MESSAGE = "message"
+    SIZE = "size"
 
 
 SENTENCES = {
@@ -47,4 +48,5 @@ SENTENCES = {
     Code.DTYPE: "vectors of the wrong number format",
     Code.NORM: "a vector longer than the clip norm",
     Code.MESSAGE: "a message that is not a contribution",
+    Code.SIZE: "a message larger than an answer to the training can be",
 }

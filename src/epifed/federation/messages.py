@@ -31,6 +31,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}")
 """A training's name: letters, digits and hyphens, for it becomes a folder's and a file's."""
 
 
+def most_bytes(clients: int, length: int) -> int:
+    """The bytes that an answer for so many clients can need, with room for what FLARE adds."""
+    return clients * length * np.dtype(np.float32).itemsize + 2 * MOST_TEXT
+
+
 class MessageError(EpifedError):
     """A message that is not what it should be; `code` says in which way."""
 
@@ -139,12 +144,15 @@ def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vec
     return good, wrong
 
 
-def received(parts: Parts, sha256: str) -> bool:
-    """Whether a site's answer says that it has the release with this hash."""
+def unreceived(parts: Parts, sha256: str) -> Code | None:
+    """Why a site has not the release with this hash, by its answer; none if it has."""
     try:
-        return bool(_about(parts).get("sha256") == sha256)
-    except MessageError:
-        return False
+        about = _about(parts)
+    except MessageError as error:
+        return error.code
+    if "code" in about:
+        return _code(about["code"])
+    return None if about.get("sha256") == sha256 else Code.MESSAGE
 
 
 def _packed(about: dict[str, Any], array: NDArray[Any]) -> Parts:

@@ -162,6 +162,11 @@ class ServedTraining:
         """The ε of the rounds paid for so far."""
         return self.plan.price(self.paid).epsilon_spent if self.paid else 0.0
 
+    @property
+    def epsilon_if_drawn_seen(self) -> float:
+        """The same against whoever sees who is drawn: the server, say."""
+        return self.plan.epsilon_if_drawn_seen(self.paid) if self.paid else 0.0
+
     def play(self, ask: Ask, report: Callable[[dict[str, Any]], None]) -> None:
         """One round of Algorithm 1 over the enrolled clients, whoever is there.
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,19 @@ from epifed.federation.messages import (
 from epifed.federation.terms import SiteBook, Terms
 from epifed.files import write_text
 from epifed.learner import Learner, View, make_learner
-from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.release import Release, read_release
 from epifed.rounds import contribution
 from epifed.settings import Settings
-from epifed.sources import load_panel
+from epifed.sources.hosted import Hosted, load_hosted
 
 DATA, TERMS, LEDGER, LOG = "data.json", "site.toml", "site.ledger", "participation.jsonl"
+CLIENTS = "clients.json"
+
+
+def hosted_clients(kit: Path) -> tuple[str, ...]:
+    """The clients that the roster says the site of a kit hosts."""
+    return tuple(json.loads((kit / CLIENTS).read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,9 @@ class Source:
     format: str | None
     options: dict[str, Any]
 
-    def load(self) -> CasePanel:
-        """The panel."""
-        return load_panel(Path(self.path), self.format, **self.options)
+    def load(self, clients: Collection[str]) -> Hosted:
+        """What it has of these clients."""
+        return load_hosted(Path(self.path), clients, self.format, **self.options)
 
     def write(self, kit: Path) -> None:
         """Remember the source in the kit, for the worker that FLARE starts."""
@@ -63,26 +69,29 @@ class Work:
     plan: PrivacyPlan
     view: View | None
     row_of: dict[str, int]
-    """The rows of the view by client; a client that is missing or whose days do not cover the
-    training's is not there, and counts as zero."""
+    """The rows of the view by client; a client that is missing, that has a bad row or whose days do
+    not cover the training's is not there, and counts as zero."""
 
 
 class SiteWork:
-    """A site at work, in its kit. Its answers hold vectors or a code, never words."""
+    """A site at work, in its kit. Its answers hold vectors or a code, never words.
 
-    def __init__(self, kit: Path) -> None:
-        self.kit = kit
+    What `say` is told, a client that is left out and why, stays at the site.
+    """
+
+    def __init__(self, kit: Path, say: Callable[[str], None] = lambda _: None) -> None:
+        self.kit, self.say = kit, say
         self.terms = Terms.read(kit / TERMS)
         self._ready: Work | None = None
-        self._panel: CasePanel | None = None
+        self._hosted: tuple[tuple[str, ...], Hosted] | None = None
 
     def prepare(self, settings: str) -> None:
         """Load what takes a while before a round waits: the data, and what the learner needs.
 
         What is wrong with them, a round says.
         """
-        with contextlib.suppress(EpifedError):
-            self._load()
+        with contextlib.suppress(EpifedError, OSError, ValueError):
+            self._load(hosted_clients(self.kit))
         with contextlib.suppress(EpifedError):
             wanted = Settings.from_toml(settings)
             if self.terms.within_limits(wanted):
@@ -165,19 +174,26 @@ class SiteWork:
     def _read(self, task: Task, work: Work) -> Work:
         """The same with what the learner reads of the site's clients, each by its own days."""
         if work.view is None:
-            panel, (first, last) = self._load(), task.period
-            whole = dict(zip(panel.regions, panel.covers(first, last), strict=True))
-            mine = [client for client in task.clients if whole.get(client, False)]
+            panel, (first, last) = self._load(task.clients).panel, task.period
+            mine: list[str] = []
+            if panel is not None:
+                whole = dict(zip(panel.regions, panel.covers(first, last), strict=True))
+                mine = [client for client in task.clients if whole.get(client, False)]
             view = None
-            if mine:
+            if panel is not None and mine:
                 view = work.learner.deployed_view(panel.of(mine), (first, last))
             rows = {region: row for row, region in enumerate(mine)}
             work = self._ready = replace(work, view=view, row_of=rows)
         return work
 
-    def _load(self) -> CasePanel:
-        self._panel = self._panel or Source.of(self.kit).load()
-        return self._panel
+    def _load(self, clients: tuple[str, ...]) -> Hosted:
+        """What the site's file has of its clients, read once."""
+        if self._hosted is None or self._hosted[0] != clients:
+            found = Source.of(self.kit).load(clients)
+            for client, reason in found.left_out.items():
+                self.say(f"client {client} counts as zero: {reason}")
+            self._hosted = clients, found
+        return self._hosted[1]
 
     def _note(self, task: Task) -> None:
         line = {

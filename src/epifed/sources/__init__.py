@@ -70,7 +70,7 @@ def load_panel(source: Path | str | Table, format: str | None = None, **options:
     if SOURCES.is_builtin(chosen) and path.is_dir() != (chosen == "prepared"):
         found, expected = ("directory", "file") if path.is_dir() else ("file", "directory")
         raise EpifedError(f"{path}: found a {found}; expected a {expected} for format {chosen}")
-    _refuse_unknown(options, reader, chosen, str(path))
+    refuse_unknown(options, reader, chosen, str(path))
     panel: object = reader(path, **options)
     if not isinstance(panel, CasePanel):
         raise EpifedError(
@@ -89,13 +89,14 @@ def _load_table(table: object, format: str | None, options: dict[str, Any]) -> C
         raise EpifedError(
             f"format: found '{format}' with a DataFrame; expected tidy, or the path of a file"
         )
-    _refuse_unknown(options, read_tidy, "tidy", IN_MEMORY)
+    refuse_unknown(options, read_tidy, "tidy", IN_MEMORY)
     return read_tidy(table, **options)
 
 
-def _refuse_unknown(
+def refuse_unknown(
     options: dict[str, Any], reader: Callable[..., CasePanel], format: str, where: str
 ) -> None:
+    """Refuse options that a reader does not have."""
     parameters = list(inspect.signature(reader).parameters.values())[1:]
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return

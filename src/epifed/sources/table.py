@@ -113,7 +113,7 @@ def read_table(table: Path | Table, columns: Mapping[str, str]) -> pl.DataFrame:
         return _filled(IN_MEMORY, picked)
     path = existing(table)
     if path.suffix.lower() in {".parquet", ".pq"}:
-        frame = _read_parquet(path, columns)
+        frame = read_parquet(path, columns)
     else:
         text = [pl.col(key).str.strip_chars().replace("", None) for key in columns]
         frame = collect(path, scan_csv(path, columns).with_columns(text))
@@ -215,7 +215,8 @@ def refuse(
         raise wrong(path, first["row"], column, first[key], expected)
 
 
-def _read_parquet(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
+def read_parquet(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
+    """The wanted columns of a parquet file by their keys, and `row`."""
     found = columns_of(path)
     require(path, found, list(columns.values()))
     with _parquet(path) as arrow:

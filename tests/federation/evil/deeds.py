@@ -1,5 +1,7 @@
 """What the evil site does in which round; the tests compare with it."""
 
+import os
+
 SECRET = "CANARY-in-an-exception"
 DEEDS = {
     1: "nan",
@@ -14,12 +16,17 @@ DEEDS = {
     10: "nested",
     11: "wordless",
     12: "huge",
-    13: "late",
-    14: "stale",
-    15: "good",
+    13: "undecodable",
+    14: "fatal",
+    15: "large",
+    16: "late",
+    17: "stale",
+    18: "good",
 }
 ALONE = ("nan", "infinite")
 """Deeds that spoil the vector of the site's first client and no other."""
 ROUND = 15.0
 """Seconds that a round waits."""
 LATE = ROUND + 2
+LARGE = int(os.environ.get("EVIL_LARGE", "8000000"))
+"""Bytes of an answer that is larger than any can be."""

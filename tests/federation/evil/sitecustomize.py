@@ -4,15 +4,17 @@ It keeps the bytes of all that its processes hand to TLS in the folder EVIL_FOLD
 trainings whose name begins with "evil" it answers each round with another thing a site must not.
 """
 
+import importlib
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from changing import on_import  # type: ignore[import-not-found]
-from deeds import DEEDS, LATE, SECRET  # type: ignore[import-not-found]
+from deeds import DEEDS, LARGE, LATE, SECRET  # type: ignore[import-not-found]
 
 FOLDER = Path(os.environ["EVIL_FOLDER"])
 
@@ -67,17 +69,38 @@ def _corrupt(module: Any) -> None:
 
 def _said(deed: str, about: dict[str, Any]) -> dict[str, Any]:
     """What a deed puts in the place of parts of a message."""
-    if deed == "nonsense":
-        return {"about": "{", "array": b"\x80\x04."}
-    if deed == "endless":
-        return {"about": json.dumps(about | {"shape": [float("inf")]})}
-    if deed == "nested":
-        return {"about": '{"round": ' + "[" * 100_000 + "]" * 100_000 + "}"}
-    if deed == "wordless":
-        return {"about": about}
-    if deed == "huge":
-        return {"about": json.dumps(about | {"shape": [2**62, 2**62]})}
-    return {}
+    said: dict[str, Callable[[], dict[str, Any]]] = {
+        "nonsense": lambda: {"about": "{", "array": b"\x80\x04."},
+        "endless": lambda: {"about": json.dumps(about | {"shape": [float("inf")]})},
+        "nested": lambda: {"about": '{"round": ' + "[" * 100_000 + "]" * 100_000 + "}"},
+        "wordless": lambda: {"about": about},
+        "huge": lambda: {"about": json.dumps(about | {"shape": [2**62, 2**62]})},
+        "undecodable": lambda: {"array": _unknown_type()},
+        "fatal": lambda: {"about": "{}", "__headers__": {"__rc__": "TASK_UNKNOWN"}},
+        "large": lambda: {"array": bytes(LARGE)},
+    }
+    return said.get(deed, dict)()
+
+
+def _unknown_type() -> Any:
+    """An object of a type that only this site's processes can write and read."""
+    fobs = importlib.import_module("nvflare.fuel.utils.fobs")
+
+    class Unknown:
+        pass
+
+    class Decomposer(fobs.Decomposer):  # type: ignore[misc,name-defined]
+        def supported_type(self) -> type:
+            return Unknown
+
+        def decompose(self, target: Any, manager: Any = None) -> Any:
+            return "nothing"
+
+        def recompose(self, data: Any, manager: Any = None) -> Any:
+            return Unknown()
+
+    fobs.register(Decomposer)
+    return Unknown()
 
 
 def _raising(module: Any) -> Any:

@@ -19,13 +19,15 @@ from nvflare.apis.signal import Signal
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.flare.executor import DELIVER, HELLO, TRAIN
+from epifed.federation.flare.shield import GATE, shield_worker
 from epifed.federation.messages import (
     MessageError,
     Parts,
     Task,
     accept,
+    most_bytes,
     pack_task,
-    received,
+    unreceived,
 )
 from epifed.federation.roster import Federation
 from epifed.federation.server import Answers, Order, Problem, ServedTraining
@@ -55,6 +57,7 @@ class FederationController(Controller):  # type: ignore[misc]
 
     def __init__(self, order: str, rounds: int) -> None:
         super().__init__(task_check_period=CHECK_PERIOD)
+        shield_worker()
         self.order = Order.unsealed(order)
         self.rounds_of_job = rounds
         self.status: dict[str, Any] = {"training": self.order.training, "finished": False}
@@ -102,6 +105,8 @@ class FederationController(Controller):  # type: ignore[misc]
         folder = kit / TRAININGS / self.order.training
         ledger = Ledger(Path(path)) if path else None
         training = self._patiently(folder, federation, ledger)
+        largest = max(len(site.clients) for site in federation.sites)
+        GATE.most = most_bytes(largest, training.rounds.length)
         self._greet(federation, abort_signal, fl_ctx)
         self._tell(training, federation, fl_ctx)
 
@@ -153,7 +158,9 @@ class FederationController(Controller):  # type: ignore[misc]
             "rounds": training.settings.rounds,
             "paid": training.paid,
             "epsilon": training.epsilon,
+            "epsilon_if_drawn_seen": training.epsilon_if_drawn_seen,
             "delta": training.settings.delta,
+            "accountant": training.settings.accountant,
             "finished": training.finished,
             "sites": sorted(self._present(federation, fl_ctx)),
             "enrolled_sites": len(federation.sites),
@@ -190,6 +197,9 @@ class FederationController(Controller):  # type: ignore[misc]
         vectors: dict[str, Vector] = {}
         problems, self._late = self._late, []
         for site, task in tasks.items():
+            if site not in answers and site in asked and site in GATE.refused:
+                problems.append(Problem(site, GATE.refused[site]))
+                continue
             if site not in answers:
                 code = Code.NO_ANSWER if site in asked else Code.ABSENT
                 problems.append(Problem(site, code))
@@ -228,11 +238,13 @@ class FederationController(Controller):  # type: ignore[misc]
             abort_signal,
             fl_ctx,
         )
-        delivered |= {site for site, parts in answers.items() if received(parts, release.sha256)}
+        wrong = GATE.refused | {s: unreceived(p, release.sha256) for s, p in answers.items()}
+        delivered |= {site for site, code in wrong.items() if code is None}
         write_text(path, json.dumps(sorted(delivered)))
         self.status["sha256"] = release.sha256
         self.status["delivered"] = sorted(delivered)
         self.status["missing"] = sorted({s.name for s in federation.sites} - delivered)
+        self.status["undelivered"] = {s: code.value for s, code in sorted(wrong.items()) if code}
 
     def _exchange(
         self,
@@ -265,10 +277,12 @@ class FederationController(Controller):  # type: ignore[misc]
             before_task_sent_cb=sending,
             result_received_cb=answered,
         )
+        GATE.refused.clear()
         self.broadcast(task, fl_ctx, targets=list(parcels), min_responses=len(parcels))
         until = time.monotonic() + timeout
         while task.completion_status is None:
-            if abort_signal.triggered or time.monotonic() > until:
+            done = parcels.keys() <= answers.keys() | GATE.refused.keys()
+            if done or abort_signal.triggered or time.monotonic() > until:
                 self.cancel_task(task, fl_ctx=fl_ctx)
                 break
             time.sleep(CHECK_PERIOD / 5)

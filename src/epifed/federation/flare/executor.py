@@ -30,7 +30,7 @@ class FederationExecutor(Executor):  # type: ignore[misc]
         del abort_signal
         try:
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
-            self._work = self._work or SiteWork(kit)
+            self._work = self._work or SiteWork(kit, self.logger.warning)
             if task_name == HELLO:
                 self._work.prepare(json.loads(shareable["about"])["settings"])
                 answer = {"about": "{}"}

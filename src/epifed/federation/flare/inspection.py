@@ -10,11 +10,12 @@ from pathlib import Path
 
 from epifed.errors import EpifedError
 from epifed.federation.flare.kits import certificate
-from epifed.federation.flare.policies import authorization, site_resources
-from epifed.federation.site import TERMS, Source
+from epifed.federation.flare.policies import authorization, connections, site_resources
+from epifed.federation.site import TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learner import make_learner
 from epifed.panel import CasePanel
+from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
@@ -37,14 +38,24 @@ def inspect_site(
     """Kit, policies, certificate, terms, connection, data, and exactly what would be sent."""
     findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
     try:
-        panel = source.load()
+        found = source.load(hosted_clients(kit))
     except EpifedError as error:
         return [*findings, Finding("data", False, str(error))]
+    bad = [
+        Finding("data", False, f"Client {client} would count as zero: {reason}")
+        for client, reason in found.left_out.items()
+    ]
+    panel = found.panel
+    if panel is None:
+        nobody = Finding("clients", False, f"{source.path}: no usable data of any of your clients")
+        return [*findings, *bad, nobody]
     return [
         *findings,
+        *bad,
         _clients(kit, panel),
         _readable(kit, panel, settings, period),
         _sent(kit, settings),
+        _price(settings),
     ]
 
 
@@ -59,7 +70,11 @@ def _kit(kit: Path) -> Finding:
 
 
 def _policies(kit: Path) -> Finding:
-    expected = {"authorization.json": authorization(), "resources.json": site_resources()}
+    expected = {
+        "authorization.json": authorization(),
+        "resources.json": site_resources(),
+        "comm_config.json": connections(),
+    }
     for name, policy in expected.items():
         path = kit / "local" / name
         try:
@@ -143,7 +158,7 @@ def _connection(kit: Path) -> Finding:
 
 
 def _clients(kit: Path, panel: CasePanel) -> Finding:
-    wanted = _wanted(kit)
+    wanted = hosted_clients(kit)
     missing = sorted(set(wanted) - set(panel.regions))
     if missing:
         return Finding(
@@ -166,7 +181,7 @@ def _readable(
     needed = (settings.history or settings.window) + settings.horizon + 9
     first = max(panel.start, panel.end - timedelta(days=max(needed, 30)))
     first, last = period or (first, panel.end)
-    wanted = _wanted(kit)
+    wanted = hosted_clients(kit)
     covers = dict(zip(panel.regions, panel.covers(first, last), strict=True))
     mine = [client for client in wanted if covers.get(client, False)]
     if not mine:
@@ -188,16 +203,11 @@ def _readable(
     )
 
 
-def _wanted(kit: Path) -> list[str]:
-    found: list[str] = json.loads((kit / "clients.json").read_text(encoding="utf-8"))
-    return found
-
-
 def _sent(kit: Path, settings: Settings) -> Finding:
     learner = make_learner(settings)
     state = learner.start(seed_sequence(settings.seed))
     like = learner.contribute(state, learner.nobody())
-    clients = len(_wanted(kit))
+    clients = len(hosted_clients(kit))
     size = clients * like.shape[1] * like.itemsize
     bound = (
         f"of Euclidean norm at most S = {settings.clip_norm:g}"
@@ -210,4 +220,17 @@ def _sent(kit: Path, settings: Settings) -> Finding:
         f"In each round, for each of your {clients} clients, one vector of {like.shape[1]:,} "
         f"{like.dtype.name} numbers {bound}, {size:,} bytes together, leaves this machine with the "
         "round's number; the vector of a client that was not drawn is zero. Nothing else does.",
+    )
+
+
+def _price(settings: Settings) -> Finding:
+    if not settings.private:
+        return Finding("price", False, "ε = inf: no privacy at all.")
+    return Finding(
+        "price",
+        True,
+        f"The training may cost ε = {rounded_up(settings.epsilon)} at δ = {settings.delta:g} "
+        f"({UNIT} added or removed, {settings.accountant.upper()} accountant) against everybody "
+        "who does not see who is drawn. The server sees it; against the server it costs what it "
+        "would if all were drawn in every round, which 'epifed federation train' prints too.",
     )

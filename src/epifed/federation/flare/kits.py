@@ -26,6 +26,7 @@ from nvflare.lighter.provisioner import Provisioner
 from epifed.errors import EpifedError
 from epifed.federation.flare.policies import ROLE, is_server, lock
 from epifed.federation.roster import Federation, Site
+from epifed.federation.site import CLIENTS
 from epifed.files import write_text
 
 SCHEME = "grpc"
@@ -164,7 +165,7 @@ def introduce(kit: Path, federation: Federation, site: Site) -> None:
     """Give a site's kit its terms, which the site may change, and the names of its clients."""
     if not (kit / "site.toml").exists():
         write_text(kit / "site.toml", federation.terms.to_toml())
-    write_text(kit / "clients.json", json.dumps(site.clients))
+    write_text(kit / CLIENTS, json.dumps(site.clients))
 
 
 def certificate(kit: Path) -> Certificate:

@@ -14,7 +14,7 @@ from epifed.federation.flare.controller import ROSTER, SERVER_FILE
 from epifed.federation.flare.kits import ORGANISATION, certificate, organisation
 from epifed.federation.flare.policies import is_server, lock
 from epifed.federation.roster import Federation
-from epifed.federation.site import TERMS, Source
+from epifed.federation.site import TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
@@ -50,7 +50,9 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
     void = {"disabled_clients": sorted(federation.removed)}
     write_text(kit / "disabled_clients.json", json.dumps(void))
     lock(kit)
-    return _command("server.server_train", kit, "fed_server.json", (f"org={ORGANISATION}",))
+    return _command(
+        "epifed.federation.flare.serve", kit, "fed_server.json", (f"org={ORGANISATION}",)
+    )
 
 
 def site_command(kit: Path, source: Source) -> Command:
@@ -60,10 +62,11 @@ def site_command(kit: Path, source: Source) -> Command:
         raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
     name = certificate(kit).name
     Terms.read(kit / TERMS)
+    source.load(hosted_clients(kit))
     source.write(kit)
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
-    return _command("client.client_train", kit, "fed_client.json", who)
+    return _command("nvflare.private.fed.app.client.client_train", kit, "fed_client.json", who)
 
 
 def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Command:
@@ -73,7 +76,7 @@ def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Comm
         sys.executable,
         "-u",
         "-m",
-        f"nvflare.private.fed.app.{module}",
+        module,
         "-m",
         str(kit),
         "-s",

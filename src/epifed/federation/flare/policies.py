@@ -19,6 +19,16 @@ ROLE = "lead"
 MORE_THAN_ENOUGH = 10_000
 """Connections a server takes; the roster decides who they may be."""
 
+MOST_STREAMS = 2_000
+"""Connections served at once: two of each site, and the coordinator's."""
+MOST_BYTES = 256 * 2**20
+"""Of a message between parties; the server's worker knows what its training can need and takes
+less."""
+MOST_FRAME = 32 * 2**20
+"""Bytes of one piece of it on the wire; FLARE sends pieces of 1 MiB."""
+HANDSHAKE = 10
+"""Seconds in which a connection must have shown its certificate, or it is dropped."""
+
 _NONE = "none"
 
 
@@ -122,6 +132,22 @@ def server_resources(kit: Path) -> dict[str, Any]:
     }
 
 
+def connections() -> dict[str, Any]:
+    """`comm_config.json`: how large a message may be, and how long a connection may say nothing."""
+    return {
+        "allow_adhoc_conns": False,
+        "streaming_max_blob_size": MOST_BYTES,
+        "grpc": {
+            "max_workers": MOST_STREAMS,
+            "options": [
+                ["grpc.max_send_message_length", MOST_FRAME],
+                ["grpc.max_receive_message_length", MOST_FRAME],
+                ["grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE],
+            ],
+        },
+    }
+
+
 def lock(kit: Path) -> None:
     """Write the locked policies into a kit; a weaker file that was there is replaced."""
     kit = kit.resolve()
@@ -129,6 +155,7 @@ def lock(kit: Path) -> None:
     resources = server_resources(kit) if is_server(kit) else site_resources()
     write_text(local / "resources.json", json.dumps(resources, indent=2))
     write_text(local / "authorization.json", json.dumps(authorization(), indent=2))
+    write_text(local / "comm_config.json", json.dumps(connections(), indent=2))
     for name in ("resources.json.default", "authorization.json.default", "privacy.json.sample"):
         (local / name).unlink(missing_ok=True)
 

@@ -39,6 +39,7 @@ class Rehearsed:
     clients: int
     rounds: int
     epsilon: float
+    epsilon_if_drawn_seen: float
     delta: float
     accountant: str
     randomness: str
@@ -109,6 +110,7 @@ def rehearse(
         clients=len(view),
         rounds=settings.rounds,
         epsilon=models[0].epsilon,
+        epsilon_if_drawn_seen=models[0].epsilon_if_drawn_seen,
         delta=settings.delta,
         accountant=settings.accountant,
         randomness=models[0].randomness,

@@ -1,0 +1,145 @@
+"""Connections that never shake hands: dropped by the server, and by the documented proxy before it.
+
+Makefile's target `haproxy` installs the proxy where that is possible.
+"""
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from epifed.federation.flare.local import LocalFederation, free_port
+from epifed.federation.flare.policies import HANDSHAKE
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from tests.federation.helpers import panel, plan, settings_of
+
+IDLE = 1500
+ELSEWHERE = "127.0.0.2"
+"""Another address than the sites' from which the idle connections come."""
+CONFIG = Path(__file__).parents[2] / "docs" / "proxy" / "haproxy.cfg"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalFederation]:
+    """A federation that is not yet started."""
+    with LocalFederation.make(tmp_path, rehearsal_federation(panel(), 2), panel()) as made:
+        yield made
+
+
+@contextmanager
+def _idle(port: int) -> Iterator[list[socket.socket]]:
+    """Connections on which nobody says a word."""
+    with ExitStack() as stack:
+        made = []
+        for _ in range(IDLE):
+            one = socket.create_connection(("127.0.0.1", port), 10, (ELSEWHERE, 0))
+            made.append(stack.enter_context(one))
+        yield made
+
+
+@contextmanager
+def _insisting(port: int) -> Iterator[list[int]]:
+    """As many idle connections, each made again when it is dropped; the list counts all of them."""
+    made: list[int] = []
+    end = threading.Event()
+
+    def insist() -> None:
+        kept: list[socket.socket] = []
+        while not end.is_set():
+            kept = _kept(kept)
+            while len(kept) < IDLE and not end.is_set():
+                with suppress(OSError):
+                    kept.append(socket.create_connection(("127.0.0.1", port), 5, (ELSEWHERE, 0)))
+                made.append(1)
+            end.wait(1)
+        for one in kept:
+            one.close()
+
+    thread = threading.Thread(target=insist)
+    thread.start()
+    try:
+        yield made
+    finally:
+        end.set()
+        thread.join()
+
+
+def _open(connections: list[socket.socket]) -> int:
+    """How many of them the other side has not ended."""
+    still = 0
+    for connection in connections:
+        connection.setblocking(False)
+        try:
+            still += connection.recv(1) != b""
+        except BlockingIOError:
+            still += 1
+        except OSError:
+            pass
+    return still
+
+
+def _kept(connections: list[socket.socket]) -> list[socket.socket]:
+    """Those that are still open; the others are put away."""
+    kept = []
+    for connection in connections:
+        if _open([connection]):
+            kept.append(connection)
+        else:
+            connection.close()
+    return kept
+
+
+def _trains(local: LocalFederation, name: str) -> None:
+    status = local.train(plan(name, settings_of("one-shot", epsilon=2.0)))
+    assert status["finished"]
+    assert status["delivered"] == ["site-1", "site-2"]
+    assert [line["problems"] for line in status["lines"]] == [[]]  # type: ignore[attr-defined]
+
+
+def _dropped(connections: list[socket.socket], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while left := _open(connections):
+        assert time.monotonic() < until, f"{left} idle connections are still open"
+        time.sleep(0.5)
+
+
+def test_connections_that_do_not_shake_hands_are_dropped_and_the_training_goes_on(
+    local: LocalFederation,
+) -> None:
+    local.start()
+    with _idle(local.federation.server.port) as connections:
+        assert _open(connections) > 0
+        _dropped(connections, 3 * HANDSHAKE)
+        _trains(local, "idle")
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+def test_the_documented_proxy_keeps_idle_connections_from_the_server(
+    local: LocalFederation, tmp_path: Path
+) -> None:
+    port, server = free_port(), local.federation.server
+    config = CONFIG.read_text().replace("0.0.0.0:8002", f"127.0.0.1:{port}")
+    (tmp_path / "haproxy.cfg").write_text(
+        config.replace("10.0.0.2:8002", f"127.0.0.1:{server.port}")
+    )
+    for site in local.federation.sites:
+        path = local.kit(site.name) / "startup" / "fed_client.json"
+        values = json.loads(path.read_text())
+        values["servers"][0]["service"]["target"] = f"localhost:{port}"
+        path.write_text(json.dumps(values))
+    proxy = subprocess.Popen(["haproxy", "-db", "-f", str(tmp_path / "haproxy.cfg")])
+    try:
+        local.start()
+        with _insisting(port) as made:
+            _trains(local, "proxied")
+        assert len(made) > IDLE, "nobody came back"
+    finally:
+        proxy.terminate()
+        proxy.wait()
