@@ -38,7 +38,7 @@ from epifed.rounds import Rounds
 
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
-PATIENCE = 2
+SILENT_ROUNDS = 2
 """Rounds without an answer after which a site is not waited for any more in this job."""
 RECENT = 20
 """Rounds that a status tells about."""
@@ -171,7 +171,7 @@ class FederationController(Controller):  # type: ignore[misc]
         """The sites of this job that have not gone silent since it began."""
         enrolled = {site.name for site in federation.sites}
         connected = {client.name for client in fl_ctx.get_engine().get_clients()} & enrolled
-        return {name for name in connected if self._silences.get(name, 0) < PATIENCE}
+        return {name for name in connected if self._silences.get(name, 0) < SILENT_ROUNDS}
 
     def _greet(self, federation: Federation, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Wait for the sites' workers, which take a while to start; who does not is absent."""
@@ -180,7 +180,7 @@ class FederationController(Controller):  # type: ignore[misc]
         parcel: Parts = {"about": json.dumps({"settings": self.order.settings.to_toml()})}
         hello = dict.fromkeys(sorted(present), parcel)
         self._exchange(HELLO, hello, answers, federation.start_timeout, abort_signal, fl_ctx)
-        self._silences |= dict.fromkeys(present - answers.keys(), PATIENCE)
+        self._silences |= dict.fromkeys(present - answers.keys(), SILENT_ROUNDS)
 
     def _ask(
         self,

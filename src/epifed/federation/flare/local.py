@@ -25,7 +25,7 @@ from epifed.federation.site import Source
 from epifed.files import write_text
 from epifed.panel import CasePanel
 
-PATIENCE = 90.0
+START_SECONDS = 90.0
 """Seconds in which a party must have started."""
 START_EACH = 5.0
 """Seconds more for each site, since all of them start on this one machine."""
@@ -114,7 +114,7 @@ class LocalFederation:
 
     def wait_for_sites(self, sites: tuple[str, ...]) -> None:
         """Until the server has these sites registered."""
-        patience = PATIENCE + START_EACH * len(sites)
+        patience = START_SECONDS + START_EACH * len(sites)
         until = time.monotonic() + patience
         with self.desk.session(patience) as session:
             while missing := set(sites) - {c.name for c in session.get_connected_client_list()}:
@@ -155,7 +155,7 @@ class LocalFederation:
             os.setpriority(os.PRIO_PROCESS, self.processes[party].pid, NICE)
 
     def _wait_for_port(self) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + START_SECONDS
         server = self.federation.server
         while time.monotonic() < until:
             if self.processes[SERVER].poll() is not None:
@@ -166,7 +166,7 @@ class LocalFederation:
             ):
                 return
             time.sleep(0.1)
-        raise EpifedError(f"the server did not start in {PATIENCE:g} seconds: see its log")
+        raise EpifedError(f"the server did not start in {START_SECONDS:g} seconds: see its log")
 
 
 def free_port() -> int:
