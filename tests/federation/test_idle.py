@@ -21,6 +21,8 @@ from epifed.federation.flare.rehearsal import rehearsal_federation
 from tests.federation.helpers import panel, plan, settings_of
 
 IDLE = 1500
+FEW = 100
+"""More connections than two sites, their workers and the coordinator have."""
 ELSEWHERE = "127.0.0.2"
 """Another address than the sites' from which the idle connections come."""
 CONFIG = Path(__file__).parents[2] / "docs" / "proxy" / "haproxy.cfg"
@@ -96,6 +98,13 @@ def _kept(connections: list[socket.socket]) -> list[socket.socket]:
     return kept
 
 
+def _reaching(port: int) -> int:
+    """How many connections to a port of this machine are established, at the port's side."""
+    tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+    rows = [row.split() for t in tables if t.exists() for row in t.read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
 def _trains(local: LocalFederation, name: str) -> None:
     status = local.train(plan(name, settings_of("one-shot", epsilon=2.0)))
     assert status["finished"]
@@ -116,6 +125,7 @@ def test_connections_that_do_not_shake_hands_are_dropped_and_the_training_goes_o
     local.start()
     with _idle(local.federation.server.port) as connections:
         assert _open(connections) > 0
+        assert _reaching(local.federation.server.port) > FEW, "what the proxy keeps away"
         _dropped(connections, 3 * HANDSHAKE)
         _trains(local, "idle")
 
@@ -134,12 +144,18 @@ def test_the_documented_proxy_keeps_idle_connections_from_the_server(
         values = json.loads(path.read_text())
         values["servers"][0]["service"]["target"] = f"localhost:{port}"
         path.write_text(json.dumps(values))
+    path = local.desk.kit / "startup" / "fed_admin.json"
+    values = json.loads(path.read_text())
+    values["admin"]["port"] = port
+    path.write_text(json.dumps(values))
     proxy = subprocess.Popen(["haproxy", "-db", "-f", str(tmp_path / "haproxy.cfg")])
     try:
         local.start()
         with _insisting(port) as made:
             _trains(local, "proxied")
+            reached = _reaching(server.port)
         assert len(made) > IDLE, "nobody came back"
+        assert 0 < reached < FEW
     finally:
         proxy.terminate()
         proxy.wait()
