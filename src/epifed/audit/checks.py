@@ -243,7 +243,7 @@ def _independent_coordinates(bench: Bench) -> Check:
         pairs and near and common.kept,
         "the noise of any two coordinates is uncorrelated, and so are all together",
         f"largest correlation {worst:.3f}; {lag:+.1f} deviations at the worst distance",
-        power=f"a common part of {least_shift(noise.shape[1] - 1) / noise.size**0.5:.1%} of the "
+        power=f"a common part of {least_shift(noise.shape[1] // 2) / noise.size**0.5:.1%} of the "
         f"variance is found with {SURE:.0%} probability",
     )
 
@@ -260,7 +260,7 @@ def _fresh_noise(bench: Bench) -> Check:
         "the noise of any two rounds is uncorrelated and has no values in common",
         f"largest correlation {worst:.3f} among {len(values)} rounds of two trainings, {shared} "
         f"values in common, {lag:+.1f} deviations at the worst lag",
-        power=f"a correlation of {least_shift(len(bench.noise) - 1) / bench.noise.size**0.5:.1%} "
+        power=f"a correlation of {least_shift(len(bench.noise) // 2) / bench.noise.size**0.5:.1%} "
         f"between neighbouring rounds is found with {SURE:.0%} probability",
     )
 
@@ -317,8 +317,8 @@ def check_sampling(came: NDArray[np.int64], rate: float) -> list[Check]:
             "sampling over rounds",
             over,
             "rounds do not know each other, however far apart",
-            f"{lag:+.1f} deviations at the worst of {rounds - 1} lags",
-            power=f"a correlation of {least_shift(rounds - 1) / came.size**0.5:.1%} between "
+            f"{lag:+.1f} deviations at the worst of {rounds // 2} lags",
+            power=f"a correlation of {least_shift(rounds // 2) / came.size**0.5:.1%} between "
             f"neighbouring rounds is found with {SURE:.0%} probability",
         ),
         Check(

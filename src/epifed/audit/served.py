@@ -152,11 +152,13 @@ def agreeable(**changes: Any) -> Terms:
 
 
 def site_work(kit: Path, panel: CasePanel, clients: tuple[str, ...], terms: Terms) -> SiteWork:
-    """A site in a new kit, with the days of those of its clients that the panel has."""
+    """A site in a new kit, with the reported days of those of its clients that the panel has."""
     kit.mkdir(parents=True)
     (kit / TERMS).write_text(terms.to_toml(), encoding="utf-8")
     data = kit / "cases.csv"
     long = panel.to_long().rename({"day": "date"})
+    if panel.reported is not None:
+        long = long.filter(pl.Series(panel.reported.ravel()))
     long.filter(pl.col("region").is_in(clients)).write_csv(data)
     Source(str(data), None, {}).write(kit)
     return SiteWork(kit)

@@ -76,13 +76,13 @@ def least_shift(tests: int = 1, sure: float = SURE) -> float:
 def lags(values: Floats, spread: float = 1.0) -> Floats:
     """For each lag, the pooled correlation of rows that far apart, as a standard normal score.
 
-    `values` [rows, columns] have mean 0 and this deviation.
+    Up to half of the rows, so that enough pairs are pooled. `values` [rows, columns] have mean 0 and this deviation.
     """
     rows, columns = values.shape
     products = values @ values.T
     scores = [
         np.trace(products, offset=lag) / (spread**2 * math.sqrt((rows - lag) * columns))
-        for lag in range(1, rows)
+        for lag in range(1, rows // 2 + 1)
     ]
     return np.array(scores)
 
