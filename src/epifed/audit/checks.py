@@ -4,13 +4,14 @@ Each check here trains small federations of puppets over one of the deployed pat
 every release with what Algorithm 1 says it must be.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.audit.findings import Check, Group, timed
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import Mechanism, Transcript, Trial
 from epifed.audit.statistics import (
     SURE,
@@ -38,7 +39,6 @@ LOOSE = 1e6
 """At this ε the noise is next to nothing, so that single clients show."""
 MOST_SHARED = 8
 """One in so many values of two rounds may be the same by chance: single precision collides."""
-MECHANISM: Group = "mechanism"
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,11 @@ def check_mechanism(
     seed: int = 0,
     rounds: int = ROUNDS,
     length: int = LENGTH,
-    names: frozenset[str] | None = None,
+    names: Names = None,
 ) -> list[Check]:
     """All checks of one path, or those named, at the settings' clip norm, budget and δ."""
     bench = Bench(mechanism, settings, seed, rounds, length)
-    wanted = {name: check for name, check in CHECKS.items() if names is None or name in names}
-    return [timed(partial(check, bench)) for check in wanted.values()]
+    return made("mechanism", {name: partial(check, bench) for name, check in CHECKS.items()}, names)
 
 
 def attendance(cohorts: tuple[NDArray[np.int64], ...], clients: int) -> NDArray[np.int64]:
@@ -189,10 +188,11 @@ def _noise_and_cohort(bench: Bench) -> Check:
     excess = np.square(noise).sum(axis=1) - noise.shape[1]
     scores, leasts = [], []
     for by in (sizes, np.arange(len(noise), dtype=np.float64)):
-        by = by - by.mean()
-        spread = float(np.sqrt(2 * noise.shape[1] * np.square(by).sum()))
-        scores.append(float((by * excess).sum()) / max(spread, 1e-300))
-        leasts.append(least_shift(2) * spread / max(float(np.square(by).sum()), 1e-300))
+        centred = by - by.mean()
+        squares = max(float(np.square(centred).sum()), 1e-300)
+        spread = float(np.sqrt(2 * noise.shape[1] * squares))
+        scores.append(float((centred * excess).sum()) / spread)
+        leasts.append(least_shift(2) * spread / squares)
     kept, _ = standard(np.array(scores))
     return Check(
         "noise and cohort",
@@ -374,7 +374,7 @@ def _clipping(bench: Bench) -> Check:
     )
 
 
-CHECKS = {
+CHECKS: dict[str, Callable[[Bench], Check]] = {
     "noise": _noise,
     "noise of each coordinate": _noise_of_coordinates,
     "noise of each round": _noise_of_rounds,

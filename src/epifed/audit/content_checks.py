@@ -9,13 +9,14 @@ import json
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from epifed.audit.findings import Check, Group, timed
+from epifed.audit.core_checks import core, sources
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.learner_checks import REGIONS, audit_panel, learner_settings
 from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
 from epifed.federation.codes import Code
@@ -24,7 +25,6 @@ from epifed.federation.server import ServedTraining
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 
-FILES: Group = "files"
 ROUNDS = 5
 
 PARTS = {"about", "array"}
@@ -89,20 +89,24 @@ def play(settings: Settings, panel: CasePanel, whole: CasePanel, *, sites: int =
         return Played(post.tasks, post.answers, reports, about, parts, files, post.drawn)
 
 
-def check_contents(settings: Settings) -> list[Check]:
-    """All checks of what leaves."""
+def check_contents(settings: Settings, names: Names = None) -> list[Check]:
+    """All checks of what leaves, or those named."""
     usual = _example(settings)
-    played = play(usual, audit_panel(), audit_panel())
-    checks: tuple[Callable[[], Check], ...] = (
-        partial(_keys, played),
-        partial(_rows, played),
-        partial(_sizes, played),
-        partial(_data, usual, played),
-        partial(_draws, usual),
-        partial(_own_draw_only, played),
-        _hostile_answers,
-    )
-    return [timed(check) for check in checks]
+
+    @cache
+    def played() -> Played:
+        return play(usual, audit_panel(), audit_panel())
+
+    checks: dict[str, Callable[[], Check]] = {
+        "nothing beside the vector": lambda: _keys(played()),
+        "rows of the drawn": lambda: _rows(played()),
+        "messages of one size": lambda: _sizes(played()),
+        "reports without data": lambda: _data(usual, played()),
+        "reports without the draw": partial(_draws, usual),
+        "own draw only": lambda: _own_draw_only(played()),
+        "hostile messages": _hostile_answers,
+    }
+    return made("files", checks, names)
 
 
 def _example(settings: Settings) -> Settings:
@@ -167,7 +171,6 @@ def _keys(played: Played) -> Check:
         not several,
         "messages, reports, state and release file have the keys of the list and no other",
         f"found {', '.join(several)}" if several else "none that is not in the list",
-        FILES,
     )
 
 
@@ -190,7 +193,6 @@ def _rows(played: Played) -> Check:
         not problem,
         "an answer has a row for each client of the site, zeros for those not drawn",
         problem or f"so it is in {len(played.answers)} rounds",
-        FILES,
     )
 
 
@@ -210,7 +212,6 @@ def _sizes(played: Played) -> Check:
         everywhere and not varying and several,
         "every site gets a task and answers in every round, with as many bytes",
         f"{varying[0]}'s vary" if varying else f"so it is in {len(played.tasks)} rounds",
-        FILES,
     )
 
 
@@ -242,7 +243,6 @@ def _data(settings: Settings, played: Played) -> Check:
         not found and not same,
         "with other data only the noisy state is another: no message, report or label is",
         f"other {', '.join(found)}" if found else "all else is the same, byte by byte",
-        FILES,
     )
 
 
@@ -261,7 +261,6 @@ def _draws(settings: Settings) -> Check:
         kept and not any(problems),
         "reports say the same whoever was drawn, and how many",
         "the same for two series of draws" if kept else "another report for other draws",
-        FILES,
     )
 
 
@@ -281,14 +280,11 @@ def _own_draw_only(played: Played) -> Check:
         not problem,
         "a task says who of the site's own clients was drawn, and nothing of others'",
         problem or "so it is in every task",
-        FILES,
     )
 
 
 def _hostile_answers() -> Check:
     """What a site may send instead of an answer stops nothing: it is a code in the report."""
-    from epifed.audit.core_checks import core, sources
-
     settings = Settings(clients_per_round=2, rounds=2)
     rounds = core(sources(0)["round core, seeded"](), settings, 4)
     task = unpack_task(_task(rounds.length))
@@ -299,7 +295,10 @@ def _hostile_answers() -> Check:
         "no text": {"about": 3, "array": array},
         "deep nesting": {"about": "[" * 100_000, "array": array},
         "a list": {"about": "[]", "array": array},
-        "an infinite shape": {"about": json.dumps(good).replace("[2,", "[Infinity,"), "array": array},
+        "an infinite shape": {
+            "about": json.dumps(good).replace("[2,", "[Infinity,"),
+            "array": array,
+        },
         "a negative shape": {"about": json.dumps(good | {"shape": [-1, 2]}), "array": array},
         "a huge shape": {"about": json.dumps(good | {"shape": [10**30, 2]}), "array": array},
         "a nested shape": {"about": json.dumps(good | {"shape": [[2]]}), "array": array},
@@ -331,7 +330,6 @@ def _hostile_answers() -> Check:
         not through,
         "whatever is sent instead of a message is refused with a code and stops nothing",
         "; ".join(through) or f"{len(hostile) + 5} of them are refused",
-        "federation",
     )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from epifed.audit.checks import CLIENTS, CLIENTS_PER_ROUND, LOOSE, attendance, check_sampling
-from epifed.audit.findings import Check, merged, timed
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import Recorder, Trial
 from epifed.audit.statistics import limit
 from epifed.learner import Vector
@@ -39,9 +39,11 @@ def core(randomness: Randomness, settings: Settings, clients: int) -> Rounds[Vec
     return Rounds(recorder, PrivacyPlan.of(settings, clients), randomness, LENGTH)
 
 
-def check_draws(settings: Settings, seed: int) -> list[tuple[str, Check]]:
+def check_draws(settings: Settings, seed: int, names: Names = None) -> list[tuple[str, Check]]:
     """The checks of sampling on thousands of draws, by path."""
-    found = []
+    found: list[tuple[str, Check]] = []
+    if names is not None and not any(name.startswith("sampling") for name in names):
+        return found
     for path, source in sources(seed).items():
         rounds = core(source(), settings.but(clients_per_round=CLIENTS_PER_ROUND), CLIENTS)
         cohorts = tuple(rounds.draw() for _ in range(DRAWS))
@@ -55,7 +57,7 @@ def check_draws(settings: Settings, seed: int) -> list[tuple[str, Check]]:
                 found.append((where, _everybody(came.all(axis=1).mean())))
             else:
                 found += [(where, check) for check in check_sampling(came, per_round / clients)]
-    return found
+    return [(path, check) for path, check in found if names is None or check.name in names]
 
 
 def _everybody(share: float) -> Check:
@@ -67,13 +69,18 @@ def _everybody(share: float) -> Check:
     )
 
 
-def check_core(settings: Settings, seed: int = 0) -> list[Check]:
-    """What the round core does with rows that are too long, broken or huge."""
-    found = []
-    for path, source in sources(seed).items():
-        for check in (_server_clips, _broken_rows):
-            found.append((path, timed(partial(check, source, settings, seed))))
-    return merged(found)
+def check_rows(settings: Settings, seed: int, names: Names = None) -> list[tuple[str, Check]]:
+    """What the round core does with rows that are too long, broken or huge, by path."""
+    checks = {"server clips": _server_clips, "broken rows": _broken_rows}
+    return [
+        (path, check)
+        for path, source in sources(seed).items()
+        for check in made(
+            "mechanism",
+            {name: partial(check, source, settings, seed) for name, check in checks.items()},
+            names,
+        )
+    ]
 
 
 def closed(source: Source, settings: Settings, rows: Vector) -> tuple[Vector, float]:

@@ -1,6 +1,6 @@
 """What a check finds: its name, what was expected, what was found, and what it would notice."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Literal
@@ -15,6 +15,10 @@ GROUPS: tuple[Group, ...] = (
     "ledger",
     "federation",
 )
+
+
+Names = frozenset[str] | None
+"""Which checks are wanted; none: all."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,24 @@ class Check:
 Checking = Callable[[], Check]
 
 
-def timed(checking: Checking) -> Check:
-    """A check with its seconds; an exception within it is a rule that is not kept."""
-    began = perf_counter()
-    found = checking()
-    return replace(found, seconds=perf_counter() - began)
+def made(group: Group, checks: Mapping[str, Checking], names: Names = None) -> list[Check]:
+    """The checks of a group, or those named, each with its seconds.
+
+    Code that fails where it must not is a rule that is not kept.
+    """
+    found = []
+    for name, checking in checks.items():
+        if names is not None and name not in names:
+            continue
+        began = perf_counter()
+        try:
+            check = checking()
+        except Exception as error:
+            said = " ".join(str(error).split())
+            check = Check(name, False, "no error", f"{type(error).__name__}: {said}")
+        assert check.name == name, f"{check.name} is not {name}"
+        found.append(replace(check, group=group, seconds=perf_counter() - began))
+    return found
 
 
 def merged(checks: Iterable[tuple[str, Check]]) -> list[Check]:

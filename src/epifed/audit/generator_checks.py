@@ -18,7 +18,7 @@ from scipy.stats import chi2
 from epifed import training
 from epifed.audit.checks import LOOSE
 from epifed.audit.core_checks import LENGTH, core
-from epifed.audit.findings import Check, Group, timed
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import Recorder, Trial, Watched
 from epifed.audit.statistics import LEVEL
 from epifed.learner import Vector
@@ -28,7 +28,6 @@ from epifed.rounds import Rounds
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
-RANDOMNESS: Group = "randomness"
 CLIENTS, CLIENTS_PER_ROUND = 64, 16
 COHORTS = 8
 _PATIENCE = 60.0
@@ -37,18 +36,20 @@ _GRID = (0.5, 1)
 _LOW_BITS = 16
 
 
-def check_generator(settings: Settings, seed: int = 0) -> list[Check]:
-    """All checks of secure randomness."""
+def check_generator(settings: Settings, seed: int = 0, names: Names = None) -> list[Check]:
+    """All checks of secure randomness, or those named."""
     usual = settings.but(clients_per_round=CLIENTS_PER_ROUND, rounds=10)
-    checks: tuple[Callable[[Settings, int], Check], ...] = (
-        _system_bytes,
-        _no_other_generator,
-        _after_a_fork,
-        _after_a_reseed,
-        _same_seeds,
-        _whole_steps,
+    checks: dict[str, Callable[[Settings, int], Check]] = {
+        "cohort from the system": _system_bytes,
+        "no other generator": _no_other_generator,
+        "after a fork": _after_a_fork,
+        "after a reseed": _after_a_reseed,
+        "secure training twice": _same_seeds,
+        "whole steps": _whole_steps,
+    }
+    return made(
+        "randomness", {name: partial(check, usual, seed) for name, check in checks.items()}, names
     )
-    return [timed(partial(check, usual, seed)) for check in checks]
 
 
 def _rounds(settings: Settings) -> Rounds[Vector]:
@@ -100,9 +101,8 @@ def _system_bytes(settings: Settings, seed: int) -> Check:
     return Check(
         "cohort from the system",
         taken >= needed,
-        f"a cohort takes its N·h(q) bits, {needed / COHORTS:.0f} bytes, from the system's generator",
+        f"a cohort takes its {needed / COHORTS:.0f} bytes of entropy from the system's generator",
         f"{taken / COHORTS:.0f} bytes",
-        RANDOMNESS,
     )
 
 
@@ -122,7 +122,6 @@ def _no_other_generator(settings: Settings, seed: int) -> Check:
         not found,
         "secure cohorts and noise use no generator of NumPy's, Python's or PyTorch's",
         f"found {', '.join(found)}" if found else "none was called, none is kept",
-        RANDOMNESS,
     )
 
 
@@ -196,14 +195,14 @@ def _after_a_fork(settings: Settings, seed: int) -> Check:
     del seed
     name, expected = "after a fork", "two processes from one have other cohorts and other noise"
     if not hasattr(os, "fork"):
-        return Check(name, True, expected, "no fork on this system", RANDOMNESS, skipped=True)
+        return Check(name, True, expected, "no fork on this system", skipped=True)
     rounds = _rounds(settings)
     _drawn(rounds)
     first, second = (_in_a_child(partial(_drawn, rounds)) for _ in range(2))
     if first is None or second is None:
-        return Check(name, False, expected, "a process that did not answer", RANDOMNESS)
+        return Check(name, False, expected, "a process that did not answer")
     same = _repeated(first, second)
-    return Check(name, not same, expected, f"the same {same}" if same else "others", RANDOMNESS)
+    return Check(name, not same, expected, f"the same {same}" if same else "others")
 
 
 def _in_a_child(work: Callable[[], tuple[bytes, bytes]]) -> tuple[bytes, bytes] | None:
@@ -232,7 +231,7 @@ def _in_a_child(work: Callable[[], tuple[bytes, bytes]]) -> tuple[bytes, bytes] 
 def _after_a_reseed(settings: Settings, seed: int) -> Check:
     rounds = _rounds(settings)
     torch = sys.modules.get("torch")
-    python, numpy = random.getstate(), np.random.get_state()
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     state = torch.get_rng_state() if torch else None
     drawn = []
     try:
@@ -253,7 +252,6 @@ def _after_a_reseed(settings: Settings, seed: int) -> Check:
         not same,
         "seeding NumPy, Python and PyTorch repeats neither cohorts nor noise",
         f"the same {same}" if same else "others",
-        RANDOMNESS,
     )
 
 
@@ -279,7 +277,6 @@ def _same_seeds(settings: Settings, seed: int) -> Check:
         not same,
         "a secure training that is repeated with its seeds has other cohorts and other noise",
         f"the same {same}" if same else "others",
-        RANDOMNESS,
     )
 
 
@@ -305,5 +302,4 @@ def _whole_steps(settings: Settings, seed: int) -> Check:
         whole and p >= LEVEL,
         "a secure release is whole steps of the grid, their low bits evenly distributed",
         f"{'whole steps' if whole else 'fractions of steps'}, p = {p:.2g} of the low bits",
-        RANDOMNESS,
     )

@@ -20,20 +20,20 @@ from dp_accounting.rdp import RdpAccountant
 
 from epifed import training
 from epifed.audit.checks import attendance
-from epifed.audit.findings import Check, Group, timed
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.learner_checks import audit_panel
 from epifed.audit.mechanisms import EngineMechanism, Trial
 from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
 from epifed.audit.statistics import deviations
 from epifed.explain import explain
 from epifed.learner import make_learner
+from epifed.privacy.accountants import hushed
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.release import Release, read_release
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
-LABELS: Group = "labels"
 CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 8, 2, 3
 TOO_MUCH = 1.02
 """An ε may be this much above the independent one: other grids, other orders."""
@@ -49,30 +49,30 @@ def independent_price(
     """The ε of so many rounds, by dp-accounting directly."""
     gaussian = dp.GaussianDpEvent(noise)
     event = gaussian if rate == 1 else dp.PoissonSampledDpEvent(rate, gaussian)
-    if accountant == "pld":
-        pld = PLDAccountant(_ADD_OR_REMOVE, value_discretization_interval=_PLD_STEP)
-        return float(pld.compose(event, rounds).get_epsilon(delta))
-    rdp = RdpAccountant(neighboring_relation=_ADD_OR_REMOVE)
-    return float(rdp.compose(event, rounds).get_epsilon(delta))
+    with hushed("absl"):
+        if accountant == "pld":
+            pld = PLDAccountant(_ADD_OR_REMOVE, value_discretization_interval=_PLD_STEP)
+            return float(pld.compose(event, rounds).get_epsilon(delta))
+        rdp = RdpAccountant(neighboring_relation=_ADD_OR_REMOVE)
+        return float(rdp.compose(event, rounds).get_epsilon(delta))
 
 
-def check_labels(settings: Settings) -> list[Check]:
-    """All checks of labels."""
-    checks: tuple[Callable[[Settings], Check], ...] = (
-        _release_label,
-        _printed,
-        _repeated_rounds,
-        _reports,
-        _who_adds_noise,
-        _explained,
-    )
-    return [timed(partial(check, settings)) for check in checks]
+def check_labels(settings: Settings, names: Names = None) -> list[Check]:
+    """All checks of labels, or those named."""
+    checks: dict[str, Callable[[Settings], Check]] = {
+        "label of a release": _release_label,
+        "ε rounded up": _printed,
+        "label of repeated rounds": _repeated_rounds,
+        "label of a federation": _reports,
+        "price of each kind of noise": _who_adds_noise,
+        "explained price": _explained,
+    }
+    return made("labels", {name: partial(c, settings) for name, c in checks.items()}, names)
 
 
 def small(settings: Settings, **changes: Any) -> Settings:
     """A training of a few rounds by a learner without networks."""
-    values = {
-        "learner": "one-shot",
+    values: dict[str, Any] = {
         "clients_per_round": CLIENTS_PER_ROUND,
         "rounds": ROUNDS,
         "epsilon": settings.epsilon,
@@ -80,7 +80,7 @@ def small(settings: Settings, **changes: Any) -> Settings:
         "accountant": settings.accountant if settings.accountant in ("rdp", "pld") else "rdp",
         "clip_norm": settings.clip_norm,
     }
-    return Settings.for_learner(**(values | {"clients": CLIENTS} | changes))
+    return Settings.for_learner("trend", CLIENTS, **(values | changes))
 
 
 def released(settings: Settings) -> tuple[Release, list[int]]:
@@ -93,7 +93,7 @@ def released(settings: Settings) -> tuple[Release, list[int]]:
     return Release.of_training(done, period), seen
 
 
-def _off(found: float, due: float) -> str:
+def off(found: float, due: float) -> str:
     """What is wrong with an ε, in words; nothing if it is due."""
     if not math.isfinite(found) or found < due * (1 - ROUNDING):
         return f"says ε = {found:.6g} where {due:.6g} is due"
@@ -111,7 +111,7 @@ def _release_label(settings: Settings) -> Check:
             CLIENTS_PER_ROUND / CLIENTS, release.noise_multiplier, rounds, chosen.delta, accountant
         )
         shown = f"ε = {release.epsilon:.4f}, {due:.4f} by an independent composition"
-        wrong = _off(release.epsilon, due)
+        wrong = off(release.epsilon, due)
         said = (release.delta, release.accountant, release.clients)
         if said != (chosen.delta, accountant, CLIENTS):
             wrong = f"says δ, accountant and N = {said}"
@@ -125,7 +125,6 @@ def _release_label(settings: Settings) -> Check:
         not problem,
         "a release's ε is that of its rounds, noise and q, at the δ and accountant it names",
         problem or shown,
-        LABELS,
     )
 
 
@@ -150,7 +149,6 @@ def _printed(settings: Settings) -> Check:
         not low,
         "a printed ε is never below the true one",
         f"found {'; '.join(low)}" if low else "rounded up wherever it is printed",
-        LABELS,
     )
 
 
@@ -174,14 +172,13 @@ def _repeated_rounds(settings: Settings) -> Check:
         due = independent_price(
             CLIENTS_PER_ROUND / CLIENTS, plan.noise_multiplier, paid, chosen.delta, "rdp"
         )
-        wrong = _off(release.epsilon, due)
+        wrong = off(release.epsilon, due)
         problem = problem or (wrong and f"after {paid} paid rounds the label {wrong}")
     return Check(
         "label of repeated rounds",
         not problem,
         "rounds that were run and paid for again count again in the label",
         problem or f"so it is from 1 to {5 * ROUNDS} rounds",
-        LABELS,
     )
 
 
@@ -207,9 +204,9 @@ def _reports(settings: Settings) -> Check:
     problem = ""
     for number, line in enumerate(lines, start=1):
         due = independent_price(rate, noise, number, chosen.delta, "rdp")
-        wrong = _off(float(line["epsilon"]), due)
+        wrong = off(float(line["epsilon"]), due)
         problem = problem or (wrong and f"the report of round {number} {wrong}")
-    wrong = _off(release.epsilon, independent_price(rate, noise, len(lines), chosen.delta, "rdp"))
+    wrong = off(release.epsilon, independent_price(rate, noise, len(lines), chosen.delta, "rdp"))
     problem = problem or (wrong and f"the file {wrong}")
     if announced != {noise}:
         problem = problem or f"sites are told c = {announced}, the file says {noise:.4g}"
@@ -218,7 +215,6 @@ def _reports(settings: Settings) -> Check:
         not problem,
         "reports, file and what sites are told are of one price: that of the rounds played",
         problem or f"so it is in {len(lines)} rounds",
-        LABELS,
     )
 
 
@@ -234,10 +230,10 @@ def _who_adds_noise(settings: Settings) -> Check:
         rate = 1.0 if noise == "local" else CLIENTS_PER_ROUND / CLIENTS
         due = independent_price(rate, plan.noise_multiplier, 40, chosen.delta, "rdp")
         for price in (plan.price(40).epsilon_spent, plan.calibration.epsilon_spent):
-            wrong = _off(price, due)
+            wrong = off(price, due)
             problem = problem or (wrong and f"'{noise}' {wrong}")
         again = independent_price(rate, plan.noise_multiplier, 7, chosen.delta, "rdp")
-        wrong = _off(plan.price(7).epsilon_spent, again)
+        wrong = off(plan.price(7).epsilon_spent, again)
         problem = problem or (wrong and f"'{noise}' after 7 rounds {wrong}")
         trial = Trial(chosen, sent, np.ones(CLIENTS, dtype=np.int64))
         seen = EngineMechanism().run(trial, seed_sequence(0, "who adds", noise))
@@ -258,7 +254,6 @@ def _who_adds_noise(settings: Settings) -> Check:
         not problem,
         "noise of the server, in shares, or of each client is priced as it is added",
         problem or "so it is for all three",
-        LABELS,
     )
 
 
@@ -279,7 +274,7 @@ def _explained(settings: Settings) -> Check:
             ("explain", told.composed_epsilon),
             ("explain", min(budget.epsilon_spent for budget in told.budgets)),
         ):
-            wrong = _off(epsilon, due)
+            wrong = off(epsilon, due)
             problem = problem or (wrong and f"of noise '{noise}' {what} {wrong}")
         said = [float(value) for value in _EPSILON.findall(" ".join(told.sentences()))]
         if said and min(said) < due * (1 - ROUNDING):
@@ -289,6 +284,4 @@ def _explained(settings: Settings) -> Check:
         not problem,
         "explain and a file that was read again say the ε of the events inside",
         problem or "so it is for noise of the server and of each client",
-        LABELS,
     )
-

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.audit.findings import Check, Group, timed
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.served import Answer, Post, answer_of, roster, serve, site_works, workshop
 from epifed.errors import EpifedError
 from epifed.federation.messages import Parts
@@ -29,7 +29,6 @@ from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.testing import example_panel
 
-LEARNERS_GROUP: Group = "learners"
 REGIONS, DAYS = 8, 60
 CLIP_NORM = 0.01
 """So small that every learner's rows are clipped: what is not shows."""
@@ -66,17 +65,20 @@ def audit_panel() -> CasePanel:
     return replace(panel, regions=tuple(f"{k:05d}" for k in range(REGIONS)))
 
 
-def check_learners(settings: Settings) -> list[Check]:
-    """All checks of the learners that can be made here."""
-    checks: tuple[Callable[[Settings], Check], ...] = (
-        _bounded,
-        _alone,
-        partial(_neighbours, name="client removed", change=_without),
-        partial(_neighbours, name="client with missing days", change=_cut_short),
-        partial(_neighbours, name="client with other data", change=_other_data),
-        _spoiled_answer,
-    )
-    return [timed(partial(check, settings)) for check in checks]
+def check_learners(settings: Settings, names: Names = None) -> list[Check]:
+    """All checks of the learners that can be made here, or those named."""
+    checks: dict[str, Callable[[], Check]] = {
+        "contributions bounded": partial(_bounded, settings),
+        "contributions stand alone": partial(_alone, settings),
+        "broken row of a site": partial(_spoiled_answer, settings),
+    }
+    for name, change in (
+        ("neighbours: client removed", _without),
+        ("neighbours: client with missing days", _cut_short),
+        ("neighbours: client with other data", _other_data),
+    ):
+        checks[name] = partial(_neighbours, settings, name=name, change=change)
+    return made("learners", checks, names)
 
 
 def _bounded(settings: Settings) -> Check:
@@ -86,7 +88,9 @@ def _bounded(settings: Settings) -> Check:
         "the usual data": panel,
         "no cases": replace(panel, counts=np.zeros_like(panel.counts)),
         "a billion cases a day": replace(panel, counts=np.full_like(panel.counts, 1e9)),
-        "one day of a billion": replace(panel, counts=panel.counts + 1e9 * np.eye(*panel.counts.shape)),
+        "one day of a billion": replace(
+            panel, counts=panel.counts + 1e9 * np.eye(*panel.counts.shape)
+        ),
     }
     problem, rows_seen, skipped = "", 0, []
     for name, chosen in learner_settings(settings):
@@ -105,7 +109,6 @@ def _bounded(settings: Settings) -> Check:
         not problem and rows_seen > 0,
         "every learner's clients send one finite vector of norm at most S each",
         problem or f"{rows_seen} vectors{_also(skipped)}",
-        LEARNERS_GROUP,
     )
 
 
@@ -113,7 +116,8 @@ def _states(learner: Learner[Any, Any], plan: PrivacyPlan) -> list[Any]:
     start = learner.start(seed_sequence(0, "audit"))
     length = learner.contribute(start, learner.nobody()).shape[1]
     rng = np.random.default_rng(seed_sequence(0, "audit", "step"))
-    noise = rng.standard_normal(length).astype(np.float32) * np.float32(plan.noise_std(REGIONS))
+    noise: Vector = rng.standard_normal(length, dtype=np.float32)
+    noise *= np.float32(plan.noise_std(REGIONS))
     return [start, learner.step(start, noise, plan.noise_std(REGIONS))]
 
 
@@ -145,7 +149,9 @@ def _alone(settings: Settings) -> Check:
             state: Any = state,
             plan: PrivacyPlan = plan,
         ) -> Vector:
-            return contribution(learner, state, learner.deployed_view(data, (data.start, data.end)), plan)
+            return contribution(
+                learner, state, learner.deployed_view(data, (data.start, data.end)), plan
+            )
 
         due = rows(panel)[1:]
         for data in (fewer, louder):
@@ -157,7 +163,6 @@ def _alone(settings: Settings) -> Check:
         worst < CLOSE and len(skipped) < len(LEARNERS.names()),
         "a client's vector does not depend on who else takes part, nor on their data",
         f"at most {worst:.2g} S of difference{where}{_also(skipped)}",
-        LEARNERS_GROUP,
     )
 
 
@@ -188,14 +193,15 @@ class Listening:
     """Randomness that keeps a copy of the rows that noise is about to be added to."""
 
     randomness: Randomness
+    name: str
     rows: list[Rows] = field(default_factory=list)
     cohorts: list[NDArray[np.int64]] = field(default_factory=list)
     releases: list[Rows] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        """As it was."""
-        return self.randomness.name
+    @classmethod
+    def to(cls, randomness: Randomness) -> "Listening":
+        """To this one."""
+        return cls(randomness, randomness.name)
 
     def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
         """As it was, noted."""
@@ -221,7 +227,7 @@ def first_round(
     works = site_works(folder, federation, panel)
     post = Post({name: spoil(name, answer_of(work)) for name, work in works.items()})
     training = serve(folder, federation, settings, whole)
-    listening = Listening(training.rounds.randomness)
+    listening = Listening.to(training.rounds.randomness)
     training.rounds = replace(training.rounds, randomness=listening)
     accepted: dict[str, Vector] = {}
     lines: list[dict[str, Any]] = []
@@ -256,12 +262,11 @@ def _neighbours(settings: Settings, *, name: str, change: Change) -> Check:
             problem = problem or f"{learner}: the others' rows move by {others:.3g} S"
     bound = 2.0 if change is _other_data else 1.0
     return Check(
-        f"neighbours: {name}",
+        name,
         not problem and 0 < worst <= bound * (1 + CLOSE),
         f"one client's change moves the sum by its own row, at most {bound:g} S, and no other row "
         "of its site",
         problem or f"the sum moves by at most {worst:.3f} S{_also(skipped)}",
-        LEARNERS_GROUP,
     )
 
 
@@ -270,7 +275,8 @@ def _moved(before: dict[str, Vector], after: dict[str, Vector]) -> tuple[float, 
     length = len(next(iter((before | after).values())))
     zero = np.zeros(length, dtype=np.float32)
     moved = {
-        client: float(np.linalg.norm(before.get(client, zero) - after.get(client, zero))) / CLIP_NORM
+        client: float(np.linalg.norm(before.get(client, zero) - after.get(client, zero)))
+        / CLIP_NORM
         for client in before.keys() | after.keys()
     }
     return moved.pop(MISSING, 0.0), max(moved.values(), default=0.0)
@@ -308,7 +314,6 @@ def _spoiled_answer(settings: Settings) -> Check:
         not problem,
         "a client's row that is not finite or too long counts as zero, its site's others count",
         problem or "NaN, inf and 100 S in one row move no other",
-        LEARNERS_GROUP,
     )
 
 

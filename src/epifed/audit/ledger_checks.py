@@ -2,12 +2,13 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from epifed import training
-from epifed.audit.findings import Check, Group, timed
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.label_checks import (
     CLIENTS,
     CLIENTS_PER_ROUND,
@@ -17,7 +18,6 @@ from epifed.audit.label_checks import (
 )
 from epifed.audit.learner_checks import Listening, audit_panel
 from epifed.audit.served import (
-    PLENTY,
     Post,
     agreeable,
     answer_of,
@@ -31,7 +31,7 @@ from epifed.errors import EpifedError
 from epifed.federation.messages import MessageError, Task
 from epifed.federation.server import ServedTraining, read_state
 from epifed.federation.terms import SiteBook
-from epifed.learner import make_learner
+from epifed.learner import Vector, make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
@@ -39,7 +39,6 @@ from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.training import ledger_key
 
-LEDGER: Group = "ledger"
 ROUNDS = 3
 
 
@@ -47,22 +46,22 @@ class _StoppedError(EpifedError):
     """A ledger that cannot be written to."""
 
 
-def check_ledger(settings: Settings) -> list[Check]:
-    """All checks of the ledger."""
+def check_ledger(settings: Settings, names: Names = None) -> list[Check]:
+    """All checks of the ledger, or those named."""
     chosen = small(settings, accountant="rdp", rounds=ROUNDS)
-    checks: tuple[Callable[[Settings], Check], ...] = (
-        _before_the_round,
-        _before_the_state,
-        _unpaid_in_process,
-        _unpaid_in_a_federation,
-        _what_it_shows,
-        _over_the_cap,
-        _restored_copy,
-        _same_name,
-        _site_book,
-        _site_terms,
-    )
-    return [timed(partial(check, chosen)) for check in checks]
+    checks: dict[str, Callable[[Settings], Check]] = {
+        "paid before the round": _before_the_round,
+        "paid before the state": _before_the_state,
+        "unpaid round in process": _unpaid_in_process,
+        "unpaid round in a federation": _unpaid_in_a_federation,
+        "what the ledger shows": _what_it_shows,
+        "cap": _over_the_cap,
+        "restored copy": _restored_copy,
+        "same name, other noise": _same_name,
+        "site's own book": _site_book,
+        "site's own terms": _site_terms,
+    }
+    return made("ledger", {name: partial(c, chosen) for name, c in checks.items()}, names)
 
 
 class _Noting(Ledger):
@@ -92,15 +91,14 @@ def _trained(ledger: _Noting, settings: Settings) -> None:
     panel = audit_panel()
     period = (panel.start, panel.end)
     learner = make_learner(settings)
-    honest, secure = learner.step, training.SecureRandomness
+    honest = learner.step
     numbers = iter(range(1, settings.rounds + 1))
 
-    def step(*arguments: Any) -> Any:
+    def step(state: Any, release: Vector, noise_std: float) -> Any:
         ledger.events.append(f"released {next(numbers)}")
-        return honest(*arguments)
+        return honest(state, release, noise_std)
 
     learner.step = step  # type: ignore[method-assign]
-    del secure
     training.train(
         learner.deployed_view(panel, period),
         settings,
@@ -124,7 +122,6 @@ def _before_the_round(settings: Settings) -> Check:
         events == due,
         "in one process a round is written down before its noise is drawn",
         "so it is" if events == due else f"found {', '.join(events[:6])}",
-        LEDGER,
     )
 
 
@@ -135,10 +132,8 @@ def _served(
     federation = roster(panel.regions, 2)
     works = site_works(folder, federation, panel)
     post = Post({name: answer_of(work) for name, work in works.items()})
-    from dataclasses import replace
-
     training = serve(folder, federation, settings, panel, ledger)
-    listening = Listening(training.rounds.randomness)
+    listening = Listening.to(training.rounds.randomness)
     training.rounds = replace(training.rounds, randomness=listening)
     return training, post, listening
 
@@ -165,7 +160,6 @@ def _before_the_state(settings: Settings) -> Check:
         not problem,
         "in a federation a round is written down before its state can be seen or reported",
         problem or f"so it is in {settings.rounds} rounds, as many as were paid for",
-        LEDGER,
     )
 
 
@@ -184,7 +178,6 @@ def _unpaid_in_process(settings: Settings) -> Check:
         stopped and not after,
         "a round that cannot be written down is not run",
         "it ends before it" if stopped and not after else f"found {', '.join(after) or 'no end'}",
-        LEDGER,
     )
 
 
@@ -207,7 +200,6 @@ def _unpaid_in_a_federation(settings: Settings) -> Check:
         kept,
         "a round that cannot be written down changes neither state nor report",
         "the state stays as it was" if kept else f"state of round {seen}, reports {reported}",
-        LEDGER,
     )
 
 
@@ -219,28 +211,23 @@ def _what_it_shows(settings: Settings) -> Check:
             _trained(ledger, settings)
         book = ledger.book()
         rounds = sum(record.spent for record in book.runs.values())
-        shown = book.spent_epsilon() if hasattr(book, "spent_epsilon") else None
-        cap = book.cap
-        events = [record for record in book.runs.values()]
+        cap, records = book.cap, [*book.runs.values()]
+        shown = cap.price(book.released())
     plan = PrivacyPlan.of(settings, CLIENTS)
     rate = CLIENTS_PER_ROUND / CLIENTS
     kept = rounds == 2 * settings.rounds and all(
         record.noise_multiplier == plan.noise_multiplier
         and record.sampling_rate == rate
         and record.outcome == "finished"
-        for record in events
+        for record in records
     )
     due = independent_price(rate, plan.noise_multiplier, rounds, cap.delta, cap.accountant)
-    if shown is not None:
-        kept = kept and shown >= due * (1 - ROUNDING)
+    kept = kept and shown >= due * (1 - ROUNDING)
     return Check(
         "what the ledger shows",
         kept,
         "two trainings stand in the book with their q, noise and all their rounds",
-        f"{rounds} rounds at c = {plan.noise_multiplier:.4g}, together ε = {due:.4g}"
-        if kept
-        else f"found {rounds} rounds, {[record.noise_multiplier for record in events]}",
-        LEDGER,
+        f"{rounds} rounds, together ε = {shown:.4g}, {due:.4g} by an independent composition",
     )
 
 
@@ -262,13 +249,14 @@ def _over_the_cap(settings: Settings) -> Check:
             except EpifedError:
                 ran = False
             if ran != fits or (ledger.events and not fits):
-                found.append(f"a cap of {cap / cost:.2f} of the cost: {'ran' if ran else 'refused'}")
+                found.append(
+                    f"a cap of {cap / cost:.2f} of the cost: {'ran' if ran else 'refused'}"
+                )
     return Check(
         "cap",
         not found,
         "a training runs if and only if it fits under the cap, or nobody is drawn",
         "; ".join(found) or "2 % too little is refused, 2 % more is enough",
-        LEDGER,
     )
 
 
@@ -292,7 +280,6 @@ def _restored_copy(settings: Settings) -> Check:
         refused,
         "a ledger that was restored from an older copy spends nothing",
         "it is refused" if refused else "it spent what had been spent before",
-        LEDGER,
     )
 
 
@@ -316,7 +303,6 @@ def _same_name(settings: Settings) -> Check:
         kept,
         "a training under a used name with other noise is refused, or a run of its own",
         "so it is" if kept else "its rounds stand in the ledger at the first one's noise",
-        LEDGER,
     )
 
 
@@ -363,7 +349,6 @@ def _site_book(settings: Settings) -> Check:
         not problem,
         "a site books every answer, drawn or not, and no name twice with other noise",
         problem or "5 answers, 5 rounds; other noise is refused",
-        LEDGER,
     )
 
 
@@ -393,5 +378,4 @@ def _site_terms(settings: Settings) -> Check:
         not found,
         "a site refuses what costs more than its terms say, at its own δ",
         "; ".join(found) or "2 % too much is refused, whatever δ the server names",
-        LEDGER,
     )

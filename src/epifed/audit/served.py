@@ -18,7 +18,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.audit.mechanisms import Recorder, Transcript, Trial
-from epifed.federation.messages import MessageError, Parts, Task, accept, pack_task
+from epifed.federation import messages
+from epifed.federation.messages import MessageError, Parts, Task
 from epifed.federation.roster import Federation, Server, Site
 from epifed.federation.server import Answers, Order, Problem, ServedTraining
 from epifed.federation.site import TERMS, SiteWork, Source
@@ -55,7 +56,7 @@ class Post:
 
     def __call__(self, tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
         """One round's messages."""
-        asked = {name: pack_task(task) for name, task in tasks.items()}
+        asked = {name: messages.pack_task(task) for name, task in tasks.items()}
         answers = {name: self.sites[name](parts) for name, parts in asked.items()}
         self.tasks.append(asked)
         self.answers.append(answers)
@@ -64,7 +65,7 @@ class Post:
         problems: list[Problem] = []
         for name, parts in answers.items():
             try:
-                taken, wrong = accept(parts, tasks[name], rounds)
+                taken, wrong = messages.accept(parts, tasks[name], rounds)
             except MessageError as error:
                 problems.append(Problem(name, error.code))
                 continue
@@ -109,7 +110,7 @@ class _Unpriced(Terms):
 
 
 class _UnpricedTraining(ServedTraining):
-    epsilon = 0.0  # type: ignore[assignment]
+    epsilon = 0.0
 
 
 def puppet(trial: Trial) -> Callable[[Settings], Recorder]:
@@ -201,16 +202,25 @@ def plenty(folder: Path, settings: Settings) -> Ledger:
 @contextmanager
 def workshop() -> Iterator[Path]:
     """A folder for kits and ledgers, whose witnesses stay in it too; gone at the end."""
+    with (
+        tempfile.TemporaryDirectory(prefix="epifed-audit-") as folder,
+        remembering(Path(folder) / "state"),
+    ):
+        yield Path(folder)
+
+
+@contextmanager
+def remembering(folder: Path) -> Iterator[None]:
+    """Keep what this process and its children remember of ledgers in a folder, for a while."""
     before = os.environ.get(_STATE)
-    with tempfile.TemporaryDirectory(prefix="epifed-audit-") as folder:
-        os.environ[_STATE] = str(Path(folder) / "state")
-        try:
-            yield Path(folder)
-        finally:
-            if before is None:
-                del os.environ[_STATE]
-            else:
-                os.environ[_STATE] = before
+    os.environ[_STATE] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_STATE]
+        else:
+            os.environ[_STATE] = before
 
 
 def _rows(drawn: list[set[str]], clients: tuple[str, ...]) -> tuple[NDArray[np.int64], ...]:

@@ -76,7 +76,8 @@ def least_shift(tests: int = 1, sure: float = SURE) -> float:
 def lags(values: Floats, spread: float = 1.0) -> Floats:
     """For each lag, the pooled correlation of rows that far apart, as a standard normal score.
 
-    Up to half of the rows, so that enough pairs are pooled. `values` [rows, columns] have mean 0 and this deviation.
+    Up to half of the rows, so that enough pairs are pooled. `values` [rows, columns] have mean 0
+    and this deviation.
     """
     rows, columns = values.shape
     products = values @ values.T
