@@ -4,12 +4,15 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from epifed.audit import suite
+from epifed.audit.findings import Check
 from epifed.audit.membership import (
     EPSILONS,
     SMALL,
@@ -22,6 +25,7 @@ from epifed.cli import audit as command
 from epifed.errors import EpifedError
 from epifed.privacy.plan import PrivacyPlan
 from epifed.report import audit_figures, figures
+from epifed.settings import Settings
 from tests.helpers import small_clients, small_panel, small_settings
 
 QUICK = ("--epsilon", "8", "--delta", "1e-2", "--clients", "8", "--clients-per-round", "4",
@@ -31,7 +35,14 @@ Audit = Callable[..., Result]
 
 
 @pytest.fixture
-def run() -> Audit:
+def run(monkeypatch: pytest.MonkeyPatch) -> Audit:
+    """The command, with the checks of one path and of labels alone."""
+
+    def fewer(settings: Settings, **wanted: Any) -> list[Check]:
+        return suite.run_checks(settings, **(wanted | {"groups": ("mechanism", "labels")}))
+
+    monkeypatch.setattr(suite, "PATHS", suite.PATHS[:1])
+    monkeypatch.setattr("epifed.audit.audit.run_checks", fewer)
     app = typer.Typer()
     app.command()(command.audit)
 

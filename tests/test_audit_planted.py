@@ -1,28 +1,18 @@
 """Bugs planted in the deployed code, each caught by a named check of the audit."""
 
-import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from epifed import release, rounds, training
+from epifed import rounds, training
 from epifed.audit.findings import Check
 from epifed.audit.suite import PATHS, run_checks
-from epifed.federation import messages, server, site
-from epifed.federation import terms as site_terms
-from epifed.federation.server import ServedTraining
-from epifed.federation.site import SiteWork
 from epifed.learner import Vector
-from epifed.learners.trend import LastDays, Trend
-from epifed.ledger.ledger import Ledger, Run
-from epifed.ledger.witness import Seen
-from epifed.privacy import accounting, mechanism, randomness, secure
+from epifed.privacy import mechanism, randomness, secure
 from epifed.privacy.mechanism import Rows, clip
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import SecureRandomness, SeededRandomness
@@ -59,7 +49,7 @@ def _noise_changed(
         def wrong(self: Any, updates: Rows, plan: PrivacyPlan, honest: Any = honest) -> Rows:
             released = honest(self, updates, plan)
             plain = clip(updates, plan.bound).sum(axis=0) / plan.clients_per_round
-            return change(plain, released - plain, plan).astype(np.float32)
+            return np.asarray(change(plain, released - plain, plan), dtype=np.float32)
 
         patch.setattr(kind, "release", wrong)
 
@@ -108,14 +98,15 @@ def noise_fades(patch: pytest.MonkeyPatch) -> None:
 
 def one_number_for_all_coordinates(patch: pytest.MonkeyPatch) -> None:
     _noise_changed(
-        patch, lambda plain, noise, plan: plain + np.full_like(noise, noise.mean() * noise.size**0.5)
+        patch,
+        lambda plain, noise, plan: plain + np.full_like(noise, noise.mean() * noise.size**0.5),
     )
 
 
 def half_of_the_noise_twice(patch: pytest.MonkeyPatch) -> None:
     def change(plain: Rows, noise: Rows, plan: PrivacyPlan) -> Rows:
         half = noise.size // 2
-        return plain + np.concatenate([noise[:half], noise[: noise.size - half]])
+        return np.add(plain, np.concatenate([noise[:half], noise[: noise.size - half]]))
 
     _noise_changed(patch, change)
 
@@ -223,7 +214,8 @@ def cohort_of_three_rounds_ago(patch: pytest.MonkeyPatch) -> None:
 def neighbours_come_together(patch: pytest.MonkeyPatch) -> None:
     """Pairs of clients come together or not at all."""
     _cohort_changed(
-        patch, lambda cohort, plan: np.flatnonzero(np.isin(np.arange(plan.clients) // 2 * 2, cohort))
+        patch,
+        lambda cohort, plan: np.flatnonzero(np.isin(np.arange(plan.clients) // 2 * 2, cohort)),
     )
 
 
@@ -263,7 +255,9 @@ def client_does_not_clip(patch: pytest.MonkeyPatch) -> None:
 def nan_spoils_the_round(patch: pytest.MonkeyPatch) -> None:
     def wrong(updates: Rows, clip_norm: float) -> Rows:
         length = np.sqrt(np.square(updates, dtype=np.float64).sum(axis=1, keepdims=True))
-        return (updates / np.maximum(length / clip_norm, 1.0)).astype(updates.dtype)
+        with np.errstate(invalid="ignore"):
+            clipped = updates / np.maximum(length / clip_norm, 1.0)
+        return np.asarray(clipped, dtype=updates.dtype)
 
     patch.setattr(mechanism, "clip", wrong)
 
@@ -349,260 +343,6 @@ def low_bits_of_the_sum_are_left(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(secure, "noisy_sum", wrong)
 
 
-# Files and messages
-
-
-def norm_in_a_report(patch: pytest.MonkeyPatch) -> None:
-    honest = ServedTraining.play
-
-    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
-        seen: list[float] = []
-
-        def listening(tasks: Any, core: Any) -> Any:
-            vectors, problems = ask(tasks, core)
-            seen.append(float(sum(np.linalg.norm(v) for v in vectors.values())))
-            return vectors, problems
-
-        honest(self, listening, lambda line: report(line | {"norm": seen[-1]}))
-
-    patch.setattr(ServedTraining, "play", wrong)
-
-
-def norm_within_epsilon(patch: pytest.MonkeyPatch) -> None:
-    """The key is allowed, the value is not."""
-    honest = ServedTraining.play
-
-    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
-        seen: list[float] = []
-
-        def listening(tasks: Any, core: Any) -> Any:
-            vectors, problems = ask(tasks, core)
-            seen.append(float(sum(np.abs(v).max() for v in vectors.values())))
-            return vectors, problems
-
-        honest(
-            self, listening, lambda line: report(line | {"epsilon": line["epsilon"] + seen[-1] / 1e3})
-        )
-
-    patch.setattr(ServedTraining, "play", wrong)
-
-
-def cohort_size_in_a_report(patch: pytest.MonkeyPatch) -> None:
-    honest = ServedTraining.play
-
-    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
-        came: list[int] = []
-
-        def listening(tasks: Any, core: Any) -> Any:
-            came.append(sum(task.drawn.count("1") for task in tasks.values()))
-            return ask(tasks, core)
-
-        def told(line: dict[str, Any]) -> None:
-            report(line | {"round": line["round"] + came[-1] / 1000})
-
-        honest(self, listening, told)
-
-    patch.setattr(ServedTraining, "play", wrong)
-
-
-def loss_in_an_answer(patch: pytest.MonkeyPatch) -> None:
-    def wrong(name: str, number: int, rows: Vector) -> messages.Parts:
-        parts = messages.pack_contribution(name, number, rows)
-        about = json.loads(parts["about"]) | {"loss": float(np.abs(rows).mean())}
-        return parts | {"about": json.dumps(about)}
-
-    patch.setattr(site, "pack_contribution", wrong)
-
-
-def windows_in_a_release_file(patch: pytest.MonkeyPatch) -> None:
-    honest = json.dumps
-
-    class Talkative:
-        loads = staticmethod(json.loads)
-
-        @staticmethod
-        def dumps(about: Any, **rest: Any) -> str:
-            return honest(about | {"examples": 17}, **rest)
-
-    patch.setattr(release, "json", Talkative)
-
-
-def answers_as_long_as_the_drawn(patch: pytest.MonkeyPatch) -> None:
-    def wrong(name: str, number: int, rows: Vector) -> messages.Parts:
-        return messages.pack_contribution(name, number, rows[np.abs(rows).any(axis=1)])
-
-    patch.setattr(site, "pack_contribution", wrong)
-
-
-def everybodys_draw_in_a_task(patch: pytest.MonkeyPatch) -> None:
-    honest = ServedTraining._tasks
-
-    def wrong(self: ServedTraining, number: int, drawn: set[str]) -> Any:
-        tasks = honest(self, number, drawn)
-        everybody = tuple(sorted(self.federation.clients))
-        marks = "".join("01"[client in drawn] for client in everybody)
-        return {
-            name: replace(task, clients=everybody, drawn=marks) for name, task in tasks.items()
-        }
-
-    patch.setattr(ServedTraining, "_tasks", wrong)
-
-
-def an_endless_shape_stops_the_server(patch: pytest.MonkeyPatch) -> None:
-    def wrong(about: dict[str, Any], parts: messages.Parts) -> NDArray[Any]:
-        shape = [int(size) for size in about["shape"]]
-        return np.frombuffer(parts["array"], dtype=np.float32).copy().reshape(shape)
-
-    patch.setattr(messages, "_array", wrong)
-
-
-# Neighbouring data sets
-
-
-def site_silenced_by_a_missing_client(patch: pytest.MonkeyPatch) -> None:
-    honest = SiteWork._read
-
-    def wrong(self: SiteWork, task: messages.Task, work: Any) -> Any:
-        found = honest(self, task, work)
-        if set(task.clients) - found.row_of.keys():
-            raise messages.MessageError(messages.Code.DATA)
-        return found
-
-    patch.setattr(SiteWork, "_read", wrong)
-
-
-def answer_refused_for_one_row(patch: pytest.MonkeyPatch) -> None:
-    honest = messages.accept
-
-    def wrong(parts: messages.Parts, task: messages.Task, core: Rounds[Any]) -> Any:
-        good, problems = honest(parts, task, core)
-        if problems:
-            raise messages.MessageError(problems[0])
-        return good, problems
-
-    patch.setattr(messages, "accept", wrong)
-
-
-def scaled_by_the_largest_client(patch: pytest.MonkeyPatch) -> None:
-    honest = Trend.view
-
-    def wrong(self: Trend, panel: Any, period: Any) -> LastDays:
-        counts = honest(self, panel, period).counts
-        return LastDays(np.round(counts / counts.max(initial=1.0) * 100))
-
-    patch.setattr(Trend, "view", wrong)
-
-
-# Labels
-
-
-def label_of_the_plan_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PrivacyPlan, "price", lambda self, rounds=None: self.calibration)
-
-
-def label_rounded_down(patch: pytest.MonkeyPatch) -> None:
-    for module in (release, accounting):
-        patch.setattr(module, "rounded_up", lambda epsilon: f"{epsilon:.5g}")
-    patch.setattr("epifed.audit.label_checks.rounded_up", lambda epsilon: f"{epsilon:.5g}")
-
-
-def local_noise_priced_at_q(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PrivacyPlan, "priced_rate", PrivacyPlan.sampling_rate)
-
-
-def label_at_another_delta(patch: pytest.MonkeyPatch) -> None:
-    honest = PrivacyPlan.of.__func__  # type: ignore[attr-defined]
-
-    def wrong(cls: type[PrivacyPlan], settings: Any, clients: int) -> PrivacyPlan:
-        plan: PrivacyPlan = honest(cls, settings, clients)
-        return replace(plan, delta=1e-2)
-
-    patch.setattr(PrivacyPlan, "of", classmethod(wrong))
-    patch.setattr(release.Release, "delta", SETTINGS.delta, raising=False)
-
-
-def one_round_fewer_in_the_price(patch: pytest.MonkeyPatch) -> None:
-    honest = accounting.training_event
-
-    def wrong(rate: float, noise: float, number: int) -> Any:
-        return honest(rate, noise, max(1, number - 1))
-
-    patch.setattr(accounting, "training_event", wrong)
-
-
-# The ledger
-
-
-def paid_after_the_round(patch: pytest.MonkeyPatch) -> None:
-    """In one process: what is due is written down with the next round, and at the end."""
-    honest, finish = Run.spend, Run.finish
-    due: dict[str, int] = {}
-
-    def later(self: Run, number: int) -> None:
-        if self.name in due:
-            honest(self, due[self.name])
-        due[self.name] = number
-
-    def at_last(self: Run, model_hash: str) -> None:
-        honest(self, due.pop(self.name))
-        finish(self, model_hash)
-
-    patch.setattr(Run, "spend", later)
-    patch.setattr(Run, "finish", at_last)
-
-
-def state_before_the_payment(patch: pytest.MonkeyPatch) -> None:
-    honest = ServedTraining._pay
-
-    def wrong(self: ServedTraining, number: int) -> None:
-        path = self.folder / server.STATE
-        path.write_bytes((self.folder / server.WAITING).read_bytes())
-        honest(self, number)
-
-    patch.setattr(ServedTraining, "_pay", wrong)
-
-
-def failed_payment_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    honest = ServedTraining._pay
-
-    def wrong(self: ServedTraining, number: int) -> None:
-        try:
-            honest(self, number)
-        except Exception:
-            self.paid += 1
-
-    patch.setattr(ServedTraining, "_pay", wrong)
-
-
-def run_found_by_its_name(patch: pytest.MonkeyPatch) -> None:
-    def wrong(self: Ledger, training: str, **_: Any) -> Any:
-        return self.book().named(training)
-
-    patch.setattr(Ledger, "find", wrong)
-
-
-def site_books_what_the_server_says(patch: pytest.MonkeyPatch) -> None:
-    honest = site_terms.SiteBook._catch_up
-
-    def wrong(self: site_terms.SiteBook, name: str, rounds: int) -> None:
-        honest(self, name, 1)
-
-    patch.setattr(site_terms.SiteBook, "_catch_up", wrong)
-
-
-def site_judges_at_the_servers_delta(patch: pytest.MonkeyPatch) -> None:
-    def wrong(
-        self: site_terms.Terms, noise_multiplier: float, plan: PrivacyPlan, rounds: int
-    ) -> float:
-        return accounting.spent(noise_multiplier, plan.priced_rate, rounds, plan.delta)
-
-    patch.setattr(site_terms.Terms, "epsilon_of", wrong)
-
-
-def a_copy_spends_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Seen, "fault", lambda self, book: None)
-
-
 CAUGHT: dict[Plant, str] = {
     noise_in_nine_of_ten_coordinates: "noise of each coordinate",
     noise_a_tenth_low: "noise",
@@ -637,29 +377,6 @@ CAUGHT: dict[Plant, str] = {
     a_generator_for_all: "no other generator",
     seeded_though_secure: "secure training twice",
     low_bits_of_the_sum_are_left: "whole steps",
-    norm_in_a_report: "nothing beside the vector",
-    norm_within_epsilon: "reports without data",
-    cohort_size_in_a_report: "reports without the draw",
-    loss_in_an_answer: "nothing beside the vector",
-    windows_in_a_release_file: "nothing beside the vector",
-    answers_as_long_as_the_drawn: "messages of one size",
-    everybodys_draw_in_a_task: "own draw only",
-    an_endless_shape_stops_the_server: "hostile messages",
-    site_silenced_by_a_missing_client: "neighbours: client removed",
-    answer_refused_for_one_row: "broken row of a site",
-    scaled_by_the_largest_client: "contributions stand alone",
-    label_of_the_plan_alone: "label of repeated rounds",
-    label_rounded_down: "ε rounded up",
-    local_noise_priced_at_q: "price of each kind of noise",
-    label_at_another_delta: "label of a release",
-    one_round_fewer_in_the_price: "label of repeated rounds",
-    paid_after_the_round: "paid before the round",
-    state_before_the_payment: "paid before the state",
-    failed_payment_is_forgotten: "unpaid round in a federation",
-    run_found_by_its_name: "same name, other noise",
-    site_books_what_the_server_says: "site's own book",
-    site_judges_at_the_servers_delta: "site's own terms",
-    a_copy_spends_again: "restored copy",
 }
 
 
@@ -668,16 +385,3 @@ def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
     plant(monkeypatch)
     found = check(CAUGHT[plant])
     assert not found.passed, found.found
-
-
-@pytest.mark.parametrize("name", sorted(set(CAUGHT.values())))
-def test_the_check_passes_without_the_bug(name: str) -> None:
-    found = check(name)
-    assert found.passed, found.found
-
-
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ledgers and witnesses of the audit's own trainings go with it."""
-    monkeypatch.setenv("EPIFED_STATE", str(tmp_path))
-    assert check("restored copy").passed
-    assert list(tmp_path.iterdir()) == []

@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 
 from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import Mechanism, Transcript, Trial
+from epifed.audit.sampling_checks import attendance, check_sampling
 from epifed.audit.statistics import (
+    LEVEL,
     SURE,
     deviations,
-    dispersion,
     gaussian,
     lags,
     largest_correlation,
-    least_rate_change,
     least_shift,
     limit,
-    rates,
     shared_values,
     standard,
 )
@@ -99,12 +98,12 @@ class Bench:
         return Trial(settings, axes.astype(np.float32), _examples(CLIENTS))
 
     def greedy(self, row: Vector) -> Trial:
-        """One of few clients sends this row, and there is next to no noise."""
-        clients, per_round = FEW
+        """One of few clients, all of whom come, sends this row; there is next to no noise."""
+        clients, _ = FEW
         sent = _nothing(clients, self.length)
         sent[0] = row
         settings = self._usual.but(
-            clients_per_round=per_round, epsilon=LOOSE, rounds=max(self.rounds // 4, 1)
+            clients_per_round=clients, epsilon=LOOSE, rounds=max(self.rounds // 16, 1)
         )
         return Trial(settings, sent, _examples(clients))
 
@@ -128,14 +127,6 @@ def check_mechanism(
     """All checks of one path, or those named, at the settings' clip norm, budget and δ."""
     bench = Bench(mechanism, settings, seed, rounds, length)
     return made("mechanism", {name: partial(check, bench) for name, check in CHECKS.items()}, names)
-
-
-def attendance(cohorts: tuple[NDArray[np.int64], ...], clients: int) -> NDArray[np.int64]:
-    """Who came to each round: [rounds, clients] of 0 and 1."""
-    came = np.zeros((len(cohorts), clients), dtype=np.int64)
-    for row, cohort in zip(came, cohorts, strict=True):
-        row[cohort] = 1
-    return came
 
 
 def _nothing(clients: int, length: int) -> Vector:
@@ -272,7 +263,14 @@ def _empty_round(bench: Bench) -> Check:
     nobody = np.array([len(cohort) == 0 for cohort in transcript.cohorts])
     noise = trial.in_units(transcript.releases[nobody]) / trial.claim.noise_multiplier
     if not len(noise):
-        return Check("empty round", False, "some rounds are empty", "no empty round")
+        clients, per_round = FEW
+        chance = (1 - (1 - per_round / clients) ** clients) ** len(nobody)
+        return Check(
+            "empty round",
+            chance >= LEVEL,
+            "some rounds are empty",
+            f"none of {len(nobody)}, which has a chance of {chance:.1g}",
+        )
     each = deviations(np.square(noise).sum(axis=1), noise.shape[1], "")
     found = deviations(np.square(noise).sum(keepdims=True), noise.size, "noise of empty rounds")
     return Check(
@@ -282,53 +280,6 @@ def _empty_round(bench: Bench) -> Check:
         f"{len(noise)} empty rounds, noise {found.worst:.3f} of what it must be",
         power=found.power,
     )
-
-
-def check_sampling(came: NDArray[np.int64], rate: float) -> list[Check]:
-    """The checks of who came to each round [rounds, clients], each with this probability."""
-    rounds, clients = came.shape
-    sizes = came.sum(axis=1).astype(np.float64)
-    mean, found = rates(np.array([came.sum()]), came.size, rate)
-    each, farthest = rates(came.sum(axis=0), rounds, rate)
-    spread = float(np.sqrt(rate * (1 - rate)))
-    centred = came - rate
-    over, lag = standard(lags(centred.astype(np.float64), spread))
-    varied, ratio = dispersion(sizes, clients, rate)
-    together = (came.T @ came)[np.triu_indices(clients, 1)]
-    pairs, pair = rates(together, rounds, rate**2)
-    return [
-        Check(
-            "sampling rate",
-            mean,
-            f"a client comes with probability q = {rate:.4g}",
-            f"{found:.4f} in {came.size} draws",
-            power=f"a q that is {least_rate_change(came.size, rate):.1%} low is found with "
-            f"{SURE:.0%} probability",
-        ),
-        Check(
-            "sampling of each client",
-            each,
-            "every client comes as often",
-            f"{farthest:.3f} where {rate:.3f} is due, the farthest of {clients} clients",
-            power=f"a client that comes {least_rate_change(rounds, rate, clients):.1%} too rarely "
-            f"is found with {SURE:.0%} probability",
-        ),
-        Check(
-            "sampling over rounds",
-            over,
-            "rounds do not know each other, however far apart",
-            f"{lag:+.1f} deviations at the worst of {rounds // 2} lags",
-            power=f"a correlation of {least_shift(rounds // 2) / came.size**0.5:.1%} between "
-            f"neighbouring rounds is found with {SURE:.0%} probability",
-        ),
-        Check(
-            "sampling between clients",
-            varied and pairs,
-            "clients do not know each other: the sizes of cohorts vary as a binomial",
-            f"cohorts of {sizes.min():.0f} to {sizes.max():.0f}, variance {ratio:.2f} of the "
-            f"binomial's; a pair came together in {pair:.3f} of rounds where {rate**2:.3f} is due",
-        ),
-    ]
 
 
 def _sampling(bench: Bench, place: int) -> Check:
@@ -361,13 +312,12 @@ def _clipping(bench: Bench) -> Check:
     bound = bench.settings.clip_norm
     trial = bench.greedy((100 * bound * dense).astype(np.float32))
     transcript = bench.run(trial, "clipping")
-    present = np.array([0 in cohort for cohort in transcript.cohorts])
-    counted = trial.in_units(transcript.releases @ dense)[present]
-    mean = float(counted.mean()) if len(counted) else 0.0
-    tolerance = limit() * trial.claim.noise_multiplier / max(len(counted), 1) ** 0.5 + 1e-3
+    counted = trial.in_units(transcript.releases @ dense)
+    mean = float(counted.mean())
+    tolerance = limit() * trial.claim.noise_multiplier / len(counted) ** 0.5 + 1e-3
     return Check(
         "clipping",
-        len(counted) > 0 and abs(mean - 1) < tolerance,
+        abs(mean - 1) < tolerance,
         "an update of norm 100 S counts as S, over all parameters together",
         f"it counts as {mean:.4f} S in {len(counted)} rounds",
         power=f"a bound that is {2 * tolerance:.1%} off is found with {SURE:.0%} probability",

@@ -5,9 +5,10 @@ from functools import partial
 
 import numpy as np
 
-from epifed.audit.checks import CLIENTS, CLIENTS_PER_ROUND, LOOSE, attendance, check_sampling
+from epifed.audit.checks import CLIENTS, CLIENTS_PER_ROUND, LOOSE
 from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import Recorder, Trial
+from epifed.audit.sampling_checks import attendance, check_sampling
 from epifed.audit.statistics import limit
 from epifed.learner import Vector
 from epifed.privacy.plan import PrivacyPlan

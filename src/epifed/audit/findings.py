@@ -69,7 +69,8 @@ def merged(checks: Iterable[tuple[str, Check]]) -> list[Check]:
     for same in by_name.values():
         broken = [(path, check) for path, check in same if not check.passed]
         path, shown = (broken or same)[0]
-        others = f" (and {len(same) - 1} other paths)" if len(same) > 1 and not broken else ""
+        more = len(same) - 1
+        others = f" (and {more} other path{'s'[: more > 1]})" if more and not broken else ""
         found.append(
             replace(
                 shown,

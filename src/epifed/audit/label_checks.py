@@ -19,10 +19,10 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from epifed import training
-from epifed.audit.checks import attendance
 from epifed.audit.findings import Check, Names, made
 from epifed.audit.learner_checks import audit_panel
 from epifed.audit.mechanisms import EngineMechanism, Trial
+from epifed.audit.sampling_checks import attendance
 from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
 from epifed.audit.statistics import deviations
 from epifed.explain import explain

@@ -116,9 +116,8 @@ def _states(learner: Learner[Any, Any], plan: PrivacyPlan) -> list[Any]:
     start = learner.start(seed_sequence(0, "audit"))
     length = learner.contribute(start, learner.nobody()).shape[1]
     rng = np.random.default_rng(seed_sequence(0, "audit", "step"))
-    noise: Vector = rng.standard_normal(length, dtype=np.float32)
-    noise *= np.float32(plan.noise_std(REGIONS))
-    return [start, learner.step(start, noise, plan.noise_std(REGIONS))]
+    noise = rng.standard_normal((1, length)) * plan.noise_std(REGIONS)
+    return [start, learner.step(start, noise[0].astype(np.float32), plan.noise_std(REGIONS))]
 
 
 def _out_of_bounds(rows: NDArray[Any], bound: float, where: str) -> str:
