@@ -106,7 +106,8 @@ def one_number_for_all_coordinates(patch: pytest.MonkeyPatch) -> None:
 def half_of_the_noise_twice(patch: pytest.MonkeyPatch) -> None:
     def change(plain: Rows, noise: Rows, plan: PrivacyPlan) -> Rows:
         half = noise.size // 2
-        return np.add(plain, np.concatenate([noise[:half], noise[: noise.size - half]]))
+        found: Rows = plain + np.concatenate([noise[:half], noise[: noise.size - half]])
+        return found
 
     _noise_changed(patch, change)
 
