@@ -4,12 +4,15 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from epifed.audit import suite
+from epifed.audit.findings import Check
 from epifed.audit.membership import (
     EPSILONS,
     SMALL,
@@ -22,6 +25,7 @@ from epifed.cli import audit as command
 from epifed.errors import EpifedError
 from epifed.privacy.plan import PrivacyPlan
 from epifed.report import audit_figures, figures
+from epifed.settings import Settings
 from tests.helpers import small_clients, small_panel, small_settings
 
 QUICK = ("--epsilon", "8", "--delta", "1e-2", "--clients", "8", "--clients-per-round", "4",
@@ -31,7 +35,14 @@ Audit = Callable[..., Result]
 
 
 @pytest.fixture
-def run() -> Audit:
+def run(monkeypatch: pytest.MonkeyPatch) -> Audit:
+    """The command, with the checks of one path and of labels alone."""
+
+    def fewer(settings: Settings, **wanted: Any) -> list[Check]:
+        return suite.run_checks(settings, **(wanted | {"groups": ("mechanism", "labels")}))
+
+    monkeypatch.setattr(suite, "PATHS", suite.PATHS[:1])
+    monkeypatch.setattr("epifed.audit.audit.run_checks", fewer)
     app = typer.Typer()
     app.command()(command.audit)
 
@@ -52,7 +63,10 @@ def test_json_and_a_picture(run: Audit, tmp_path: Path) -> None:
     assert (found["confidence"], found["delta"], found["runs"]) == (0.99, 0.01, 201)
     assert found["many_runs"]["gaussian_approximation"] > 0
     assert found["one_run"]["canaries"] == 1000
-    assert [check["passed"] for check in found["checks"]] == [True] * 6
+    assert [check["name"] for check in found["checks"] if not check["passed"]] == []
+    powers = {check["name"]: check["power"] for check in found["checks"]}
+    assert "low is found with 99% probability" in powers["noise"]
+    assert all(check["seconds"] >= 0 for check in found["checks"])
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
@@ -64,8 +78,9 @@ def test_a_failed_audit_says_so_and_exits_with_1(
     done = run(*QUICK)
     assert done.exit_code == 1
     assert done.stdout.splitlines()[-1] == "FAIL"
-    assert "BROKEN       noise" in done.stdout
-    assert "ok           sampling" in done.stdout
+    assert "  BROKEN     noise: " in done.stdout
+    assert "  ok         sampling rate: " in done.stdout
+    assert "mechanism (" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from epifed.audit.checks import Check, check_mechanism
+from epifed.audit.findings import GROUPS, Check, Group
 from epifed.audit.mechanisms import EngineMechanism, Mechanism, Trial, likelihood_ratio
 from epifed.audit.one_run import EXCESS, OneRun, one_run
+from epifed.audit.suite import run_checks
 from epifed.errors import EpifedError
 from epifed.privacy.tradeoff import (
     Errors,
@@ -131,13 +132,16 @@ def audit(
     confidence: float = 0.99,
     seed: int = 0,
     length: int = LENGTH,
-    checks: bool = True,
+    checks: tuple[Group, ...] = GROUPS,
+    federation: bool = False,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit a mechanism, the simulation engine unless told otherwise, against its claim.
+    """Audit a mechanism, a training in one process unless told otherwise, against its claim.
 
-    `runs` trainings, half of them with the canary. All bounds hold together at `confidence`.
-    Passed: no bound is above the claimed ε, and no check of the mechanism failed.
+    `runs` trainings, half of them with the canary. All bounds hold together at `confidence`. The
+    checks of these groups look at all of the deployed code, whatever the mechanism; those with
+    `federation` at a federation on real processes too. Passed: no bound is above the claimed ε,
+    and no check failed.
     """
     _check_arguments(settings, clients, method, runs, confidence)
     chosen = mechanism or EngineMechanism()
@@ -157,7 +161,9 @@ def audit(
         )
     if method != "many-runs":
         one = one_run(chosen, settings, clients, level=level, seed=seed)
-    found = tuple(check_mechanism(chosen, settings, seed=seed)) if checks else ()
+    found = tuple(
+        run_checks(settings, seed=seed, groups=checks, federation=federation) if checks else ()
+    )
     measured = [one.lower_bound] if one else []
     if many:
         measured += [many.lower_bound, many.direct]

@@ -1,74 +1,132 @@
 """What statistics on one canary cannot see, looked at one by one, still from outside.
 
-Each check trains small federations of puppets and compares every release with what Algorithm 1
-says it must be. A correct mechanism fails one with a probability below 1e-6.
+Each check here trains small federations of puppets over one of the deployed paths and compares
+every release with what Algorithm 1 says it must be.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import Mechanism, Transcript, Trial
+from epifed.audit.sampling_checks import attendance, check_sampling
+from epifed.audit.statistics import (
+    LEVEL,
+    SURE,
+    deviations,
+    gaussian,
+    lags,
+    largest_correlation,
+    least_shift,
+    limit,
+    shared_values,
+    standard,
+)
 from epifed.learner import Floats, Vector
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
-CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 24, 6, 200
+CLIENTS, CLIENTS_PER_ROUND = 24, 6
 FEW = (4, 1)
 """So few clients, and so few per round, that many rounds are empty."""
-LENGTH = 1024
+ROUNDS, LENGTH = 200, 1024
 LOOSE = 1e6
 """At this ε the noise is next to nothing, so that single clients show."""
-LIMIT = 6.5
-"""Standard deviations that chance may explain."""
+MOST_SHARED = 8
+"""One in so many values of two rounds may be the same by chance: single precision collides."""
 
 
 @dataclass(frozen=True)
-class Check:
-    """One rule of the mechanism, and whether it was kept."""
+class Bench:
+    """One deployed path on the bench: its trainings are run when a check first needs them."""
 
-    name: str
-    passed: bool
-    expected: str
-    found: str
+    mechanism: Mechanism
+    settings: Settings
+    seed: int = 0
+    rounds: int = ROUNDS
+    length: int = LENGTH
+
+    @cached_property
+    def silent(self) -> Trial:
+        """Nobody sends anything: what is released is noise."""
+        return Trial(self._usual, _nothing(CLIENTS, self.length), _examples(CLIENTS))
+
+    @cached_property
+    def quiet(self) -> Transcript:
+        """A training of silence."""
+        return self._run(self.silent, "noise")
+
+    @cached_property
+    def noise(self) -> Floats:
+        """Its noise, round by round, in units of what its deviation must be."""
+        trial = self.silent
+        return trial.in_units(self.quiet.releases) / trial.claim.noise_multiplier
+
+    @cached_property
+    def again(self) -> Transcript:
+        """A second, shorter training of silence, from other seeds."""
+        rounds = max(self.rounds // 4, 1)
+        claim = self.silent
+        shorter = Trial(claim.settings.but(rounds=rounds), claim.sent, claim.examples)
+        return self._run(shorter, "noise again")
+
+    @cached_property
+    def came(self) -> NDArray[np.int64]:
+        """Who came to each round of the first one: [rounds, clients] of 0 and 1."""
+        return attendance(self.quiet.cohorts, CLIENTS)
+
+    @cached_property
+    def _usual(self) -> Settings:
+        return self.settings.but(
+            clients_per_round=CLIENTS_PER_ROUND, rounds=self.rounds, sampler="poisson"
+        )
+
+    def sparse(self) -> Trial:
+        """Few clients, who send nothing: many rounds are empty."""
+        clients, per_round = FEW
+        settings = self._usual.but(clients_per_round=per_round)
+        return Trial(settings, _nothing(clients, self.length), _examples(clients))
+
+    def honest(self) -> Trial:
+        """Each client sends S in a direction of its own, and there is next to no noise."""
+        axes = np.eye(CLIENTS, max(self.length, CLIENTS)) * self.settings.clip_norm
+        settings = self._usual.but(epsilon=LOOSE, rounds=max(self.rounds // 4, 1))
+        return Trial(settings, axes.astype(np.float32), _examples(CLIENTS))
+
+    def greedy(self, row: Vector) -> Trial:
+        """One of few clients, all of whom come, sends this row; there is next to no noise."""
+        clients, _ = FEW
+        sent = _nothing(clients, self.length)
+        sent[0] = row
+        settings = self._usual.but(
+            clients_per_round=clients, epsilon=LOOSE, rounds=max(self.rounds // 16, 1)
+        )
+        return Trial(settings, sent, _examples(clients))
+
+    def run(self, trial: Trial, name: str) -> Transcript:
+        """A training of another trial."""
+        return self._run(trial, name)
+
+    def _run(self, trial: Trial, name: str) -> Transcript:
+        return self.mechanism.run(trial, seed_sequence(self.seed, "checks", name))
 
 
 def check_mechanism(
-    mechanism: Mechanism, settings: Settings, *, seed: int = 0, length: int = LENGTH
+    mechanism: Mechanism,
+    settings: Settings,
+    *,
+    seed: int = 0,
+    rounds: int = ROUNDS,
+    length: int = LENGTH,
+    names: Names = None,
 ) -> list[Check]:
-    """All checks, at the clip norm, budget, δ and accountant of these settings."""
-    rng = np.random.default_rng(seed_sequence(seed, "checks"))
-    usual = settings.but(clients_per_round=CLIENTS_PER_ROUND, rounds=ROUNDS, sampler="poisson")
-    few_clients, few_per_round = FEW
-    sparse = usual.but(clients_per_round=few_per_round)
-    run = partial(_run, mechanism, seed)
-
-    silent = Trial(usual, _nothing(CLIENTS, length), _examples(CLIENTS))
-    quiet, again = run(silent, "noise"), run(silent, "noise again")
-    empty = Trial(sparse, _nothing(few_clients, length), _examples(few_clients))
-
-    axes = (np.eye(CLIENTS, length) * settings.clip_norm).astype(np.float32)
-    honest = Trial(usual.but(epsilon=LOOSE), axes, _examples(CLIENTS))
-
-    dense = rng.standard_normal(length)
-    dense /= np.linalg.norm(dense)
-    loud = _nothing(few_clients, length)
-    loud[0] = 100 * settings.clip_norm * dense
-    greedy = Trial(sparse.but(epsilon=LOOSE), loud, _examples(few_clients))
-    return [
-        _noise(silent, quiet),
-        _empty_round(empty, run(empty, "empty")),
-        _fresh_noise(np.concatenate([quiet.releases, again.releases])),
-        _sampling(quiet),
-        _equal_weights(honest, run(honest, "weights")),
-        _clipping(greedy, run(greedy, "clipping"), dense),
-    ]
-
-
-def _run(mechanism: Mechanism, seed: int, trial: Trial, name: str) -> Transcript:
-    return mechanism.run(trial, seed_sequence(seed, "checks", name))
+    """All checks of one path, or those named, at the settings' clip norm, budget and δ."""
+    bench = Bench(mechanism, settings, seed, rounds, length)
+    return made("mechanism", {name: partial(check, bench) for name, check in CHECKS.items()}, names)
 
 
 def _nothing(clients: int, length: int) -> Vector:
@@ -79,110 +137,208 @@ def _examples(clients: int) -> NDArray[np.int64]:
     return np.arange(1, clients + 1, dtype=np.int64)
 
 
-def _deviations(trial: Trial, releases: Vector) -> NDArray[np.float64]:
-    """The noise of each round, as a multiple of what it must be."""
-    values = trial.in_units(releases) / trial.claim.noise_multiplier
-    found: NDArray[np.float64] = np.sqrt(np.square(values).mean(axis=1))
-    return found
-
-
-def _noise(trial: Trial, transcript: Transcript) -> Check:
-    """Deviation S·c/m in every round, however many came."""
-    found = _deviations(trial, transcript.releases)
-    worst = float(found[np.argmax(np.abs(found - 1))])
+def _noise(bench: Bench) -> Check:
+    noise = bench.noise
+    found = deviations(np.square(noise).sum(keepdims=True), noise.size, "noise")
     return Check(
         "noise",
-        abs(worst - 1) < _tolerance(transcript),
-        "deviation S·c/m in every round, however many clients came",
-        f"{worst:.3f} of it in the worst of {len(found)} rounds",
+        found.kept,
+        "deviation S·c/m over all rounds and coordinates",
+        f"{found.worst:.4f} of it in {noise.size} values",
+        power=found.power,
     )
 
 
-def _empty_round(trial: Trial, transcript: Transcript) -> Check:
-    """Nobody came: the release is noise all the same."""
-    nobody = np.array([len(cohort) == 0 for cohort in transcript.cohorts])
-    found = _deviations(trial, transcript.releases)[nobody]
-    least = float(found.min()) if len(found) else 0.0
+def _noise_of_coordinates(bench: Bench) -> Check:
+    noise = bench.noise
+    found = deviations(np.square(noise).sum(axis=0), len(noise), "one coordinate's noise")
     return Check(
-        "empty round",
-        len(found) > 0 and abs(least - 1) < _tolerance(transcript),
-        "an empty round is released with the same noise",
-        f"{len(found)} empty rounds, the least noise {least:.3f} of what it must be",
+        "noise of each coordinate",
+        found.kept,
+        "deviation S·c/m in every coordinate",
+        f"{found.worst:.3f} of it in the worst of {noise.shape[1]} coordinates",
+        power=found.power,
     )
 
 
-def _fresh_noise(releases: Vector) -> Check:
+def _noise_of_rounds(bench: Bench) -> Check:
+    noise = bench.noise
+    found = deviations(np.square(noise).sum(axis=1), noise.shape[1], "one round's noise")
+    return Check(
+        "noise of each round",
+        found.kept,
+        "deviation S·c/m in every round",
+        f"{found.worst:.3f} of it in the worst of {len(noise)} rounds",
+        power=found.power,
+    )
+
+
+def _noise_and_cohort(bench: Bench) -> Check:
+    """The noise of a round depends neither on how many came, nor on its number."""
+    noise, sizes = bench.noise, bench.came.sum(axis=1).astype(np.float64)
+    excess = np.square(noise).sum(axis=1) - noise.shape[1]
+    scores, leasts = [], []
+    for by in (sizes, np.arange(len(noise), dtype=np.float64)):
+        centred = by - by.mean()
+        squares = max(float(np.square(centred).sum()), 1e-300)
+        spread = float(np.sqrt(2 * noise.shape[1] * squares))
+        scores.append(float((centred * excess).sum()) / spread)
+        leasts.append(least_shift(2) * spread / squares)
+    kept, _ = standard(np.array(scores))
+    return Check(
+        "noise and cohort",
+        kept,
+        "the noise is the same however many came, in early rounds and in late ones",
+        f"{scores[0]:+.1f} deviations with the clients that came, {scores[1]:+.1f} with time",
+        power=f"a variance that grows by {leasts[0] / noise.shape[1]:.1%} with each further "
+        f"client is found with {SURE:.0%} probability",
+    )
+
+
+def _noise_mean(bench: Bench) -> Check:
+    noise = bench.noise
+    scores = np.concatenate(
+        [noise.sum(axis=0) / len(noise) ** 0.5, noise.sum(axis=1) / noise.shape[1] ** 0.5]
+    )
+    whole, _ = standard(noise.sum() / noise.size**0.5)
+    kept, worst = standard(scores)
+    return Check(
+        "noise around zero",
+        kept and whole,
+        "mean 0 in every coordinate and in every round",
+        f"{worst:+.1f} deviations in the worst of {scores.size}",
+        power=f"a mean of {least_shift() / noise.size**0.5:.1%} of the noise's deviation is found "
+        f"with {SURE:.0%} probability",
+    )
+
+
+def _noise_shape(bench: Bench) -> Check:
+    kept, body, tail = gaussian(bench.noise)
+    return Check(
+        "noise is Gaussian",
+        kept,
+        "normally distributed, in its body (Kolmogorov and Smirnov) and in its tails",
+        f"p = {body:.2g} and {tail:.2g} of {bench.noise.size} values",
+    )
+
+
+def _independent_coordinates(bench: Bench) -> Check:
+    noise = bench.noise
+    pairs, worst = largest_correlation(noise.T)
+    near, lag = standard(lags(noise.T))
+    common = deviations(
+        np.square(noise.sum(axis=1) / noise.shape[1] ** 0.5).sum(keepdims=True), len(noise), ""
+    )
+    return Check(
+        "noise between coordinates",
+        pairs and near and common.kept,
+        "the noise of any two coordinates is uncorrelated, and so are all together",
+        f"largest correlation {worst:.3f}; {lag:+.1f} deviations at the worst distance",
+        power=f"a common part of {least_shift(noise.shape[1] // 2) / noise.size**0.5:.1%} of the "
+        f"variance is found with {SURE:.0%} probability",
+    )
+
+
+def _fresh_noise(bench: Bench) -> Check:
     """No two rounds share their noise, in one training or in two."""
-    values = releases.astype(np.float64)
-    norms = np.linalg.norm(values, axis=1, keepdims=True)
-    unit = values / np.where(norms > 0, norms, 1.0)
-    alike = np.abs(unit @ unit.T)
-    np.fill_diagonal(alike, 0.0)
-    worst = float(alike.max())
+    values = np.concatenate([bench.noise, bench.silent.in_units(bench.again.releases)])
+    kept, worst = largest_correlation(values)
+    near, lag = standard(lags(bench.noise))
+    shared = shared_values(values)
     return Check(
         "fresh noise",
-        worst < LIMIT / values.shape[1] ** 0.5,
-        "the noise of any two rounds is uncorrelated",
-        f"largest correlation {worst:.3f} among {len(values)} rounds of two trainings",
+        kept and near and shared <= bench.length // MOST_SHARED,
+        "the noise of any two rounds is uncorrelated and has no values in common",
+        f"largest correlation {worst:.3f} among {len(values)} rounds of two trainings, {shared} "
+        f"values in common, {lag:+.1f} deviations at the worst lag",
+        power=f"a correlation of {least_shift(len(bench.noise) // 2) / bench.noise.size**0.5:.1%} "
+        f"between neighbouring rounds is found with {SURE:.0%} probability",
     )
 
 
-def _sampling(transcript: Transcript) -> Check:
-    """Poisson: the sizes of cohorts vary as a binomial, and rounds do not know each other."""
-    came = np.zeros((len(transcript.cohorts), CLIENTS))
-    for row, cohort in zip(came, transcript.cohorts, strict=True):
-        row[cohort] = 1
-    q, rounds = CLIENTS_PER_ROUND / CLIENTS, len(came)
-    sizes = came.sum(axis=1)
-    variance = CLIENTS * q * (1 - q)
-    dispersion = float(np.square(sizes - CLIENTS * q).mean() / variance)
-    twice = float((came[1:] * came[:-1]).sum(axis=1).mean())
-    spread = np.sqrt(CLIENTS * q**2 * (1 - q**2) / (rounds - 1))
-    off = {
-        "dispersion": (dispersion - 1) / np.sqrt(2 / rounds),
-        "mean": (sizes.mean() - CLIENTS * q) / np.sqrt(variance / rounds),
-        "client": np.abs(came.mean(axis=0) - q).max() / np.sqrt(q * (1 - q) / rounds),
-        "overlap": (twice - CLIENTS * q**2) / (1.5 * spread),
-    }
+def _empty_round(bench: Bench) -> Check:
+    """Nobody came: the release is noise all the same."""
+    trial = bench.sparse()
+    transcript = bench.run(trial, "empty")
+    nobody = np.array([len(cohort) == 0 for cohort in transcript.cohorts])
+    noise = trial.in_units(transcript.releases[nobody]) / trial.claim.noise_multiplier
+    if not len(noise):
+        clients, per_round = FEW
+        chance = (1 - (1 - per_round / clients) ** clients) ** len(nobody)
+        return Check(
+            "empty round",
+            chance >= LEVEL,
+            "some rounds are empty",
+            f"none of {len(nobody)}, which has a chance of {chance:.1g}",
+        )
+    each = deviations(np.square(noise).sum(axis=1), noise.shape[1], "")
+    found = deviations(np.square(noise).sum(keepdims=True), noise.size, "noise of empty rounds")
     return Check(
-        "sampling",
-        all(abs(z) < LIMIT for z in off.values()),
-        "each client comes with probability q, whoever else comes and whenever",
-        f"cohorts of {sizes.min():.0f} to {sizes.max():.0f}, variance {dispersion:.2f} of the "
-        f"binomial's; {twice:.2f} of {CLIENTS * q**2:.2f} clients in two rounds running",
+        "empty round",
+        each.kept and found.kept,
+        "an empty round is released with the same noise",
+        f"{len(noise)} empty rounds, noise {found.worst:.3f} of what it must be",
+        power=found.power,
     )
 
 
-def _equal_weights(trial: Trial, transcript: Transcript) -> Check:
+def _sampling(bench: Bench, place: int) -> Check:
+    return check_sampling(bench.came, CLIENTS_PER_ROUND / CLIENTS)[place]
+
+
+def _equal_weights(bench: Bench) -> Check:
     """A client moves the release by its vector over m: whoever comes, however many examples."""
+    trial = bench.honest()
+    transcript = bench.run(trial, "weights")
     weights = trial.in_units(transcript.releases[:, : trial.clients])
-    due = np.zeros_like(weights)
-    for row, cohort in zip(due, transcript.cohorts, strict=True):
-        row[cohort] = 1
+    due = attendance(transcript.cohorts, trial.clients)
     off = np.abs(weights - due)
     place = np.unravel_index(int(off.argmax()), off.shape)
     return Check(
         "equal weights",
-        float(off.max()) < LIMIT * trial.claim.noise_multiplier,
+        float(off.max()) < limit(off.size) * trial.claim.noise_multiplier + 1e-5,
         "each client that comes counts 1/m, the others 0",
         f"at most {off[place]:.2f}/m off: {weights[place]:.2f}/m where {due[place]:.0f}/m is due",
+        power=f"a weight that is {2 * limit(off.size) * trial.claim.noise_multiplier:.1%} off is "
+        f"found with {SURE:.0%} probability",
     )
 
 
-def _clipping(trial: Trial, transcript: Transcript, direction: Floats) -> Check:
-    """A client that sends 100 S, spread over all parameters, counts as one that sends S."""
-    present = np.array([0 in cohort for cohort in transcript.cohorts])
-    found = trial.in_units(transcript.releases @ direction)[present]
-    mean = float(found.mean()) if len(found) else 0.0
-    tolerance = LIMIT * trial.claim.noise_multiplier / max(len(found), 1) ** 0.5 + 1e-3
+def _clipping(bench: Bench) -> Check:
+    """A client that sends 100 S counts as one that sends S, or not at all, in any direction."""
+    rng = np.random.default_rng(seed_sequence(bench.seed, "checks", "directions"))
+    dense = rng.standard_normal(bench.length)
+    dense /= np.linalg.norm(dense)
+    bound = bench.settings.clip_norm
+    trial = bench.greedy((100 * bound * dense).astype(np.float32))
+    transcript = bench.run(trial, "clipping")
+    counted = trial.in_units(transcript.releases @ dense)
+    mean = float(counted.mean())
+    tolerance = limit() * trial.claim.noise_multiplier / len(counted) ** 0.5 + 1e-3
     return Check(
         "clipping",
-        len(found) > 0 and abs(mean - 1) < tolerance,
+        abs(mean - 1) < tolerance,
         "an update of norm 100 S counts as S, over all parameters together",
-        f"it counts as {mean:.3f} S",
+        f"it counts as {mean:.4f} S in {len(counted)} rounds",
+        power=f"a bound that is {2 * tolerance:.1%} off is found with {SURE:.0%} probability",
     )
 
 
-def _tolerance(transcript: Transcript) -> float:
-    """Of the deviation found in one round."""
-    return LIMIT / float(np.sqrt(2 * transcript.releases.shape[1]))
+CHECKS: dict[str, Callable[[Bench], Check]] = {
+    "noise": _noise,
+    "noise of each coordinate": _noise_of_coordinates,
+    "noise of each round": _noise_of_rounds,
+    "noise and cohort": _noise_and_cohort,
+    "noise around zero": _noise_mean,
+    "noise is Gaussian": _noise_shape,
+    "noise between coordinates": _independent_coordinates,
+    "fresh noise": _fresh_noise,
+    "empty round": _empty_round,
+    "sampling rate": partial(_sampling, place=0),
+    "sampling of each client": partial(_sampling, place=1),
+    "sampling over rounds": partial(_sampling, place=2),
+    "sampling between clients": partial(_sampling, place=3),
+    "equal weights": _equal_weights,
+    "clipping": _clipping,
+}
+"""The checks of a path by name."""

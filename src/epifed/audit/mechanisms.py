@@ -1,8 +1,9 @@
 """What the audit looks at from outside: the trusted side of a training, with chosen clients in it.
 
 A `Trial` says what every client sends whenever it is asked. A `Mechanism` trains with such
-clients and hands back what an adversary would see. The real one is the simulation engine itself,
-with a learner in it that sends the trial's vectors and writes down every release.
+clients and hands back what an adversary would see. There are two, one for each transport of the
+deployed rounds: `training.train` in one process, and a federation's server and sites (`served`).
+In both only the learner is a puppet: it sends the trial's vectors and writes down every release.
 """
 
 import math
@@ -91,13 +92,15 @@ class Recorder(Learner[Vector, Puppets]):
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(trial.settings)
-        self.sent = trial.sent
+        self.sent, self.examples = trial.sent, trial.examples
         self.cohorts: list[NDArray[np.int64]] = []
         self.releases: list[Vector] = []
 
     def view(self, panel: CasePanel, period: Period) -> Puppets:
-        """Puppets have no data."""
-        raise TypeError("puppets are made by a trial, not from cases")
+        """Puppets have no data: a region's code is its number."""
+        del period
+        numbers = np.array([int(region) for region in panel.regions], dtype=np.int64)
+        return Puppets(numbers, self.examples[numbers])
 
     def nobody(self) -> Puppets:
         """No puppet."""
@@ -162,7 +165,7 @@ class EngineMechanism:
 
     def __init__(self, *, secure: bool = False) -> None:
         self.secure = secure
-        self.name = f"the engine with {'secure' if secure else 'seeded'} randomness"
+        self.name = f"in process, {'secure' if secure else 'seeded'}"
 
     def run(self, trial: Trial, seeds: np.random.SeedSequence) -> Transcript:
         """One training by the engine."""

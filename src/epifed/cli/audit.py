@@ -13,6 +13,7 @@ from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.audit.audit import Audit
+    from epifed.audit.findings import Check
     from epifed.audit.membership import Attack
 
 _DEFAULTS = Settings()
@@ -37,7 +38,12 @@ def audit(
     confidence: Annotated[float, typer.Option(help="Of all bounds together.")] = 0.99,
     seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
     secure: Annotated[
-        bool, typer.Option("--secure", help="Audit the path for real data; not repeatable.")
+        bool,
+        typer.Option("--secure", help="Measure ε on the path for real data; not repeatable."),
+    ] = False,
+    federation: Annotated[
+        bool,
+        typer.Option("--federation", help="Check a federation on real processes too (a minute)."),
     ] = False,
     membership: Annotated[
         bool,
@@ -51,11 +57,12 @@ def audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a lower bound on ε from outside, and check every rule of the mechanism.
+    """Measure a lower bound on ε from outside, and check every rule of the deployed code.
 
     A worst-case client takes part in half of many trainings by the real engine; how well can one
-    tell which? PASS only if no bound is above the claim and every check holds. Exit code 0: PASS,
-    1: FAIL, 2: a mistake in the options.
+    tell which? Named checks look at both transports, the learners, randomness, files, labels and
+    the ledger, and say what they would notice. PASS only if no bound is above the claim and every
+    check holds. Exit code 0: PASS, 1: FAIL, 2: a mistake in the options.
     """
     if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
         raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")
@@ -92,6 +99,7 @@ def audit(
             confidence=confidence,
             seed=seed,
             length=2 if secure else LENGTH,
+            federation=federation,
             progress=progress,
         )
     if out is not None:
@@ -104,6 +112,8 @@ def audit(
 
 
 def _as_text(found: "Audit") -> str:
+    from epifed.audit.findings import GROUPS
+
     s = found.settings
     lines = [
         f"claimed      ε = {found.claimed_epsilon:g} at δ = {found.delta:g}, one client added or "
@@ -125,12 +135,19 @@ def _as_text(found: "Audit") -> str:
             f"  one run    ε ≥ {o.lower_bound:.3f}: {o.right} of {o.guesses} guesses right about "
             f"{o.canaries} canaries"
         )
-    lines += [
-        f"{'ok' if check.passed else 'BROKEN':<13}{check.name}: {check.expected}; {check.found}"
-        for check in found.checks
-    ]
+    for group in GROUPS:
+        of_group = [check for check in found.checks if check.group == group]
+        seconds = sum(check.seconds for check in of_group)
+        lines += [f"{group} ({seconds:.0f} s)"] if of_group else []
+        lines += [line for check in of_group for line in _lines(check)]
     lines.append("PASS" if found.passed else "FAIL")
     return "\n".join(lines)
+
+
+def _lines(check: "Check") -> list[str]:
+    verdict = "skipped" if check.skipped else "ok" if check.passed else "BROKEN"
+    line = f"  {verdict:<11}{check.name}: {check.expected}; {check.found}"
+    return [line, f"{'':<13}{check.power}"] if check.power else [line]
 
 
 def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:

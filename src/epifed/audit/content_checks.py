@@ -1,0 +1,361 @@
+"""What leaves: every key of every message, report, status and file, against lists of what may.
+
+Only the state carries noise. All else is un-noised, so it must not depend on the data at all, nor
+on who was drawn: both are tried by running the same training on other data and other draws.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epifed.audit.core_checks import core, sources
+from epifed.audit.findings import Check, Names, made
+from epifed.audit.learner_checks import REGIONS, audit_panel, learner_settings
+from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
+from epifed.federation.codes import Code
+from epifed.federation.messages import MessageError, Parts, accept, pack_code, unpack_task
+from epifed.federation.server import ServedTraining
+from epifed.panel import CasePanel
+from epifed.settings import Settings
+
+ROUNDS = 5
+
+PARTS = {"about", "array"}
+TASK = {
+    "training", "round", "rounds", "paid", "settings", "first_day", "last_day", "enrolled",
+    "noise_multiplier", "randomness", "clients", "drawn", "dtype", "shape",
+}  # fmt: skip
+"""What a task says; `drawn` of the site's own clients alone."""
+CONTRIBUTION = {"training", "round", "dtype", "shape"}
+REFUSAL = {"training", "round", "code"}
+REPORT = {"round", "epsilon", "problems", "time", "sites"}
+"""What a line of the server's report says; the last two are the transport's."""
+PROBLEM = {"site", "reason"}
+STATUS = {
+    "training", "finished", "round", "rounds", "paid", "epsilon", "delta", "sites",
+    "enrolled_sites", "ledger_run", "lines", "stopped", "error", "sha256", "delivered", "missing",
+    "waiting",
+}  # fmt: skip
+"""What the coordinator can ask for while a training runs, and finds in the job's result."""
+RELEASE = {
+    "kind", "settings", "epsilon", "delta", "accountant", "noise_multiplier", "clients",
+    "first_day", "last_day", "randomness", "ledger_run", "sha256", "created", "epifed", "events",
+}  # fmt: skip
+"""What a release file says beside its state."""
+RELEASE_FILES = {"release.json", "state.npy"}
+FOLDER = {
+    "lock", "order.json", "roster.json", "state.npz", "model.epifed", "report.jsonl",
+    "delivered.json",
+}  # fmt: skip
+"""The server's folder of a training."""
+STATE = {"state", "done", "run", "paid"}
+
+
+@dataclass(frozen=True)
+class Played:
+    """All that a small training of a real learner sent, reported and wrote."""
+
+    tasks: list[dict[str, Parts]]
+    answers: list[dict[str, Parts]]
+    reports: list[dict[str, Any]]
+    release: dict[str, Any]
+    release_files: dict[str, bytes]
+    folder: dict[str, bytes]
+    drawn: list[set[str]]
+
+
+def play(settings: Settings, panel: CasePanel, whole: CasePanel, *, sites: int = 2) -> Played:
+    """A seeded training over real messages and sites, from the first round to the file."""
+    with workshop() as folder:
+        federation = roster(whole.regions, sites)
+        works = site_works(folder, federation, panel)
+        post = Post({name: answer_of(work) for name, work in works.items()})
+        training: ServedTraining = serve(folder, federation, settings, whole)
+        reports: list[dict[str, Any]] = []
+        while not training.finished:
+            training.play(post, reports.append)
+        training.finish()
+        files = {path.name: path.read_bytes() for path in training.folder.iterdir()}
+        with zipfile.ZipFile(io.BytesIO(files["model.epifed"])) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        about = json.loads(parts.get("release.json", b"{}"))
+        return Played(post.tasks, post.answers, reports, about, parts, files, post.drawn)
+
+
+def check_contents(settings: Settings, names: Names = None) -> list[Check]:
+    """All checks of what leaves, or those named."""
+    usual = _example(settings)
+
+    @cache
+    def played() -> Played:
+        return play(usual, audit_panel(), audit_panel())
+
+    checks: dict[str, Callable[[], Check]] = {
+        "nothing beside the vector": lambda: _keys(played()),
+        "rows of the drawn": lambda: _rows(played()),
+        "messages of one size": lambda: _sizes(played()),
+        "reports without data": lambda: _data(usual, played()),
+        "reports without the draw": partial(_draws, usual),
+        "own draw only": lambda: _own_draw_only(played()),
+        "hostile messages": _hostile_answers,
+    }
+    return made("files", checks, names)
+
+
+def _example(settings: Settings) -> Settings:
+    """A learner of several rounds in which some clients are drawn; NumPy's if there is no other."""
+    found = {
+        name: chosen
+        for name, chosen in learner_settings(
+            settings, clients_per_round=REGIONS // 2, rounds=ROUNDS, accountant="rdp"
+        )
+        if not isinstance(chosen, str)
+    }
+    return found.get("fedavg") or next(iter(found.values()))
+
+
+def strangers(found: Iterable[str], allowed: set[str], where: str) -> list[str]:
+    """Keys that are in no list, as words."""
+    return [f"'{key}' in {where}" for key in sorted(set(found) - allowed)]
+
+
+def report_strangers(line: dict[str, Any]) -> list[str]:
+    """What a line of a report has that it may not."""
+    found = strangers(line, REPORT, "a report")
+    for problem in line.get("problems", []):
+        found += strangers(problem, PROBLEM, "a report's problem")
+        if problem.get("reason") not in set(Code):
+            found.append(f"a reason in words, '{problem.get('reason')}'")
+    return found
+
+
+def folder_strangers(files: Iterable[str]) -> list[str]:
+    """Files of a training that are in no list."""
+    return strangers(files, FOLDER, "the server's folder")
+
+
+def release_strangers(content: bytes) -> list[str]:
+    """What a release file has that it may not."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        about = json.loads(archive.read("release.json"))
+        names = archive.namelist()
+    found = strangers(names, RELEASE_FILES, "a release file")
+    return found + strangers(about, RELEASE, "release.json")
+
+
+def _keys(played: Played) -> Check:
+    found: list[str] = []
+    for parcel, allowed, where in (
+        *((p, TASK, "a task") for tasks in played.tasks for p in tasks.values()),
+        *((p, CONTRIBUTION, "a contribution") for a in played.answers for p in a.values()),
+        (pack_code("audit", 1, Code.DATA), REFUSAL, "a refusal"),
+    ):
+        found += strangers(parcel, PARTS, where)
+        found += strangers(json.loads(parcel["about"]), allowed, where)
+    for line in played.reports:
+        found += report_strangers(line)
+    found += folder_strangers(played.folder)
+    with np.load(io.BytesIO(played.folder["state.npz"]), allow_pickle=False) as state:
+        found += strangers(state.files, STATE, "state.npz")
+    found += release_strangers(played.folder["model.epifed"])
+    several = sorted(set(found))
+    return Check(
+        "nothing beside the vector",
+        not several,
+        "messages, reports, state and release file have the keys of the list and no other",
+        f"found {', '.join(several)}" if several else "none that is not in the list",
+    )
+
+
+def _rows(played: Played) -> Check:
+    """Rows of clients that were not drawn are zero, and there are no others."""
+    problem = ""
+    for tasks, answers in zip(played.tasks, played.answers, strict=True):
+        for name, parts in answers.items():
+            task, about = unpack_task(tasks[name]), json.loads(parts["about"])
+            rows = np.frombuffer(parts["array"], dtype=np.float32)
+            if about.get("shape", [None])[0] != len(task.clients):
+                problem = f"{about.get('shape')} of {len(task.clients)} clients"
+                continue
+            rows = rows.reshape(about["shape"])
+            idle = [i for i in range(len(rows)) if i not in task.chosen()]
+            if rows[idle].any():
+                problem = "numbers in the row of a client that was not drawn"
+    return Check(
+        "rows of the drawn",
+        not problem,
+        "an answer has a row for each client of the site, zeros for those not drawn",
+        problem or f"so it is in {len(played.answers)} rounds",
+    )
+
+
+def _sizes(played: Played) -> Check:
+    """On the wire a round looks like any other, whoever was drawn."""
+    sizes: dict[str, set[int]] = {}
+    asked: dict[str, set[int]] = {}
+    for tasks, answers in zip(played.tasks, played.answers, strict=True):
+        for name in tasks:
+            sizes.setdefault(name, set()).add(_size(answers.get(name)))
+            asked.setdefault(name, set()).add(_size(tasks[name]))
+    everywhere = all(len(t) == len(played.tasks[0]) for t in played.tasks)
+    varying = sorted(n for n in asked if len(sizes[n]) > 1 or len(asked[n]) > 1)
+    several = len(played.drawn) > 1 and any(d != played.drawn[0] for d in played.drawn)
+    return Check(
+        "messages of one size",
+        everywhere and not varying and several,
+        "every site gets a task and answers in every round, with as many bytes",
+        f"{varying[0]}'s vary" if varying else f"so it is in {len(played.tasks)} rounds",
+    )
+
+
+def _size(parts: Parts | None) -> int:
+    return -1 if parts is None else len(parts["about"]) + len(parts.get("array", b""))
+
+
+def _data(settings: Settings, played: Played) -> Check:
+    """The same training on other data: everything but the state is the same."""
+    panel = audit_panel()
+    other = replace(panel, counts=np.roll(panel.counts, 3, axis=0) * 7 + 5)
+    second = play(settings, other, panel)
+    found: list[str] = []
+    for name, of in (
+        ("tasks", lambda p: [{n: t["about"] for n, t in tasks.items()} for tasks in p.tasks]),
+        ("answers", lambda p: [{n: a["about"] for n, a in some.items()} for some in p.answers]),
+        ("reports", lambda p: p.reports),
+        ("release.json", lambda p: _but(p.release, "sha256", "created")),
+        ("sizes of files", lambda p: {n: len(c) for n, c in p.folder.items() if ".epi" not in n}),
+        ("order.json", lambda p: p.folder["order.json"]),
+        ("draws", lambda p: p.drawn),
+    ):
+        first, again = of(played), of(second)
+        if first != again:
+            found.append(name)
+    same = played.release.get("sha256") == second.release.get("sha256")
+    return Check(
+        "reports without data",
+        not found and not same,
+        "with other data only the noisy state is another: no message, report or label is",
+        f"other {', '.join(found)}" if found else "all else is the same, byte by byte",
+    )
+
+
+def _but(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
+
+
+def _draws(settings: Settings) -> Check:
+    """The same training with other draws: its reports are the same."""
+    panel = audit_panel()
+    first, second = (play(settings.but(seed=seed), panel, panel) for seed in (101, 102))
+    problems = [line["problems"] for line in first.reports + second.reports]
+    kept = first.reports == second.reports and first.drawn != second.drawn
+    return Check(
+        "reports without the draw",
+        kept and not any(problems),
+        "reports say the same whoever was drawn, and how many",
+        "the same for two series of draws" if kept else "another report for other draws",
+    )
+
+
+def _own_draw_only(played: Played) -> Check:
+    """A site learns nothing of another site's clients."""
+    problem = ""
+    for tasks in played.tasks:
+        for name, parts in tasks.items():
+            about = json.loads(parts["about"])
+            others = {c for n, p in tasks.items() if n != name for c in unpack_task(p).clients}
+            text = json.dumps(_but(about, "settings"))
+            named = [client for client in others if f'"{client}"' in text]
+            if named or len(about["drawn"]) != len(about["clients"]):
+                problem = f"the task of {name} speaks of others' clients"
+    return Check(
+        "own draw only",
+        not problem,
+        "a task says who of the site's own clients was drawn, and nothing of others'",
+        problem or "so it is in every task",
+    )
+
+
+def _hostile_answers() -> Check:
+    """What a site may send instead of an answer stops nothing: it is a code in the report."""
+    settings = Settings(clients_per_round=2, rounds=2)
+    rounds = core(sources(0)["round core, seeded"](), settings, 4)
+    task = unpack_task(_task(rounds.length))
+    good = {"training": "audit", "round": 1, "dtype": "float32", "shape": [2, rounds.length]}
+    array = np.zeros((2, rounds.length), dtype=np.float32).tobytes()
+    hostile: dict[str, Any] = {
+        "nothing": {},
+        "no text": {"about": 3, "array": array},
+        "deep nesting": {"about": "[" * 100_000, "array": array},
+        "a list": {"about": "[]", "array": array},
+        "an infinite shape": {
+            "about": json.dumps(good).replace("[2,", "[Infinity,"),
+            "array": array,
+        },
+        "a negative shape": {"about": json.dumps(good | {"shape": [-1, 2]}), "array": array},
+        "a huge shape": {"about": json.dumps(good | {"shape": [10**30, 2]}), "array": array},
+        "a nested shape": {"about": json.dumps(good | {"shape": [[2]]}), "array": array},
+        "objects": {"about": json.dumps(good | {"dtype": "object"}), "array": array},
+        "half an array": {"about": json.dumps(good), "array": array[:-3]},
+        "no array": {"about": json.dumps(good)},
+        "another round": {"about": json.dumps(good | {"round": 2}), "array": array},
+        "a code in words": {"about": json.dumps(good | {"code": "n = 17 cases"}), "array": array},
+        "a strange code": {"about": json.dumps({"code": ["x"]}), "array": array},
+    }
+    through: list[str] = []
+    for name, parts in hostile.items():
+        try:
+            accept(parts, task, rounds)
+            through.append(f"{name} was taken")
+        except MessageError as error:
+            if error.code not in set(Code):
+                through.append(f"{name} became '{error.code}'")
+        except Exception as error:
+            through.append(f"{name}: {type(error).__name__}")
+    for training in ("../up", "/tmp/x", "a/b", "", "x" * 99):
+        try:
+            unpack_task(_task(rounds.length, training))
+            through.append(f"a training named '{training[:9]}'")
+        except MessageError:
+            continue
+    return Check(
+        "hostile messages",
+        not through,
+        "whatever is sent instead of a message is refused with a code and stops nothing",
+        "; ".join(through) or f"{len(hostile) + 5} of them are refused",
+    )
+
+
+def _task(length: int, training: str = "audit") -> Parts:
+    about = {
+        "training": training, "round": 1, "rounds": 2, "paid": 0, "settings": "",
+        "first_day": "2021-01-04", "last_day": "2021-01-06", "enrolled": 4,
+        "noise_multiplier": 1.0, "randomness": "seeded", "clients": ["a", "b"], "drawn": "11",
+        "dtype": "float32", "shape": [length],
+    }  # fmt: skip
+    return {"about": json.dumps(about), "array": bytes(4 * length)}
+
+
+def status_strangers(status: dict[str, Any]) -> list[str]:
+    """What a status of a training has that it may not."""
+    found = strangers(status, STATUS, "a status")
+    for line in status.get("lines", []):
+        found += report_strangers(line)
+    return found
+
+
+def read_folder(folder: Path) -> list[str]:
+    """What the server's folder of a training on the disk has that it may not."""
+    found = folder_strangers(path.name for path in folder.iterdir())
+    report = folder / "report.jsonl"
+    for line in report.read_text(encoding="utf-8").splitlines() if report.exists() else []:
+        found += report_strangers(json.loads(line))
+    model = folder / "model.epifed"
+    return found + (release_strangers(model.read_bytes()) if model.exists() else [])

@@ -1,0 +1,332 @@
+"""Bugs planted around the mechanism: files, sites, labels, ledger. A named check catches each."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from epifed import release
+from epifed.audit.findings import Check
+from epifed.audit.suite import run_checks
+from epifed.federation import messages, server, site
+from epifed.federation import terms as site_terms
+from epifed.federation.codes import Code
+from epifed.federation.server import ServedTraining
+from epifed.federation.site import SiteWork
+from epifed.learner import Vector
+from epifed.learners.trend import LastDays, Trend
+from epifed.ledger.ledger import Ledger, Run
+from epifed.ledger.witness import Seen
+from epifed.privacy import accounting
+from epifed.privacy.plan import PrivacyPlan
+from epifed.rounds import Rounds
+from tests.helpers import small_settings
+
+SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def check(name: str) -> Check:
+    """The one check of this name, and none else."""
+    (found,) = run_checks(SETTINGS, names=frozenset({name}))
+    return found
+
+
+# Files and messages
+
+
+def norm_in_a_report(patch: pytest.MonkeyPatch) -> None:
+    honest = ServedTraining.play
+
+    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
+        seen: list[float] = []
+
+        def listening(tasks: Any, core: Any) -> Any:
+            vectors, problems = ask(tasks, core)
+            seen.append(float(sum(np.linalg.norm(v) for v in vectors.values())))
+            return vectors, problems
+
+        honest(self, listening, lambda line: report(line | {"norm": seen[-1]}))
+
+    patch.setattr(ServedTraining, "play", wrong)
+
+
+def norm_within_epsilon(patch: pytest.MonkeyPatch) -> None:
+    """The key is allowed, the value is not."""
+    honest = ServedTraining.play
+
+    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
+        seen: list[float] = []
+
+        def listening(tasks: Any, core: Any) -> Any:
+            vectors, problems = ask(tasks, core)
+            seen.append(float(sum(np.abs(v).max() for v in vectors.values())))
+            return vectors, problems
+
+        honest(
+            self,
+            listening,
+            lambda line: report(line | {"epsilon": line["epsilon"] + seen[-1] / 1e3}),
+        )
+
+    patch.setattr(ServedTraining, "play", wrong)
+
+
+def cohort_size_in_a_report(patch: pytest.MonkeyPatch) -> None:
+    honest = ServedTraining.play
+
+    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
+        came: list[int] = []
+
+        def listening(tasks: Any, core: Any) -> Any:
+            came.append(sum(task.drawn.count("1") for task in tasks.values()))
+            return ask(tasks, core)
+
+        def told(line: dict[str, Any]) -> None:
+            report(line | {"round": line["round"] + came[-1] / 1000})
+
+        honest(self, listening, told)
+
+    patch.setattr(ServedTraining, "play", wrong)
+
+
+def loss_in_an_answer(patch: pytest.MonkeyPatch) -> None:
+    def wrong(name: str, number: int, rows: Vector) -> messages.Parts:
+        parts = messages.pack_contribution(name, number, rows)
+        about = json.loads(parts["about"]) | {"loss": float(np.abs(rows).mean())}
+        return parts | {"about": json.dumps(about)}
+
+    patch.setattr(site, "pack_contribution", wrong)
+
+
+def windows_in_a_release_file(patch: pytest.MonkeyPatch) -> None:
+    honest = json.dumps
+
+    class Talkative:
+        loads = staticmethod(json.loads)
+
+        @staticmethod
+        def dumps(about: Any, **rest: Any) -> str:
+            return honest(about | {"examples": 17}, **rest)
+
+    patch.setattr(release, "json", Talkative)
+
+
+def answers_as_long_as_the_drawn(patch: pytest.MonkeyPatch) -> None:
+    def wrong(name: str, number: int, rows: Vector) -> messages.Parts:
+        return messages.pack_contribution(name, number, rows[np.abs(rows).any(axis=1)])
+
+    patch.setattr(site, "pack_contribution", wrong)
+
+
+def everybodys_draw_in_a_task(patch: pytest.MonkeyPatch) -> None:
+    honest = ServedTraining._tasks
+
+    def wrong(self: ServedTraining, number: int, drawn: set[str]) -> Any:
+        tasks = honest(self, number, drawn)
+        everybody = tuple(sorted(self.federation.clients))
+        marks = "".join("01"[client in drawn] for client in everybody)
+        return {name: replace(task, clients=everybody, drawn=marks) for name, task in tasks.items()}
+
+    patch.setattr(ServedTraining, "_tasks", wrong)
+
+
+def an_endless_shape_stops_the_server(patch: pytest.MonkeyPatch) -> None:
+    def wrong(about: dict[str, Any], parts: messages.Parts) -> NDArray[Any]:
+        shape = [int(size) for size in about["shape"]]
+        return np.frombuffer(parts["array"], dtype=np.float32).copy().reshape(shape)
+
+    patch.setattr(messages, "_array", wrong)
+
+
+# Neighbouring data sets
+
+
+def site_silenced_by_a_missing_client(patch: pytest.MonkeyPatch) -> None:
+    honest = SiteWork._read
+
+    def wrong(self: SiteWork, task: messages.Task, work: Any) -> Any:
+        found = honest(self, task, work)
+        if set(task.clients) - found.row_of.keys():
+            raise messages.MessageError(Code.DATA)
+        return found
+
+    patch.setattr(SiteWork, "_read", wrong)
+
+
+def answer_refused_for_one_row(patch: pytest.MonkeyPatch) -> None:
+    honest = messages.accept
+
+    def wrong(parts: messages.Parts, task: messages.Task, core: Rounds[Any]) -> Any:
+        good, problems = honest(parts, task, core)
+        if problems:
+            raise messages.MessageError(problems[0])
+        return good, problems
+
+    patch.setattr(messages, "accept", wrong)
+
+
+def scaled_by_the_largest_client(patch: pytest.MonkeyPatch) -> None:
+    honest = Trend.view
+
+    def wrong(self: Trend, panel: Any, period: Any) -> LastDays:
+        counts = honest(self, panel, period).counts
+        return LastDays(np.round(counts / counts.max(initial=1.0) * 100))
+
+    patch.setattr(Trend, "view", wrong)
+
+
+# Labels
+
+
+def label_of_the_plan_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PrivacyPlan, "price", lambda self, rounds=None: self.calibration)
+
+
+def label_rounded_down(patch: pytest.MonkeyPatch) -> None:
+    for module in (release, accounting):
+        patch.setattr(module, "rounded_up", lambda epsilon: f"{epsilon:.5g}")
+    patch.setattr("epifed.audit.label_checks.rounded_up", lambda epsilon: f"{epsilon:.5g}")
+
+
+def local_noise_priced_at_q(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PrivacyPlan, "priced_rate", PrivacyPlan.sampling_rate)
+
+
+def label_at_another_delta(patch: pytest.MonkeyPatch) -> None:
+    honest = PrivacyPlan.of.__func__  # type: ignore[attr-defined]
+
+    def wrong(cls: type[PrivacyPlan], settings: Any, clients: int) -> PrivacyPlan:
+        plan: PrivacyPlan = honest(cls, settings, clients)
+        return replace(plan, delta=1e-2)
+
+    patch.setattr(PrivacyPlan, "of", classmethod(wrong))
+    patch.setattr(release.Release, "delta", SETTINGS.delta, raising=False)
+
+
+def one_round_fewer_in_the_price(patch: pytest.MonkeyPatch) -> None:
+    honest = accounting.training_event
+
+    def wrong(rate: float, noise: float, number: int) -> Any:
+        return honest(rate, noise, max(1, number - 1))
+
+    patch.setattr(accounting, "training_event", wrong)
+
+
+# The ledger
+
+
+def paid_after_the_round(patch: pytest.MonkeyPatch) -> None:
+    """In one process: what is due is written down with the next round, and at the end."""
+    honest, finish = Run.spend, Run.finish
+    due: dict[str, int] = {}
+
+    def later(self: Run, number: int) -> None:
+        if self.name in due:
+            honest(self, due[self.name])
+        due[self.name] = number
+
+    def at_last(self: Run, model_hash: str) -> None:
+        honest(self, due.pop(self.name))
+        finish(self, model_hash)
+
+    patch.setattr(Run, "spend", later)
+    patch.setattr(Run, "finish", at_last)
+
+
+def state_before_the_payment(patch: pytest.MonkeyPatch) -> None:
+    honest = ServedTraining._pay
+
+    def wrong(self: ServedTraining, number: int) -> None:
+        path = self.folder / server.STATE
+        path.write_bytes((self.folder / server.WAITING).read_bytes())
+        honest(self, number)
+
+    patch.setattr(ServedTraining, "_pay", wrong)
+
+
+def failed_payment_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    honest = ServedTraining._pay
+
+    def wrong(self: ServedTraining, number: int) -> None:
+        try:
+            honest(self, number)
+        except Exception:
+            self.paid += 1
+
+    patch.setattr(ServedTraining, "_pay", wrong)
+
+
+def run_found_by_its_name(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Ledger, training: str, **_: Any) -> Any:
+        return self.book().named(training)
+
+    patch.setattr(Ledger, "find", wrong)
+
+
+def site_books_what_the_server_says(patch: pytest.MonkeyPatch) -> None:
+    honest = site_terms.SiteBook._catch_up
+
+    def wrong(self: site_terms.SiteBook, name: str, rounds: int) -> None:
+        honest(self, name, 1)
+
+    patch.setattr(site_terms.SiteBook, "_catch_up", wrong)
+
+
+def site_judges_at_the_servers_delta(patch: pytest.MonkeyPatch) -> None:
+    def wrong(
+        self: site_terms.Terms, noise_multiplier: float, plan: PrivacyPlan, rounds: int
+    ) -> float:
+        return accounting.spent(noise_multiplier, plan.priced_rate, rounds, plan.delta)
+
+    patch.setattr(site_terms.Terms, "epsilon_of", wrong)
+
+
+def a_copy_spends_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Seen, "fault", lambda self, book: None)
+
+
+CAUGHT: dict[Plant, str] = {
+    norm_in_a_report: "nothing beside the vector",
+    norm_within_epsilon: "reports without data",
+    cohort_size_in_a_report: "reports without the draw",
+    loss_in_an_answer: "nothing beside the vector",
+    windows_in_a_release_file: "nothing beside the vector",
+    answers_as_long_as_the_drawn: "messages of one size",
+    everybodys_draw_in_a_task: "own draw only",
+    an_endless_shape_stops_the_server: "hostile messages",
+    site_silenced_by_a_missing_client: "neighbours: client removed",
+    answer_refused_for_one_row: "broken row of a site",
+    scaled_by_the_largest_client: "contributions stand alone",
+    label_of_the_plan_alone: "label of repeated rounds",
+    label_rounded_down: "ε rounded up",
+    local_noise_priced_at_q: "price of each kind of noise",
+    label_at_another_delta: "label of a release",
+    one_round_fewer_in_the_price: "label of repeated rounds",
+    paid_after_the_round: "paid before the round",
+    state_before_the_payment: "paid before the state",
+    failed_payment_is_forgotten: "unpaid round in a federation",
+    run_found_by_its_name: "same name, other noise",
+    site_books_what_the_server_says: "site's own book",
+    site_judges_at_the_servers_delta: "site's own terms",
+    a_copy_spends_again: "restored copy",
+}
+
+
+@pytest.mark.parametrize("plant", CAUGHT, ids=lambda plant: plant.__name__)
+def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    found = check(CAUGHT[plant])
+    assert not found.passed, found.found
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers and witnesses of the audit's own trainings go with it."""
+    monkeypatch.setenv("EPIFED_STATE", str(tmp_path))
+    assert check("restored copy").passed
+    assert list(tmp_path.iterdir()) == []
