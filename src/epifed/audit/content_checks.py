@@ -45,8 +45,8 @@ STATUS = {
 }  # fmt: skip
 """What the coordinator can ask for while a training runs, and finds in the job's result."""
 RELEASE = {
-    "kind", "settings", "epsilon", "delta", "accountant", "noise_multiplier", "clients",
-    "first_day", "last_day", "randomness", "ledger_run", "sha256", "created", "epifed", "events",
+    "kind", "settings", "spent", "continues", "clients",
+    "first_day", "last_day", "randomness", "ledger_run", "sha256", "created", "epifed",
 }  # fmt: skip
 """What a release file says beside its state."""
 RELEASE_FILES = {"release.json", "state.npy"}

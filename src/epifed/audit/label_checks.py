@@ -38,7 +38,7 @@ CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 8, 2, 3
 TOO_MUCH = 1.02
 """An ε may be this much above the independent one: other grids, other orders."""
 ROUNDING = 1e-6
-_EPSILON = re.compile(r"ε = ([0-9.e+-]+)")
+_EPSILON = re.compile(r"ε = ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)")
 _ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 _PLD_STEP = 1e-4
 
@@ -63,6 +63,7 @@ def check_labels(settings: Settings, names: Names = None) -> list[Check]:
         "label of a release": _release_label,
         "ε rounded up": _printed,
         "label of repeated rounds": _repeated_rounds,
+        "label of a continued release": _continued,
         "label of a federation": _reports,
         "price of each kind of noise": _who_adds_noise,
         "explained price": _explained,
@@ -83,14 +84,22 @@ def small(settings: Settings, **changes: Any) -> Settings:
     return Settings.for_learner("trend", CLIENTS, **(values | changes))
 
 
-def released(settings: Settings) -> tuple[Release, list[int]]:
+def released(settings: Settings, earlier: Release | None = None) -> tuple[Release, list[int]]:
     """The release of a training in one process, and the number of each round that was seen."""
     panel = audit_panel()
     period = (panel.start, panel.end)
     view = make_learner(settings).deployed_view(panel, period)
     seen: list[int] = []
-    done = training.train(view, settings, watch=lambda i, _: seen.append(i), period=period)
-    return Release.of_training(done, period), seen
+    done = training.train(
+        view, settings, watch=lambda i, _: seen.append(i), period=period, earlier=earlier
+    )
+    assert done.release is not None
+    return done.release, seen
+
+
+def noise_of(release: Release) -> float:
+    """c of the newest training inside a release."""
+    return release.spent[-1].noise_multiplier
 
 
 def off(found: float, due: float) -> str:
@@ -108,7 +117,7 @@ def _release_label(settings: Settings) -> Check:
         release, seen = released(chosen)
         rounds = len(seen) - 1
         due = independent_price(
-            CLIENTS_PER_ROUND / CLIENTS, release.noise_multiplier, rounds, chosen.delta, accountant
+            CLIENTS_PER_ROUND / CLIENTS, noise_of(release), rounds, chosen.delta, accountant
         )
         shown = f"ε = {release.epsilon:.4f}, {due:.4f} by an independent composition"
         wrong = off(release.epsilon, due)
@@ -138,7 +147,9 @@ def _printed(settings: Settings) -> Check:
     chosen = small(Settings())
     release, _ = released(chosen)
     for epsilon in (1.00000051, 2.7182818284):
-        label = replace(release, epsilon=epsilon, randomness="secure").sentence()
+        labelled = replace(release, randomness="secure")
+        vars(labelled)["epsilon"] = epsilon  # what the label computes, taken as known
+        label = labelled.sentence()
         price = replace(PrivacyPlan.of(chosen, CLIENTS).calibration, epsilon=epsilon).sentence()
         for sentence in (label, price):
             said = [float(value) for value in _EPSILON.findall(sentence)]
@@ -182,6 +193,27 @@ def _repeated_rounds(settings: Settings) -> Check:
     )
 
 
+def _continued(settings: Settings) -> Check:
+    """A release that continues others costs what all of them cost, however small the last."""
+    chosen = small(settings, accountant="rdp")
+    first, _ = released(chosen)
+    second, _ = released(chosen, first)
+    third, _ = released(chosen, second)
+    rate = CLIENTS_PER_ROUND / CLIENTS
+    due = independent_price(rate, noise_of(third), 3 * ROUNDS, chosen.delta, "rdp")
+    wrong = off(third.epsilon, due)
+    bare, _ = released(chosen.but(epsilon=math.inf))
+    mixed, _ = released(chosen, bare)
+    if math.isfinite(mixed.epsilon):
+        wrong = f"of a noise-free state that was continued says ε = {mixed.epsilon:.4g}"
+    return Check(
+        "label of a continued release",
+        not wrong,
+        "a file's ε is composed from every release inside it",
+        f"the label {wrong}" if wrong else f"three trainings in one file are ε = {due:.4f}",
+    )
+
+
 def _reports(settings: Settings) -> Check:
     """What a federation reports round by round, and the label of its file."""
     chosen = small(settings, accountant="rdp", rounds=2)
@@ -200,7 +232,7 @@ def _reports(settings: Settings) -> Check:
             for tasks in post.tasks
             for parts in tasks.values()
         }
-    noise, rate = release.noise_multiplier, CLIENTS_PER_ROUND / CLIENTS
+    noise, rate = noise_of(release), CLIENTS_PER_ROUND / CLIENTS
     problem = ""
     for number, line in enumerate(lines, start=1):
         due = independent_price(rate, noise, number, chosen.delta, "rdp")
@@ -268,7 +300,7 @@ def _explained(settings: Settings) -> Check:
             release.write(path)
             told, again = explain(path), read_release(path)
         rate = 1.0 if noise == "local" else CLIENTS_PER_ROUND / CLIENTS
-        due = independent_price(rate, release.noise_multiplier, ROUNDS, chosen.delta, "rdp")
+        due = independent_price(rate, noise_of(release), ROUNDS, chosen.delta, "rdp")
         for what, epsilon in (
             ("the file", again.epsilon),
             ("explain", told.composed_epsilon),

@@ -17,7 +17,7 @@ import numpy as np
 from epifed import training
 from epifed.audit.content_checks import read_folder, status_strangers
 from epifed.audit.findings import Check, made
-from epifed.audit.label_checks import independent_price, off, small
+from epifed.audit.label_checks import independent_price, noise_of, off, small
 from epifed.audit.learner_checks import REGIONS, audit_panel
 from epifed.audit.served import remembering
 from epifed.federation.server import Order
@@ -218,7 +218,7 @@ def _nobody_named(ran: Ran) -> Check:
 def _secure(ran: Ran, settings: Settings) -> Check:
     chosen, release = _small(settings), ran.secure
     rate = chosen.clients_per_round / REGIONS
-    due = independent_price(rate, release.noise_multiplier, ROUNDS, chosen.delta, "rdp")
+    due = independent_price(rate, noise_of(release), ROUNDS, chosen.delta, "rdp")
     wrong = off(release.epsilon, due)
     if release.randomness != "secure" or release.ledger_run is None:
         wrong = "is not secure, or nobody paid for it"
