@@ -40,7 +40,7 @@ TOO_MUCH = 1.02
 ROUNDING = 1e-6
 _EPSILON = re.compile(r"ε = ([0-9.e+-]+)")
 _ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-_PLD_STEP = 1e-4
+_PLD_STEP = 1e-5
 
 
 def independent_price(
@@ -93,9 +93,9 @@ def released(settings: Settings) -> tuple[Release, list[int]]:
     return Release.of_training(done, period), seen
 
 
-def off(found: float, due: float) -> str:
-    """What is wrong with an ε, in words; nothing if it is due."""
-    if not math.isfinite(found) or found < due * (1 - ROUNDING):
+def off(found: float, due: float, grid: float = 0.0) -> str:
+    """What is wrong with an ε, in words; nothing if it is due, up to what a grid rounds up."""
+    if not math.isfinite(found) or found < due * (1 - ROUNDING) - grid:
         return f"says ε = {found:.6g} where {due:.6g} is due"
     return f"says ε = {found:.6g}, far above {due:.6g}" if found > due * TOO_MUCH + 1e-4 else ""
 
@@ -111,7 +111,8 @@ def _release_label(settings: Settings) -> Check:
             CLIENTS_PER_ROUND / CLIENTS, release.noise_multiplier, rounds, chosen.delta, accountant
         )
         shown = f"ε = {release.epsilon:.4f}, {due:.4f} by an independent composition"
-        wrong = off(release.epsilon, due)
+        grid = rounds * _PLD_STEP if accountant == "pld" else 0.0
+        wrong = off(release.epsilon, due, grid)
         said = (release.delta, release.accountant, release.clients)
         if said != (chosen.delta, accountant, CLIENTS):
             wrong = f"says δ, accountant and N = {said}"
