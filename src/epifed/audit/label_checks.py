@@ -40,7 +40,7 @@ TOO_MUCH = 1.02
 ROUNDING = 1e-6
 _EPSILON = re.compile(r"ε = ([0-9.e+-]+)")
 _ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-_PLD_STEP = 1e-5
+_PLD_STEP = 1e-4
 
 
 def independent_price(
@@ -51,10 +51,15 @@ def independent_price(
     event = gaussian if rate == 1 else dp.PoissonSampledDpEvent(rate, gaussian)
     with hushed("absl"):
         if accountant == "pld":
-            pld = PLDAccountant(_ADD_OR_REMOVE, value_discretization_interval=_PLD_STEP)
+            pld = PLDAccountant(_ADD_OR_REMOVE, value_discretization_interval=_step(noise))
             return float(pld.compose(event, rounds).get_epsilon(delta))
         rdp = RdpAccountant(neighboring_relation=_ADD_OR_REMOVE)
         return float(rdp.compose(event, rounds).get_epsilon(delta))
+
+
+def _step(noise: float) -> float:
+    """The grid of privacy losses, finer where there is more noise and so less loss."""
+    return _PLD_STEP / max(1.0, noise)
 
 
 def check_labels(settings: Settings, names: Names = None) -> list[Check]:
@@ -111,7 +116,7 @@ def _release_label(settings: Settings) -> Check:
             CLIENTS_PER_ROUND / CLIENTS, release.noise_multiplier, rounds, chosen.delta, accountant
         )
         shown = f"ε = {release.epsilon:.4f}, {due:.4f} by an independent composition"
-        grid = rounds * _PLD_STEP if accountant == "pld" else 0.0
+        grid = rounds * _step(release.noise_multiplier) if accountant == "pld" else 0.0
         wrong = off(release.epsilon, due, grid)
         said = (release.delta, release.accountant, release.clients)
         if said != (chosen.delta, accountant, CLIENTS):
