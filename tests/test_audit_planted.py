@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from epifed import rounds, training
 from epifed.audit.findings import Check
 from epifed.audit.suite import PATHS, run_checks
+from epifed.federation import server
 from epifed.learner import Vector
 from epifed.privacy import mechanism, randomness, secure
 from epifed.privacy.mechanism import Rows, clip
@@ -330,6 +331,13 @@ def seeded_though_secure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(training, "SecureRandomness", wrong)
 
 
+def federation_seeded_though_secure(patch: pytest.MonkeyPatch) -> None:
+    def wrong() -> SeededRandomness:
+        return SeededRandomness(*np.random.SeedSequence(0).spawn(2))
+
+    patch.setattr(server, "SecureRandomness", wrong)
+
+
 def low_bits_of_the_sum_are_left(patch: pytest.MonkeyPatch) -> None:
     """The noise is whole multiples of 64 steps: the remainder of the exact sum is released."""
     honest = secure.noisy_sum
@@ -377,6 +385,7 @@ CAUGHT: dict[Plant, str] = {
     cohort_by_python: "after a reseed",
     a_generator_for_all: "no other generator",
     seeded_though_secure: "secure training twice",
+    federation_seeded_though_secure: "secure federation twice",
     low_bits_of_the_sum_are_left: "whole steps",
 }
 

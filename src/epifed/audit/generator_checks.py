@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from epifed import training
 from epifed.audit.checks import LOOSE
 from epifed.audit.core_checks import LENGTH, core
 from epifed.audit.findings import Check, Names, made
-from epifed.audit.mechanisms import Recorder, Trial, Watched
+from epifed.audit.mechanisms import EngineMechanism, Mechanism, Trial
+from epifed.audit.served import ServedMechanism
 from epifed.audit.statistics import LEVEL
 from epifed.learner import Vector
 from epifed.privacy import mechanism, plan, randomness, secure
@@ -30,6 +30,7 @@ from epifed.settings import Settings
 
 CLIENTS, CLIENTS_PER_ROUND = 64, 16
 COHORTS = 8
+TWICE = ("secure training twice", "secure federation twice")
 _PATIENCE = 60.0
 _GRID = (0.5, 1)
 """S and m at which a release of single precision shows the whole steps of the grid exactly."""
@@ -44,7 +45,8 @@ def check_generator(settings: Settings, seed: int = 0, names: Names = None) -> l
         "no other generator": _no_other_generator,
         "after a fork": _after_a_fork,
         "after a reseed": _after_a_reseed,
-        "secure training twice": _same_seeds,
+        TWICE[0]: partial(_same_seeds, EngineMechanism(secure=True), name=TWICE[0]),
+        TWICE[1]: partial(_same_seeds, ServedMechanism(secure=True), name=TWICE[1]),
         "whole steps": _whole_steps,
     }
     return made(
@@ -255,25 +257,17 @@ def _after_a_reseed(settings: Settings, seed: int) -> Check:
     )
 
 
-def _same_seeds(settings: Settings, seed: int) -> Check:
+def _same_seeds(mechanism: Mechanism, settings: Settings, seed: int, *, name: str) -> Check:
     """Two secure trainings with the same settings and seeds."""
     sent = np.zeros((CLIENTS, LENGTH), dtype=np.float32)
-    trial = Trial(settings.but(rounds=COHORTS), sent, np.ones(CLIENTS, dtype=np.int64))
+    trial = Trial(settings.but(rounds=2), sent, np.ones(CLIENTS, dtype=np.int64))
     drawn = []
     for _ in range(2):
-        recorder = Recorder(trial)
-        training.train(
-            Watched(trial.view, recorder.cohorts),
-            trial.settings,
-            seeds=seed_sequence(seed, "twice"),
-            learner=recorder,
-            secure=True,
-        )
-        cohorts = b"".join(_marks(cohort) for cohort in recorder.cohorts)
-        drawn.append((cohorts, np.stack(recorder.releases).tobytes()))
+        seen = mechanism.run(trial, seed_sequence(seed, "twice"))
+        drawn.append((b"".join(map(_marks, seen.cohorts)), seen.releases.tobytes()))
     same = _repeated(*drawn)
     return Check(
-        "secure training twice",
+        name,
         not same,
         "a secure training that is repeated with its seeds has other cohorts and other noise",
         f"the same {same}" if same else "others",

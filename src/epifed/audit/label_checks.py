@@ -51,10 +51,15 @@ def independent_price(
     event = gaussian if rate == 1 else dp.PoissonSampledDpEvent(rate, gaussian)
     with hushed("absl"):
         if accountant == "pld":
-            pld = PLDAccountant(_ADD_OR_REMOVE, value_discretization_interval=_PLD_STEP)
+            pld = PLDAccountant(_ADD_OR_REMOVE, value_discretization_interval=_step(noise))
             return float(pld.compose(event, rounds).get_epsilon(delta))
         rdp = RdpAccountant(neighboring_relation=_ADD_OR_REMOVE)
         return float(rdp.compose(event, rounds).get_epsilon(delta))
+
+
+def _step(noise: float) -> float:
+    """The grid of privacy losses, finer where there is more noise and so less loss."""
+    return _PLD_STEP / max(1.0, noise)
 
 
 def check_labels(settings: Settings, names: Names = None) -> list[Check]:
@@ -102,9 +107,9 @@ def noise_of(release: Release) -> float:
     return release.spent[-1].noise_multiplier
 
 
-def off(found: float, due: float) -> str:
-    """What is wrong with an ε, in words; nothing if it is due."""
-    if not math.isfinite(found) or found < due * (1 - ROUNDING):
+def off(found: float, due: float, grid: float = 0.0) -> str:
+    """What is wrong with an ε, in words; nothing if it is due, up to what a grid rounds up."""
+    if not math.isfinite(found) or found < due * (1 - ROUNDING) - grid:
         return f"says ε = {found:.6g} where {due:.6g} is due"
     return f"says ε = {found:.6g}, far above {due:.6g}" if found > due * TOO_MUCH + 1e-4 else ""
 
@@ -120,7 +125,8 @@ def _release_label(settings: Settings) -> Check:
             CLIENTS_PER_ROUND / CLIENTS, noise_of(release), rounds, chosen.delta, accountant
         )
         shown = f"ε = {release.epsilon:.4f}, {due:.4f} by an independent composition"
-        wrong = off(release.epsilon, due)
+        grid = rounds * _step(release.noise_multiplier) if accountant == "pld" else 0.0
+        wrong = off(release.epsilon, due, grid)
         said = (release.delta, release.accountant, release.clients)
         if said != (chosen.delta, accountant, CLIENTS):
             wrong = f"says δ, accountant and N = {said}"
