@@ -125,7 +125,7 @@ def _release_label(settings: Settings) -> Check:
             CLIENTS_PER_ROUND / CLIENTS, noise_of(release), rounds, chosen.delta, accountant
         )
         shown = f"ε = {release.epsilon:.4f}, {due:.4f} by an independent composition"
-        grid = rounds * _step(release.noise_multiplier) if accountant == "pld" else 0.0
+        grid = rounds * _step(noise_of(release)) if accountant == "pld" else 0.0
         wrong = off(release.epsilon, due, grid)
         said = (release.delta, release.accountant, release.clients)
         if said != (chosen.delta, accountant, CLIENTS):
