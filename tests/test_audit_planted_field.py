@@ -22,7 +22,7 @@ from epifed.learner import Vector
 from epifed.learners.trend import LastDays, Trend
 from epifed.ledger.ledger import Ledger, Run
 from epifed.ledger.witness import Seen
-from epifed.privacy import accounting
+from epifed.privacy import accounting, plan
 from epifed.privacy.plan import PrivacyPlan
 from epifed.rounds import Rounds
 from tests.helpers import small_settings
@@ -185,7 +185,18 @@ def scaled_by_the_largest_client(patch: pytest.MonkeyPatch) -> None:
 
 
 def label_of_the_plan_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PrivacyPlan, "price", lambda self, rounds=None: self.calibration)
+    """What was paid for again is not in the file."""
+    honest = PrivacyPlan.spent
+    patch.setattr(PrivacyPlan, "spent", lambda self, rounds=None: honest(self))
+
+
+def label_of_the_last_release(patch: pytest.MonkeyPatch) -> None:
+    """A file that continues others says what its own training cost."""
+    honest = plan.price_together
+    patch.setattr(
+        "epifed.release.price_together",
+        lambda spent, *rest, **how: honest(spent[-1:], *rest, **how),
+    )
 
 
 def label_rounded_down(patch: pytest.MonkeyPatch) -> None:
@@ -215,7 +226,8 @@ def one_round_fewer_in_the_price(patch: pytest.MonkeyPatch) -> None:
     def wrong(rate: float, noise: float, number: int) -> Any:
         return honest(rate, noise, max(1, number - 1))
 
-    patch.setattr(accounting, "training_event", wrong)
+    for module in (accounting, plan):
+        patch.setattr(module, "training_event", wrong)
 
 
 # The ledger
@@ -304,6 +316,7 @@ CAUGHT: dict[Plant, str] = {
     answer_refused_for_one_row: "broken row of a site",
     scaled_by_the_largest_client: "contributions stand alone",
     label_of_the_plan_alone: "label of repeated rounds",
+    label_of_the_last_release: "label of a continued release",
     label_rounded_down: "ε rounded up",
     local_noise_priced_at_q: "price of each kind of noise",
     label_at_another_delta: "label of a release",

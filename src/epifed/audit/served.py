@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from epifed.audit.mechanisms import Recorder, Transcript, Trial
 from epifed.federation import messages
-from epifed.federation.messages import MessageError, Parts, Task
+from epifed.federation.messages import Parts, Task
 from epifed.federation.roster import Federation, Server, Site
-from epifed.federation.server import Answers, Order, Problem, ServedTraining
+from epifed.federation.server import Answers, Order, ServedTraining, take_in
 from epifed.federation.site import TERMS, SiteWork, Source
 from epifed.federation.terms import Terms
-from epifed.learner import Vector
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
@@ -61,17 +60,7 @@ class Post:
         self.tasks.append(asked)
         self.answers.append(answers)
         self.drawn.append({t.clients[i] for t in tasks.values() for i in t.chosen()})
-        vectors: dict[str, Vector] = {}
-        problems: list[Problem] = []
-        for name, parts in answers.items():
-            try:
-                taken, wrong = messages.accept(parts, tasks[name], rounds)
-            except MessageError as error:
-                problems.append(Problem(name, error.code))
-                continue
-            vectors |= taken
-            problems += [Problem(name, code) for code in sorted(set(wrong))]
-        return vectors, problems
+        return take_in(answers, tasks, rounds)
 
 
 class ServedMechanism:

@@ -10,7 +10,7 @@ the result too: then it is run and paid for again, and the model's ε counts bot
 import base64
 import fcntl
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from epifed.errors import EpifedError
+from epifed.federation import messages
 from epifed.federation.codes import Code
-from epifed.federation.messages import NAME, Task
+from epifed.federation.messages import NAME, MessageError, Parts, Task
 from epifed.federation.roster import Federation
 from epifed.files import write_atomic, write_text
 from epifed.learner import Period, Vector, make_learner
@@ -100,6 +101,23 @@ Answers = tuple[dict[str, Vector], list[Problem]]
 """The accepted vectors by drawn client, and what was wrong with others."""
 Ask = Callable[[dict[str, Task], Rounds[Any]], Answers]
 """Brings tasks to sites and their answers back."""
+
+
+def take_in(
+    answers: Mapping[str, Parts], tasks: Mapping[str, Task], rounds: Rounds[Any]
+) -> Answers:
+    """The vectors of the answers that came, and what was wrong with each site's."""
+    vectors: dict[str, Vector] = {}
+    problems: list[Problem] = []
+    for site, parts in answers.items():
+        try:
+            taken, wrong = messages.accept(parts, tasks[site], rounds)
+        except MessageError as error:
+            problems.append(Problem(site, error.code))
+            continue
+        vectors |= taken
+        problems += [Problem(site, code) for code in sorted(set(wrong))]
+    return vectors, problems
 
 
 class ServedTraining:

@@ -21,18 +21,15 @@ from epifed.federation.codes import Code
 from epifed.federation.flare.executor import DELIVER, HELLO, TRAIN
 from epifed.federation.flare.shield import GATE, shield_worker
 from epifed.federation.messages import (
-    MessageError,
     Parts,
     Task,
-    accept,
     most_bytes,
     pack_task,
     unreceived,
 )
 from epifed.federation.roster import Federation
-from epifed.federation.server import Answers, Order, Problem, ServedTraining
+from epifed.federation.server import Answers, Order, Problem, ServedTraining, take_in
 from epifed.files import write_text
-from epifed.learner import Vector
 from epifed.ledger.ledger import Ledger
 from epifed.rounds import Rounds
 
@@ -194,25 +191,16 @@ class FederationController(Controller):  # type: ignore[misc]
         present = self._present(federation, fl_ctx)
         asked = {site: pack_task(task) for site, task in tasks.items() if site in present}
         self._exchange(TRAIN, asked, answers, federation.round_timeout, abort_signal, fl_ctx)
-        vectors: dict[str, Vector] = {}
-        problems, self._late = self._late, []
-        for site, task in tasks.items():
-            if site not in answers and site in asked and site in GATE.refused:
+        vectors, problems = take_in(answers, tasks, rounds)
+        problems, self._late = self._late + problems, []
+        for site in tasks:
+            if site in answers:
+                self._silences.pop(site, None)
+            elif site in asked and site in GATE.refused:
                 problems.append(Problem(site, GATE.refused[site]))
-                continue
-            if site not in answers:
-                code = Code.NO_ANSWER if site in asked else Code.ABSENT
-                problems.append(Problem(site, code))
+            else:
+                problems.append(Problem(site, Code.NO_ANSWER if site in asked else Code.ABSENT))
                 self._silences[site] = self._silences.get(site, 0) + 1
-                continue
-            self._silences.pop(site, None)
-            try:
-                taken, wrong = accept(answers[site], task, rounds)
-            except MessageError as error:
-                problems.append(Problem(site, error.code))
-                continue
-            vectors |= taken
-            problems += [Problem(site, code) for code in sorted(set(wrong))]
         return vectors, problems
 
     def _deliver(
