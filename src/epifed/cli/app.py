@@ -22,7 +22,7 @@ COMMANDS = {
     "forecast": "Forecast the 7-day average of daily cases from the last day of your own data.",
     "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",
     "explain": "Say in plain sentences what a result guarantees, to whom, and what it does not.",
-    "audit": "Measure a lower bound on ε from outside, and check every rule of the mechanism.",
+    "audit": "Measure a lower bound on ε from outside, and check every rule of the deployed code.",
     "calibrate": "Find the noise multiplier for a privacy budget, or price a finished training.",
     "data": "Check case data, fetch the official German file, or draw communities.",
     "ledger": "Keep the privacy budget of a federation across all its trainings.",
