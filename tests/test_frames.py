@@ -70,7 +70,7 @@ def test_columns_of_a_frame_may_have_other_names(library: str) -> None:
         (lambda f: f.assign(cases=["1", "2", "x", "4"]), "row 3, column cases: found 'x'; expec"),
         (lambda f: f.assign(cases=[1, "2", 3, 4]), "column cases: found values of several types"),
         (lambda f: f.assign(cases=[1j, 2, 3, 4]), "column cases: found values of several types"),
-        (lambda f: f.assign(date="1.11.2020"), "row 1, column date: found '1.11.2020'; expected"),
+        (lambda f: f.assign(date="1.31.2020"), "row 1, column date: found '1.31.2020'; expected"),
         (lambda f: f.assign(date=pd.NaT), "row 1, column date: found an empty cell; expected a d"),
         (lambda f: f.assign(date=7), "row 1, column date: found the type Int64; expected a day"),
         (lambda f: f.assign(region="a"), "row 3, columns region and date: found region a on"),

@@ -14,7 +14,9 @@ SPIKE_DAYS = 15
 """A day is compared with the median of these days around it."""
 SPIKE_FACTOR, SPIKE_FLOOR = 5.0, 20.0
 """A spike is above factor × median + floor, so that a handful of cases is never one."""
-_BLOCK = 512
+ONE_WEEKDAY = 0.9
+"""From this share of all cases on, a weekday makes daily counts look like weekly ones."""
+_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,45 @@ class CheckReport:
     notes: tuple[str, ...]
     attribution: tuple[str, ...]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever uses the data should know, in sentences; the notes of the source first."""
+        found = list(self.notes)
+        if self.gaps.missing:
+            found.append(
+                f"{self.gaps.missing:,} region-days ({self.gaps.share:.1%}) have no report and are "
+                "taken as zero"
+            )
+        if self.fractional:
+            found.append(f"{self.fractional:,} counts are not whole numbers")
+        if self.cases == 0:
+            found.append("there is no case at all")
+        elif self.silent_regions:
+            found.append(f"{len(self.silent_regions):,} regions have no case")
+        if self.silent_weekends:
+            found.append(f"{len(self.silent_weekends):,} regions never have a case on a weekend")
+        if self.weekdays is not None and max(self.weekdays) >= ONE_WEEKDAY * 7:
+            day = WEEKDAYS[self.weekdays.index(max(self.weekdays))]
+            found.append(
+                f"{max(self.weekdays) / 7:.0%} of all cases fall on one weekday ({day}): these may "
+                "be weekly counts"
+            )
+        if self.spikes:
+            tallest = self.spikes[0]
+            found.append(
+                f"{self.spike_count:,} counts stand far above the days around them, the tallest "
+                f"{tallest.cases:,.6g} in {tallest.region} on {tallest.day}"
+            )
+        if not self.enough_days:
+            found.append(f"{self.days:,} days are too few; windows need {self.days_needed}")
+        return tuple(found)
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, ready for JSON."""
         report: dict[str, Any] = _plain(asdict(self))
         if self.weekdays is not None:
             report["weekdays"] = dict(zip(WEEKDAYS, self.weekdays, strict=True))
-        return report
+        return report | {"warnings": list(self.warnings)}
 
 
 def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int = 10) -> CheckReport:
@@ -141,33 +176,34 @@ def _weekdays(counts: NDArray[np.float64], weekday: NDArray[np.int_]) -> tuple[f
 
 
 def _spikes(panel: CasePanel, top: int) -> tuple[int, tuple[Spike, ...]]:
-    found = [
-        (row + start, day, panel.counts[row + start, day], median[row, day])
-        for start in range(0, len(panel.counts), _BLOCK)
-        for median in [_median_around(panel.counts[start : start + _BLOCK])]
-        for row, day in np.argwhere(
-            panel.counts[start : start + _BLOCK] > SPIKE_FACTOR * median + SPIKE_FLOOR
-        )
-    ]
-    found.sort(key=lambda spike: spike[3] - spike[2])
-    tallest = tuple(
+    high = np.argwhere(panel.counts > SPIKE_FLOOR)
+    cases = panel.counts[tuple(high.T)]
+    medians = _medians_around(panel.counts, high)
+    above = np.flatnonzero(cases > SPIKE_FACTOR * medians + SPIKE_FLOOR)
+    tallest = above[np.argsort(medians[above] - cases[above], kind="stable")[:top]]
+    return len(above), tuple(
         Spike(
-            panel.regions[row], panel.names[row], panel.day(int(day)), float(cases), float(median)
+            panel.regions[high[i, 0]],
+            panel.names[high[i, 0]],
+            panel.day(int(high[i, 1])),
+            float(cases[i]),
+            float(medians[i]),
         )
-        for row, day, cases, median in found[:top]
+        for i in tallest
     )
-    return len(found), tallest
 
 
-def _median_around(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median of the 15 days nearest to each day; all days where there are fewer."""
+def _medians_around(counts: NDArray[np.float64], cells: NDArray[np.intp]) -> NDArray[np.float64]:
+    """The median of the 15 days nearest to each of these cells; all days where there are fewer."""
     days = counts.shape[1]
     width = min(SPIKE_DAYS, days)
     windows = np.lib.stride_tricks.sliding_window_view(counts, width, axis=1)
-    medians = np.median(windows, axis=-1)
-    first = np.clip(np.arange(days) - width // 2, 0, days - width)
-    around: NDArray[np.float64] = medians[:, first]
-    return around
+    first = np.clip(cells[:, 1] - width // 2, 0, days - width)
+    medians = np.empty(len(cells))
+    for start in range(0, len(cells), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        medians[part] = np.median(windows[cells[part, 0], first[part]], axis=-1)
+    return medians
 
 
 def _plain(value: Any) -> Any:

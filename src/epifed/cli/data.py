@@ -1,16 +1,20 @@
 """`epifed data`: look at case data before using it, and fetch the official file."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epifed.cli.communities import communities
+from epifed.cli.convert import convert
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.check import CheckReport
+    from epifed.panel import CasePanel
+    from epifed.reading import UnsaidError
 
 app = typer.Typer(
     help="Check case data, fetch the official German file, or draw communities.",
@@ -22,6 +26,7 @@ fetch_app = typer.Typer(
 )
 app.add_typer(fetch_app, name="fetch")
 app.command("communities")(communities)
+app.command("convert")(convert)
 
 _LISTED = 8
 _BAR = 20
@@ -34,7 +39,8 @@ def check(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="RKI line list, memilio-epidata JSON, tidy CSV or parquet, or prepared directory.",
+            help="CSV, Excel or parquet table, RKI line list, memilio-epidata JSON, prepared "
+            "directory; - is standard input.",
         ),
     ],
     *,
@@ -45,15 +51,57 @@ def check(
 ) -> None:
     """Say what is in a file of case counts: regions, days, gaps, zeros, the week, spikes.
 
-    Bad data is refused with its row and column, and exit code 2.
+    What a table is read as is said. What can be read in more ways than one is refused with the
+    options that read it, bad data with its row and column, and exit code 2.
     """
     from epifed.check import check_panel
+    from epifed.reading import UnsaidError
 
-    report = check_panel(reading.read(file))
+    try:
+        read_as, panel = _look(file, reading)
+    except UnsaidError as first:
+        _say_what_reads(file, reading, first)
+        raise typer.Exit(2) from None
+    report = check_panel(panel)
     if as_json:
-        print(to_json(report.to_dict()))
+        print(to_json(report.to_dict() | {"read_as": read_as}))
     else:
-        _print_report(report)
+        _print_report(report, read_as)
+
+
+def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
+    """What a file was read as, and its panel."""
+    from epifed.sources import load_panel, load_table, to_panel
+
+    table = load_table(file, reading.format, **reading.options)
+    if table is None:
+        return dict(reading.options), load_panel(file, reading.format, **reading.options)
+    return table.read_as, to_panel(table)
+
+
+def _say_what_reads(file: Path, reading: Reading, first: "UnsaidError") -> None:
+    """Say everything that must be said of a file, and the options that read it."""
+    from epifed.cli.kit import messages
+    from epifed.errors import EpifedError
+    from epifed.reading import UnsaidError, in_words
+
+    def say(sentence: object) -> None:
+        messages.print(f"epifed: {sentence}", markup=False, soft_wrap=True)
+
+    error: EpifedError | None = first
+    added: dict[str, Any] = {}
+    while isinstance(error, UnsaidError) and not error.choices[0].keys() <= added.keys():
+        say(error)
+        added |= error.choices[0]
+        try:
+            _look(file, replace(reading, options=reading.options | added))
+            error = None
+        except EpifedError as next_error:
+            error = next_error
+    if error is not None:
+        say(error)
+    if len(added) > 1 or error is not None:
+        say(f"with the first way of each: {in_words(added)}")
 
 
 @fetch_app.command("rki")
@@ -124,7 +172,7 @@ def fetch_rki(
     print(f"Look at it with: epifed data check {path}")
 
 
-def _print_report(report: "CheckReport") -> None:
+def _print_report(report: "CheckReport", read_as: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -135,6 +183,8 @@ def _print_report(report: "CheckReport") -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_column()
+    if read_as:
+        facts.add_row("read as", ", ".join(f"{k} {_word(v)}" for k, v in read_as.items()))
     for name, value in _facts(report):
         facts.add_row(name, value)
     console.print(facts)
@@ -152,7 +202,7 @@ def _print_report(report: "CheckReport") -> None:
             cells = (spike.day.isoformat(), spike.region, spike.name)
             spikes.add_row(*cells, f"{spike.cases:,.6g}", f"{spike.median:,.6g}")
         console.print(spikes)
-    for title, lines in (("Notes", report.notes), ("Attribution", report.attribution)):
+    for title, lines in (("Notes", report.warnings), ("Attribution", report.attribution)):
         if lines:
             console.print(f"\n{title}", style="bold")
             for line in lines:
@@ -183,6 +233,10 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     if report.fractional:
         facts.insert(3, ("not whole", f"{report.fractional:,} counts are not whole numbers"))
     return facts
+
+
+def _word(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _some(regions: tuple[str, ...]) -> str:

@@ -1,23 +1,27 @@
 """Sources of case counts: a file, a directory or a DataFrame in, a `CasePanel` out."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from epifed.errors import EpifedError
 from epifed.frames import Table
 from epifed.panel import CasePanel
+from epifed.reading import Assumptions
 from epifed.registry import Registry
+from epifed.sources.content import existing, open_content
+from epifed.sources.csvs import read_header
+from epifed.sources.layout import wanted_names
 from epifed.sources.memilio import read_memilio
 from epifed.sources.prepared import read_communities, read_counties, read_prepared
 from epifed.sources.rki import read_rki
-from epifed.sources.table import IN_MEMORY, existing, read_header
-from epifed.sources.tidy import read_tidy
+from epifed.sources.tidy import Tidy, load_tidy, read_tidy, to_panel
 
 __all__ = [
     "SOURCES",
     "load_panel",
+    "load_table",
     "read_communities",
     "read_counties",
     "read_memilio",
@@ -25,6 +29,7 @@ __all__ = [
     "read_rki",
     "read_tidy",
     "recognise",
+    "to_panel",
 ]
 
 SOURCES: Registry[Callable[..., CasePanel]] = Registry(
@@ -42,30 +47,35 @@ SOURCES: Registry[Callable[..., CasePanel]] = Registry(
 """The readers by the name of their format: ours, and those of other installed packages."""
 
 
-def recognise(path: Path) -> str:
+_RKI = {"IdLandkreis", "NeuerFall"}
+_OPENING = ("encoding", "delimiter", "member", "header_row", "date", "region", "cases")
+
+
+def recognise(path: Path, options: Mapping[str, Any] | None = None) -> str:
     """The format of a path: what it is, how it ends, and the header of a CSV."""
     if path.is_dir():
         return "prepared"
-    if path.suffix.lower() == ".json":
+    if ".json" in [suffix.lower() for suffix in path.suffixes]:
         return "memilio"
-    if path.suffix.lower() in {".parquet", ".pq"}:
+    said = Assumptions(**{k: v for k, v in (options or {}).items() if k in _OPENING})
+    content = open_content(path, said)
+    if content.kind != "text":
         return "tidy"
-    names = {name.strip() for name in read_header(path).names}
-    return "rki" if {"IdLandkreis", "NeuerFall"} <= names else "tidy"
+    header = read_header(content, said, (*_RKI, *wanted_names(said)))
+    return "rki" if {name.strip() for name in header.names} >= _RKI else "tidy"
 
 
 def load_panel(source: Path | str | Table, format: str | None = None, **options: Any) -> CasePanel:
     """The panel of a file, a directory or a DataFrame (pandas or polars, in the tidy format).
 
     The format of a path is recognised, or named by `format`, which may be one that another
-    installed package brings (entry point group `epifed.sources`). Options go to its reader:
-    `date_column` (rki), `population` (memilio: a file; tidy: a column), `date`, `region`, `cases`
-    (tidy: columns), `level` (prepared).
+    installed package brings (entry point group `epifed.sources`), and `-` is standard input.
+    Options go to its reader: `date_column` (rki), `population` (memilio: a file), `level`
+    (prepared), all of `Assumptions` (tidy).
     """
     if not isinstance(source, Path | str):
-        return _load_table(source, format, options)
-    path = existing(Path(source))
-    chosen = format or recognise(path)
+        return to_panel(_frame_table(source, format, options))
+    path, chosen = _chosen(source, format, options)
     reader = SOURCES.load(chosen)
     if SOURCES.is_builtin(chosen) and path.is_dir() != (chosen == "prepared"):
         found, expected = ("directory", "file") if path.is_dir() else ("file", "directory")
@@ -79,7 +89,22 @@ def load_panel(source: Path | str | Table, format: str | None = None, **options:
     return panel
 
 
-def _load_table(table: object, format: str | None, options: dict[str, Any]) -> CasePanel:
+def load_table(
+    source: Path | str | Table, format: str | None = None, **options: Any
+) -> Tidy | None:
+    """The clean table of a file or DataFrame with every assumption; none if it is no table."""
+    if not isinstance(source, Path | str):
+        return _frame_table(source, format, options)
+    path, chosen = _chosen(source, format, options)
+    return load_tidy(path, **options) if chosen == "tidy" and not path.is_dir() else None
+
+
+def _chosen(source: Path | str, format: str | None, options: Mapping[str, Any]) -> tuple[Path, str]:
+    path = existing(Path(source))
+    return path, format or recognise(path, options)
+
+
+def _frame_table(table: object, format: str | None, options: dict[str, Any]) -> Tidy:
     if not isinstance(table, Table):
         raise EpifedError(
             f"source: found a {type(table).__name__}; expected a path, or a DataFrame of pandas "
@@ -89,8 +114,7 @@ def _load_table(table: object, format: str | None, options: dict[str, Any]) -> C
         raise EpifedError(
             f"format: found '{format}' with a DataFrame; expected tidy, or the path of a file"
         )
-    refuse_unknown(options, read_tidy, "tidy", IN_MEMORY)
-    return read_tidy(table, **options)
+    return load_tidy(table, **options)
 
 
 def refuse_unknown(

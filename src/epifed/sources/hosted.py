@@ -5,7 +5,7 @@ is read by itself here, where `load_panel` refuses a whole file for one bad valu
 """
 
 import csv
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,14 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
-from epifed.sources import load_panel, read_tidy, recognise, refuse_unknown
-from epifed.sources.table import existing, read_header, read_parquet, require
-from epifed.sources.tidy import parse_cases
+from epifed.reading import Assumptions
+from epifed.sources import load_panel, recognise
+from epifed.sources.content import Content, existing, open_content
+from epifed.sources.csvs import read_header
+from epifed.sources.ids import filled
+from epifed.sources.layout import lay_long, wanted_names
+from epifed.sources.table import RawTable
+from epifed.sources.tidy import clean_rows, open_tidy, refuse_weekly
 
 
 @dataclass(frozen=True)
@@ -38,66 +43,67 @@ def load_hosted(
     row is refused with its file, as by `load_panel`.
     """
     path = existing(Path(path))
-    if path.is_dir() or (format or recognise(path)) != "tidy":
+    if path.is_dir() or (format or recognise(path, options)) != "tidy":
         whole = load_panel(path, format, **options)
         mine = [region for region in whole.regions if region in clients]
         return Hosted(whole.of(mine) if mine else None, {})
-    refuse_unknown(options, read_tidy, "tidy", str(path))
-    columns = {
-        "day": options.get("date", "date"),
-        "region": options.get("region", "region"),
-        "cases": options.get("cases", "cases"),
-    }
+    said = Assumptions.of(options, str(path))
     left_out: dict[str, str] = {}
-    if path.suffix.lower() in {".parquet", ".pq"}:
-        frame = read_parquet(path, columns)
+    content = open_content(path, said)
+    if content.kind == "text":
+        table = _read_lines(content, said, clients, left_out)
     else:
-        frame = _read_lines(path, columns, clients, left_out)
+        table = open_tidy(content, said)
+    long = lay_long(table, said)
     parts = []
-    for client, rows in _by_client(frame, clients).items():
+    for client, rows in _by_client(long.frame, clients, said).items():
         try:
-            parts.append(parse_cases(path, rows, columns).drop_nulls("cases"))
+            tidy = clean_rows(table.where, rows, long.columns, said)
+            refuse_weekly(tidy)
+            parts.append(tidy.frame.drop_nulls("cases"))
         except EpifedError as error:
             left_out.setdefault(client, str(error))
-    long = [rows.select("day", "region", "cases") for rows in parts if not rows.is_empty()]
-    good = [rows for rows in long if rows["region"][0] not in left_out]
+    kept = [rows.select("day", "region", "cases") for rows in parts if not rows.is_empty()]
+    good = [rows for rows in kept if rows["region"][0] not in left_out]
     panel = CasePanel.from_long(pl.concat(good), source=str(path)) if good else None
     return Hosted(panel, left_out)
 
 
-def _by_client(frame: pl.DataFrame, clients: Collection[str]) -> dict[str, pl.DataFrame]:
+def _by_client(
+    frame: pl.DataFrame, clients: Collection[str], said: Assumptions
+) -> dict[str, pl.DataFrame]:
     """The rows of each client that has some, as they were read."""
-    named = frame.with_columns(client=pl.col("region").cast(pl.String, strict=False))
-    mine = named.filter(pl.col("client").is_in(sorted(clients)))
+    named = pl.col("region").cast(pl.String, strict=False)
+    found = frame.with_columns(client=filled(named, said.id_width))
+    mine = found.filter(pl.col("client").is_in(sorted(clients)))
     parts = mine.partition_by("client", as_dict=True, include_key=False)
     return {str(client): rows for (client, *_), rows in parts.items()}
 
 
 def _read_lines(
-    path: Path, columns: Mapping[str, str], clients: Collection[str], left_out: dict[str, str]
-) -> pl.DataFrame:
+    content: Content, said: Assumptions, clients: Collection[str], left_out: dict[str, str]
+) -> RawTable:
     """The lines of a CSV as text; those that are not rows are bad ones of the client they name."""
-    header = read_header(path)
-    require(path, header.names, list(columns.values()))
-    places = {key: [n.strip() for n in header.names].index(name) for key, name in columns.items()}
-    found: dict[str, list[Any]] = {"row": [], **{key: [] for key in places}}
-    with path.open("rb") as file:
+    header = read_header(content, said, wanted_names(said))
+    names = tuple(name.strip() for name in header.names)
+    wanted = (said.region or "region").casefold()
+    place = next((i for i, name in enumerate(names) if name.casefold() == wanted), len(names))
+    found: list[tuple[Any, ...]] = []
+    with content.open() as file:
         for number, raw in enumerate(file, start=1):
             line = raw.decode("utf-8", errors="replace").strip("\r\n")
             if number <= header.line or not line.strip():
                 continue
             try:
                 (cells,) = csv.reader([line], delimiter=header.separator, strict=True)
-                whole = len(cells) <= len(header.names) and "�" not in line
+                whole = len(cells) <= len(names) and "\ufffd" not in line
             except (csv.Error, ValueError):
                 cells, whole = line.split(header.separator), False
-            values = {k: cells[i].strip() if i < len(cells) else "" for k, i in places.items()}
-            if not whole:
-                if values["region"] in clients:
-                    sentence = f"{path}: row {number}: found a broken line; expected UTF-8 CSV"
-                    left_out.setdefault(values["region"], sentence)
-                continue
-            found["row"].append(number)
-            for key, value in values.items():
-                found[key].append(value or None)
-    return pl.DataFrame(found, schema={"row": pl.UInt32, **dict.fromkeys(places, pl.String)})
+            if whole:
+                found.append((number, *cells, *[None] * (len(names) - len(cells))))
+            elif place < len(cells) and (client := cells[place].strip()) in clients:
+                sentence = f"row {number}: found a broken line; expected UTF-8 CSV"
+                left_out.setdefault(client, f"{content.where}: {sentence}")
+    types = {"row": pl.UInt32, **{str(i): pl.String for i in range(len(names))}}
+    rows = pl.DataFrame(found, schema=types, orient="row")
+    return RawTable(content.where, names, lambda places: rows.select("row", *map(str, places)))

@@ -14,17 +14,14 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
+from epifed.reading import short
+from epifed.sources.clean import twice
+from epifed.sources.content import open_content
+from epifed.sources.csvs import require
+from epifed.sources.dates import ISO, parse_days
+from epifed.sources.numbers import COUNT, INHABITANTS, parse_numbers
 from epifed.sources.rki import ATTRIBUTION, MERGED, county_id
-from epifed.sources.table import (
-    COUNT,
-    INHABITANTS,
-    existing,
-    parse_days,
-    parse_numbers,
-    refuse,
-    refuse_twice,
-    require,
-)
+from epifed.sources.table import refuse
 
 POPULATION_FILES = ("county_current_population.json", "county_population.json")
 COUNTY = "the number of a county"
@@ -44,7 +41,8 @@ def read_memilio(path: Path | str, population: Path | str | None = None) -> Case
     refuse(path, frame, empty, key="cases", column="Confirmed", expected=COUNT)
     frame = parse_numbers(path, frame, "cases", "Confirmed")
     frame = _parse_days(path, frame)
-    refuse_twice(path, frame.rename({"county": "region"}), "ID_County and Date")
+    if sentence := twice(path, frame.rename({"county": "region"}), "ID_County and Date"):
+        raise EpifedError(sentence)
     daily = frame.sort("county", "day").with_columns(
         before=pl.col("cases").shift().over("county"), total=pl.col("cases")
     )
@@ -77,8 +75,8 @@ def read_population(path: Path | str) -> dict[str, int]:
     empty = frame["people"].is_null()
     refuse(path, frame, empty, key="people", column="Population", expected=INHABITANTS)
     frame = parse_numbers(path, frame, "people", "Population", INHABITANTS)
-    twice = frame["county"].is_duplicated()
-    refuse(path, frame, twice, key="county", column="ID_County", expected="each county once")
+    again = frame["county"].is_duplicated()
+    refuse(path, frame, again, key="county", column="ID_County", expected="each county once")
     merged = frame.group_by(county_id(pl.col("county")).alias("region")).agg(pl.col("people").sum())
     return {region: int(people) for region, people in merged.iter_rows()}
 
@@ -129,14 +127,11 @@ def _read_counties(
 
 
 def _read_records(path: Path) -> list[dict[str, Any]]:
-    existing(path)
     try:
-        records = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
+        records = json.loads(open_content(path).read().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise EpifedError(
-            f"{path}: found broken JSON; expected a list of records ({error})"
+            f"{path}: found broken JSON; expected a list of records ({short(error, 100)})"
         ) from None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise EpifedError(f"{path}: found other JSON; expected a list of records")
@@ -155,7 +150,7 @@ def _parse_days(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if frame.select(milliseconds.is_not_null().all()).item():
         days = pl.from_epoch(milliseconds, time_unit="ms").cast(pl.Date)
         frame = frame.with_columns(days.dt.to_string("%Y-%m-%d"))
-    return parse_days(path, frame, "Date")
+    return parse_days(path, frame, "Date", ISO).frame
 
 
 def _refuse_decrease(path: Path, daily: pl.DataFrame) -> None:

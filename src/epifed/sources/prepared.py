@@ -4,16 +4,19 @@
 with `communities.csv`. A simulated country has the same files, and an ATTRIBUTION.txt of its own.
 """
 
+import re
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
+from epifed.reading import Assumptions
 from epifed.simulate.settings import settings_of
-from epifed.sources.table import INHABITANTS, columns_of, parse_numbers, read_table, refuse
-from epifed.sources.tidy import parse_cases
+from epifed.sources.numbers import COUNT, INHABITANTS, parse_numbers
+from epifed.sources.table import open_table, refuse, some
+from epifed.sources.tidy import clean_rows, refuse_weekly
 
 Level = Literal["county", "community"]
 
@@ -28,21 +31,30 @@ BKG = (
     "(https://www.govdata.de/dl-de/by-2-0)"
 )
 ATTRIBUTION_FILE = "ATTRIBUTION.txt"
+_PEOPLE = ("population_2020", "population")
+"""The populations that count, if there are several: else the last."""
+_OPTIONS = ("duplicates", "totals", "cadence", "counts", "negatives")
 _PLURAL = {"county": "counties", "community": "communities"}
 
 
-def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
-    """The panel of a prepared directory, of its counties or of its communities."""
+def read_prepared(directory: Path | str, level: str = "county", **options: Any) -> CasePanel:
+    """The panel of a prepared directory, of its counties or of its communities.
+
+    Options are those `Assumptions` that change counts: `negatives`, say.
+    """
     directory = Path(directory)
+    said = Assumptions.of(options, str(directory), "prepared", _OPTIONS)
     if level not in get_args(Level):
         raise EpifedError(f"level: found '{level}'; expected {' or '.join(get_args(Level))}")
     cases = _file(directory, f"{level}_cases.parquet")
     regions = read_counties(directory) if level == "county" else read_communities(directory)
-    people = "population_2020" if "population_2020" in regions.columns else "population"
+    people = next(name for name in (*_PEOPLE, *regions.columns[::-1]) if name in regions.columns)
     columns = {"day": "date", "region": level, "cases": "cases"}
-    frame = parse_cases(cases, read_table(cases, columns), columns)
+    tidy = clean_rows(str(cases), open_table(cases).pick(columns), columns, said)
+    refuse_weekly(tidy)
+    frame = tidy.frame
     empty = frame["cases"].is_null()
-    refuse(cases, frame, empty, key="cases", column="cases", expected="a number of at least 0")
+    refuse(cases, frame, empty, key="cases", column="cases", expected=COUNT)
     boundaries = directory / f"{_PLURAL[level]}.geojson"
     mapped = boundaries.is_file()
     simulated = settings_of(directory)
@@ -55,6 +67,7 @@ def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
         regions=regions[level].to_list(),
         attribution=_attribution(directory, level, mapped=mapped),
         boundaries=boundaries if mapped else None,
+        notes=tidy.notes,
         simulated=simulated.model_dump() if simulated else None,
     )
 
@@ -62,8 +75,9 @@ def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
 def read_counties(directory: Path | str) -> pl.DataFrame:
     """The table of counties: county, name, state and the populations, whole numbers."""
     path = _file(Path(directory), "counties.csv")
-    known = columns_of(path)
-    years = [name for name in known if name.startswith("population")] or ["population_2020"]
+    known = open_table(path).names
+    years = [name for name in known if re.fullmatch(r"population(_\d{4})?", name)]
+    years = years or ["population_2020"]
     return _read_regions(path, "county", ["name", "state"], years)
 
 
@@ -75,7 +89,7 @@ def read_communities(directory: Path | str) -> pl.DataFrame:
 
 def _read_regions(path: Path, key: str, text: list[str], numbers: list[str]) -> pl.DataFrame:
     columns = [key, *text, *numbers]
-    frame = read_table(path, {column: column for column in columns})
+    frame = some(path, open_table(path).pick({column: column for column in columns}))
     for column in columns:
         empty = frame[column].is_null()
         refuse(path, frame, empty, key=column, column=column, expected="a value")

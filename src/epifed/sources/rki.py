@@ -11,7 +11,10 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
-from epifed.sources.table import DAY, FIRST_DAY, LAST_DAY, collect, scan_csv, wrong
+from epifed.sources.content import Content, open_content
+from epifed.sources.csvs import collect, scan_csv
+from epifed.sources.dates import DAY, FIRST_DAY, LAST_DAY
+from epifed.sources.table import wrong
 
 DateColumn = Literal["Refdatum", "Meldedatum"]
 
@@ -61,15 +64,15 @@ def read_rki(path: Path | str, date_column: str = "Refdatum") -> CasePanel:
     `Meldedatum` (the day the health authority was told). Read as a stream, so that memory does
     not grow with the file.
     """
-    path = Path(path)
     if date_column not in get_args(DateColumn):
         raise EpifedError(
             f"date column: found '{date_column}'; expected {' or '.join(get_args(DateColumn))}"
         )
     names = {"county": "IdLandkreis", "day": date_column, "new": "NeuerFall", "cases": "AnzahlFall"}
-    lines = scan_csv(path, names).filter(~pl.all_horizontal(pl.col(*names).is_null()))
+    content = open_content(Path(path))
+    lines = scan_csv(content, names).filter(~pl.all_horizontal(pl.col(*names).is_null()))
     sums = collect(
-        path,
+        content,
         lines.select(
             "county",
             "day",
@@ -81,16 +84,20 @@ def read_rki(path: Path | str, date_column: str = "Refdatum") -> CasePanel:
         .agg(pl.col("cases").sum(), pl.col("counts").any(), pl.col("fits").all()),
     )
     if sums.is_empty():
-        raise EpifedError(f"{path}: found no rows; expected at least one below the column names")
+        raise EpifedError(
+            f"{content.where}: found no rows; expected at least one below the column names"
+        )
     bad = sums.filter(~(_FITS["county"] & _FITS["day"] & pl.col("fits")))
     if not bad.is_empty():
-        raise _first_wrong(path, names, lines, bad)
+        raise _first_wrong(content, names, lines, bad)
     counted = sums.filter("counts").select(county_id(_COUNTY).alias("region"), _DAY, "cases")
     if counted.is_empty():
-        raise EpifedError(f"{path}: found no row that counts; expected some with NeuerFall 0 or 1")
+        raise EpifedError(
+            f"{content.where}: found no row that counts; expected some with NeuerFall 0 or 1"
+        )
     return CasePanel.from_long(
         counted.group_by("region", "day").agg(pl.col("cases").sum()),
-        source=str(path),
+        source=content.where,
         attribution=(ATTRIBUTION,),
         notes=(f"cases by {date_column}, where NeuerFall is 0 or 1", MERGED),
     )
@@ -116,13 +123,15 @@ _EXPECTED = {
 
 
 def _first_wrong(
-    path: Path, names: dict[str, str], lines: pl.LazyFrame, bad: pl.DataFrame
+    content: Content, names: dict[str, str], lines: pl.LazyFrame, bad: pl.DataFrame
 ) -> EpifedError:
     """Go back to the first line behind the bad sums, and to its first bad column."""
     keys = bad.lazy().select("county", "day")
-    suspects = collect(path, lines.join(keys, on=["county", "day"], how="semi", nulls_equal=True))
+    suspects = collect(
+        content, lines.join(keys, on=["county", "day"], how="semi", nulls_equal=True)
+    )
     fits = suspects.select("row", **_FITS)
     line = fits.filter(~pl.all_horizontal(*_FITS)).sort("row").row(0, named=True)
     key = next(key for key in _FITS if not line[key])
     found = suspects.filter(pl.col("row") == line["row"])[key].item()
-    return wrong(path, line["row"], names[key], found, _EXPECTED[key])
+    return wrong(content.where, line["row"], names[key], found, _EXPECTED[key])

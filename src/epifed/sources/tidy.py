@@ -1,79 +1,136 @@
-"""Tidy tables: a row for each region and day, in CSV, parquet or a DataFrame."""
+"""Tables of case counts, as offices have them: recognise, assume what was said, clean, panel."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.frames import Table
 from epifed.panel import CasePanel
-from epifed.sources.table import (
-    IN_MEMORY,
-    INHABITANTS,
-    columns_of,
-    parse_days,
-    parse_numbers,
-    parse_regions,
-    read_table,
-    refuse_twice,
-)
-
-POPULATION = "population"
+from epifed.reading import Assumptions
+from epifed.sources import clean
+from epifed.sources.content import Content
+from epifed.sources.dates import ISO, WEEKLY, parse_days
+from epifed.sources.ids import parse_regions
+from epifed.sources.layout import POPULATION, lay_long, wanted_names
+from epifed.sources.numbers import INHABITANTS, parse_counts, parse_numbers
+from epifed.sources.table import IN_MEMORY, RawTable, open_table, some
 
 
-def read_tidy(
-    table: Path | str | Table,
-    date: str = "date",
-    region: str = "region",
-    cases: str = "cases",
-    population: str = POPULATION,
-) -> CasePanel:
-    """The panel of a tidy CSV, parquet file or DataFrame; the others are the names of its columns.
+@dataclass(frozen=True)
+class Tidy:
+    """A clean table, a row for each region and day or week, and every assumption behind it."""
+
+    where: str
+    frame: pl.DataFrame
+    """day, region, cases (empty: no report), population if there is one, and `row`."""
+    columns: dict[str, str]
+    read_as: dict[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def weekly(self) -> bool:
+        """Whether a row counts a week."""
+        return bool(self.read_as["cadence"] == "week")
+
+
+def read_tidy(table: Path | str | Table, **options: Any) -> CasePanel:
+    """The panel of a table in a file or a DataFrame; options are those of `Assumptions`.
 
     A column `population` is used if there is one. An empty count is a missing report.
     """
+    return to_panel(load_tidy(table, **options))
+
+
+def load_tidy(table: Path | str | Table, **options: Any) -> Tidy:
+    """The clean table in a file or a DataFrame; options are those of `Assumptions`."""
     table = Path(table) if isinstance(table, str) else table
-    path = table if isinstance(table, Path) else IN_MEMORY
-    columns = {"day": date, "region": region, "cases": cases}
-    if population != POPULATION or population in columns_of(table):
-        columns["population"] = population
-    frame = parse_cases(path, read_table(table, columns), columns)
-    inhabitants = None
-    if "population" in columns:
-        inhabitants = _populations(path, frame, columns)
-    counted = frame.drop_nulls("cases")
-    if counted.is_empty():
-        raise EpifedError(f"{path}: column {cases}: found only empty cells; expected counts")
-    empty = len(frame) - len(counted)
-    return CasePanel.from_long(
-        counted.select("day", "region", "cases"),
-        source=str(path),
-        regions=sorted(frame["region"].unique()),
-        population=inhabitants,
-        notes=(f"{empty} rows had no count; they are missing reports",) if empty else (),
+    said = Assumptions.of(options, str(table) if isinstance(table, Path) else IN_MEMORY)
+    return cleaned(open_tidy(table, said), said)
+
+
+def open_tidy(table: Path | Content | Table, said: Assumptions) -> RawTable:
+    """The table as it is, its delimiter chosen by the columns it should have."""
+    return open_table(table, said, wanted_names(said))
+
+
+def cleaned(table: RawTable, said: Assumptions) -> Tidy:
+    """Lay a table out as a long one and clean it."""
+    long = lay_long(table, said)
+    tidy = clean_rows(table.where, long.frame, long.columns, said)
+    read_as = table.found | {"layout": long.layout} | {
+        key: name for key, name in long.columns.items() if not name.startswith("(")
+    }  # fmt: skip
+    return Tidy(
+        tidy.where, tidy.frame, tidy.columns, read_as | tidy.read_as, long.notes + tidy.notes
     )
 
 
-def parse_cases(path: Path | str, frame: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
-    """The rows of a table with `day`, `region` and `cases` checked, its other columns as read."""
-    frame = parse_regions(path, frame, columns["region"])
-    frame = parse_days(path, frame, columns["day"])
-    frame = parse_numbers(path, frame, "cases", columns["cases"])
-    refuse_twice(path, frame, f"{columns['region']} and {columns['day']}")
-    return frame
+def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions) -> Tidy:
+    """Clean the rows of a long table: ids, days, counts, then what several rows say together."""
+    state = clean.without_totals(clean.Cleaning(where, some(where, frame), columns, said, {}))
+    rows = parse_regions(where, state.frame, columns["region"], said.id_width)
+    days = parse_days(where, rows, columns["day"], said.date_format)
+    counts = parse_counts(where, days.frame, columns["cases"], said)
+    for note in counts.notes:
+        state = state.now(counts.frame, note)
+    if days.format not in (None, ISO):
+        state = state.now(counts.frame, f"days are written as {days.format}")
+    state = state.now(counts.frame, **({"date_format": days.format} if days.format else {}))
+    state = clean.of_one_cadence(clean.summed(state), weeks=days.format in WEEKLY)
+    state = clean.without_sum_of_all(clean.without_negatives(clean.as_new(state)))
+    if state.frame["cases"].is_null().all():
+        raise EpifedError(
+            f"{where}: column {columns['cases']}: found only empty cells; expected counts"
+        )
+    used = {
+        name: value
+        for name in ("decimal", "thousands", "missing", "below", "id_width", "line_list")
+        if (value := getattr(said, name)) is not None
+    }
+    return Tidy(where, state.frame, columns, state.found | used, state.notes)
 
 
-def _populations(path: Path | str, frame: pl.DataFrame, columns: dict[str, str]) -> dict[str, int]:
-    column = columns["population"]
-    known = parse_numbers(path, frame, "population", column, INHABITANTS).drop_nulls("population")
-    first = pl.col("population").sort_by("row").first().over("region")
-    changed = known.with_columns(first=first).filter(pl.col("population") != pl.col("first"))
+def to_panel(tidy: Tidy) -> CasePanel:
+    """The panel of a clean table; one of weeks is refused."""
+    refuse_weekly(tidy)
+    inhabitants = _populations(tidy) if POPULATION in tidy.frame.columns else None
+    counted = tidy.frame.drop_nulls("cases")
+    empty = len(tidy.frame) - len(counted)
+    notes = (f"{empty} rows had no count; they are missing reports",) if empty else ()
+    return CasePanel.from_long(
+        counted.select("day", "region", "cases"),
+        source=tidy.where,
+        regions=sorted(tidy.frame["region"].unique()),
+        population=inhabitants,
+        notes=(*tidy.notes, *notes),
+    )
+
+
+def refuse_weekly(tidy: Tidy) -> None:
+    """Refuse rows of weeks, which a daily panel would show as days with zeros between them."""
+    if tidy.weekly:
+        raise EpifedError(
+            f"{tidy.where}: found a row for each week; expected a row for every day, because "
+            "panels are daily ('epifed data convert' writes the clean weekly table; "
+            "--cadence day if these are days after all)"
+        )
+
+
+def _populations(tidy: Tidy) -> dict[str, int]:
+    column = tidy.columns[POPULATION]
+    known = parse_numbers(tidy.where, tidy.frame, POPULATION, column, INHABITANTS)
+    known = known.drop_nulls(POPULATION)
+    first = pl.col(POPULATION).sort_by("row").first().over("region")
+    changed = known.with_columns(first=first).filter(pl.col(POPULATION) != pl.col("first"))
     for row in changed.sort("row").head(1).iter_rows(named=True):
         raise EpifedError(
-            f"{path}: row {row['row']}, column {column}: found {row['population']:.0f} for region "
-            f"{row['region']}; expected {row['first']:.0f} as in its first row"
+            f"{tidy.where}: row {row['row']}, column {column}: found {row[POPULATION]:.0f} for "
+            f"region {row['region']}; expected {row['first']:.0f} as in its first row"
         )
     return {
         region: int(people)
-        for region, people in known.select("region", "population").unique().iter_rows()
+        for region, people in known.select("region", POPULATION).unique().iter_rows()
     }

@@ -1,0 +1,195 @@
+"""Days as offices write them: the one format that fits all cells, or the ones to choose from."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from epifed.errors import EpifedError
+from epifed.reading import UnsaidError, short
+from epifed.sources.table import refuse, wrong_type
+
+FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2100, 12, 31)
+"""A day outside is a typing error, and would make the panel enormous."""
+ISO = "%Y-%m-%d"
+DAY = "a day as YYYY-MM-DD from 1900 to 2100"
+WEEKLY = ("iso-week", "epiweek")
+
+_YEARS_1_TO_9999 = (-719_162, 2_932_896)
+_MILLISECONDS = 86_400_000
+_MIDNIGHT = r"(?i)[T ]+(00:00(:00(\.0*)?)?|12:00(:00)? AM)( ?(Z|UTC|[+-]\d\d:?\d\d))?$"
+_SHAPES = {
+    ISO: r"^\d{4}-\d\d-\d\d$",
+    "%Y/%m/%d": r"^\d{4}/\d\d?/\d\d?$",
+    "%Y.%m.%d": r"^\d{4}\.\d\d?\.\d\d?$",
+    "%Y%m%d": r"^(19|20)\d{6}$",
+    "%d.%m.%Y": r"^\d\d?\.\d\d?\.\d{4}$",
+    "%d/%m/%Y": r"^\d\d?/\d\d?/\d{4}$",
+    "%m/%d/%Y": r"^\d\d?/\d\d?/\d{4}$",
+    "%d-%m-%Y": r"^\d\d?-\d\d?-\d{4}$",
+    "%m-%d-%Y": r"^\d\d?-\d\d?-\d{4}$",
+    "%d.%m.%y": r"^\d\d?\.\d\d?\.\d\d$",
+    "%d/%m/%y": r"^\d\d?/\d\d?/\d\d$",
+    "%m/%d/%y": r"^\d\d?/\d\d?/\d\d$",
+    "%y/%m/%d": r"^\d\d/\d\d/\d\d$",
+    "%d-%m-%y": r"^\d\d-\d\d-\d\d$",
+    "%m-%d-%y": r"^\d\d-\d\d-\d\d$",
+    "%y-%m-%d": r"^\d\d-\d\d-\d\d$",
+    "%d %b %Y": r"^\d\d? [A-Za-z]{3} \d{4}$",
+    "%d-%b-%Y": r"^\d\d?-[A-Za-z]{3}-\d{4}$",
+    "%b %d, %Y": r"^[A-Za-z]{3} \d\d?, \d{4}$",
+    "%G-W%V-%u": r"^\d{4}-W\d\d-[1-7]$",
+}
+"""The shapes that days have; a format is tried only on its own."""
+_ISO_WEEK = r"^(\d{4})-?W(\d\d?)$"
+_BARE_WEEK = r"^(\d{4})[-/ ]?(\d\d)$"
+_SERIAL = r"^[2-7]\d{4}(\.0+)?$"
+_EXCEL_START = date(1899, 12, 30)
+
+
+@dataclass(frozen=True)
+class Days:
+    """The days of a column, and the format that they were read by (none where they were typed)."""
+
+    frame: pl.DataFrame
+    format: str | None
+
+
+def parse_days(
+    where: Path | str, frame: pl.DataFrame, column: str, format: str | None = None
+) -> Days:
+    """Turn `day` into dates by the format, or the one that fits; refuse the first that is none."""
+    kind = frame.schema["day"]
+    if kind == pl.Datetime:
+        since_1970 = pl.col("day").dt.replace_time_zone(None).dt.cast_time_unit("ms").to_physical()
+        first, last = (days * _MILLISECONDS for days in _YEARS_1_TO_9999)
+        stamp = since_1970.clip(first, last).cast(pl.Datetime("ms"))
+        frame = frame.with_columns(stamp.dt.to_string("%Y-%m-%d %H:%M:%S%.3f"))
+    elif kind == pl.Date:
+        since_1970 = pl.col("day").to_physical().clip(*_YEARS_1_TO_9999)
+        typed = frame.with_columns(since_1970.cast(pl.Date))
+        _refuse_outside(where, typed, typed, column, DAY)
+        return Days(typed, None)
+    elif kind.is_integer():
+        text = frame.with_columns(pl.col("day").cast(pl.String))
+        if format is None and not _fitting(text["day"].unique().drop_nulls()):
+            raise wrong_type(where, frame, "day", column, DAY)
+        frame = text
+    elif kind != pl.String:
+        raise wrong_type(where, frame, "day", column, DAY)
+    words = frame["day"].unique().drop_nulls()
+    chosen = format or _recognised(where, words, column)
+    days = _read(words, chosen)
+    parsed = frame.with_columns(
+        pl.col("day").replace_strict(words, days, default=None, return_dtype=pl.Date)
+    )
+    expected = DAY if chosen == ISO else f"a day as {short(chosen)} from 1900 to 2100"
+    _refuse_outside(where, frame, parsed, column, expected)
+    return Days(parsed, None if kind == pl.Datetime else chosen)
+
+
+def _refuse_outside(
+    where: Path | str, frame: pl.DataFrame, parsed: pl.DataFrame, column: str, expected: str
+) -> None:
+    bad = ~pl.col("day").is_between(FIRST_DAY, LAST_DAY).fill_null(value=False)
+    refuse(where, frame, parsed.select(bad)["day"], key="day", column=column, expected=expected)
+
+
+def day_names(names: Sequence[str], format: str | None = None) -> list[bool]:
+    """Which column names are days, by the format or by any that is known."""
+    words = pl.Series(list(names), dtype=pl.String)
+    formats = [format] if format else [*_SHAPES, *WEEKLY]
+    found = pl.Series([False] * len(words), dtype=pl.Boolean)
+    for one in formats:
+        if one != "epiweek" or format:
+            found |= _read(words, one).is_not_null()
+    return found.to_list()
+
+
+def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
+    """The format that all words have; ISO where none has them, so that the first bad is named."""
+    fitting = _fitting(words)
+    if not fitting:
+        most = max(_SHAPES, key=lambda one: (_read(words, one).is_not_null().sum(), one == ISO))
+        return most if _read(words, most).is_not_null().any() else ISO
+    if len(fitting) > 1 or fitting[0] == "excel":
+        example = short(words.sort()[0])
+        what = "weeks or months" if "epiweek" in fitting else "days"
+        if fitting == ["excel"]:
+            what = "numbers that look like Excel's days"
+        ways = [{"date_format": one} for one in fitting]
+        raise UnsaidError(
+            f"{where}: column {short(column)}: found {what} such as '{example}'", *ways
+        )
+    return fitting[0]
+
+
+def _fitting(words: pl.Series) -> list[str]:
+    """All formats that every word has."""
+    if words.is_empty():
+        return [ISO]
+    found = [one for one in _SHAPES if _read(words, one).is_not_null().all()]
+    if not found and words.str.contains(_ISO_WEEK).all():
+        return ["iso-week"]
+    if not found and words.str.contains(_BARE_WEEK).all():
+        return ["iso-week", "epiweek"]
+    if not found and words.str.contains(_SERIAL).all():
+        return ["excel"]
+    return found
+
+
+def _read(words: pl.Series, format: str) -> pl.Series:
+    """Words as days by a format; null where one has it not, or a time of the day but midnight."""
+    if format in WEEKLY:
+        return pl.Series([_week_end(word, format) for word in words], dtype=pl.Date)
+    if format == "excel":
+        serial = words.str.replace(r"\.0+$", "").cast(pl.Int64, strict=False)
+        known = serial.is_between(1, 73_415).fill_null(value=False)
+        days = [
+            _EXCEL_START + timedelta(days=n) if ok and n is not None else None
+            for n, ok in zip(serial, known, strict=True)
+        ]
+        return pl.Series(days, dtype=pl.Date)
+    plain = words.str.replace(_MIDNIGHT, "")
+    if format in _SHAPES:
+        shaped = plain.str.contains(_SHAPES[format])
+        if not shaped.any():
+            return pl.Series([None] * len(words), dtype=pl.Date)
+        plain = pl.select(pl.when(shaped).then(plain)).to_series()
+    try:
+        return plain.str.to_date(format, strict=False, exact=True)
+    except pl.exceptions.PolarsError:
+        raise EpifedError(
+            f"date_format: found '{short(format)}'; expected signs such as %d.%m.%Y, or iso-week, "
+            "epiweek, excel"
+        ) from None
+
+
+def _week_end(word: str | None, format: str) -> date | None:
+    """The last day of a week: a Sunday of ISO, a Saturday of the epidemiological calendar."""
+    match = re.match(_ISO_WEEK, word or "") or re.match(_BARE_WEEK, word or "")
+    if match is None:
+        return None
+    year, week = int(match[1]), int(match[2])
+    if not FIRST_DAY.year < year < LAST_DAY.year or not 1 <= week <= 53:
+        return None
+    if format == "iso-week":
+        try:
+            return date.fromisocalendar(year, week, 7)
+        except ValueError:
+            return None
+    end = _first_epiweek_end(year) + timedelta(days=7 * (week - 1))
+    return end if end < _first_epiweek_end(year + 1) else None
+
+
+def _first_epiweek_end(year: int) -> date:
+    """The Saturday of the first week, Sunday to Saturday, with four days in the year (CDC's MMWR).
+
+    >>> _first_epiweek_end(2020), _first_epiweek_end(2022)
+    (datetime.date(2020, 1, 4), datetime.date(2022, 1, 8))
+    """
+    fourth = date(year, 1, 4)
+    return fourth + timedelta(days=(5 - fourth.weekday()) % 7)
