@@ -36,6 +36,8 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -47,7 +49,15 @@ def write_text(path: Path, text: str) -> None:
 
 def write_parquet(path: Path, frame: "pl.DataFrame") -> None:
     """Write a table, atomically."""
-    write_atomic(path, lambda temporary: frame.write_parquet(temporary, compression="zstd"))
+    from polars.exceptions import PolarsError
+
+    def write(temporary: Path) -> None:
+        try:
+            frame.write_parquet(temporary, compression="zstd")
+        except PolarsError as error:
+            raise OSError(str(error)) from None
+
+    write_atomic(path, write)
 
 
 def save_part(path: Path, part: Part) -> None:

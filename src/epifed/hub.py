@@ -7,7 +7,7 @@ weeks.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import polars as pl
 
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.files import write_parquet, write_text
+from epifed.files import read_json, write_parquet, write_text
 from epifed.forecasting import Forecast
 from epifed.intervals import LEVELS
 
@@ -24,13 +24,21 @@ TARGET = "wk inc case"
 _NAME = re.compile(r"[A-Za-z0-9_]+-[A-Za-z0-9_]+")
 
 
+def refuse_for_hub(model: str, horizons: Iterable[int]) -> None:
+    """Refuse what a hub does not take, before anything is computed for it."""
+    if not _NAME.fullmatch(model):
+        raise EpifedError(
+            f"hub: found the model name '{model}'; expected team-model, letters, digits and _ only"
+        )
+    for days in horizons:
+        if days % WEEK:
+            raise EpifedError(
+                f"horizon: found {days} days; expected whole weeks (7, 14, 21, 28) for a hub"
+            )
+
+
 def to_hub(forecasts: Sequence[Forecast]) -> pl.DataFrame:
     """The rows of one origin's file: origin_date, target, horizon, location, …, value."""
-    for one in forecasts:
-        if one.horizon % WEEK:
-            raise EpifedError(
-                f"horizon: found {one.horizon} days; expected whole weeks (7, 14, 21, 28) for a hub"
-            )
     long = pl.concat(one.to_long() for one in forecasts)
     return long.select(
         "origin_date",
@@ -44,26 +52,56 @@ def to_hub(forecasts: Sequence[Forecast]) -> pl.DataFrame:
 
 
 def write_hub(forecasts: Sequence[Forecast], hub: Path, model: str) -> list[Path]:
-    """Add forecasts to a hub's folder, one file for each origin; a new folder gets its settings."""
-    if not _NAME.fullmatch(model):
-        raise EpifedError(
-            f"hub: found the model name '{model}'; expected team-model, letters, digits and _ only"
-        )
+    """Add forecasts to a hub's folder, one file for each origin.
+
+    What the model forecast before stays: other horizons and locations in the same file, and the
+    same ones only if they are the same. A new folder gets its settings, one of ours more of them.
+    """
+    refuse_for_hub(model, [one.horizon for one in forecasts])
     by_origin: dict[date, list[Forecast]] = defaultdict(list)
     for one in forecasts:
         by_origin[one.origin].append(one)
-    frames = {origin: to_hub(group) for origin, group in sorted(by_origin.items())}
-    if not (hub / "hub-config").exists():
-        _write_config(hub, forecasts)
-    written = []
-    for origin, frame in frames.items():
-        path = hub / "model-output" / model / f"{origin}-{model}.parquet"
+    folder = hub / "model-output" / model
+    frames = {
+        path: _beside_earlier(path, to_hub(group))
+        for origin, group in sorted(by_origin.items())
+        for path in [folder / f"{origin}-{model}.parquet"]
+    }
+    _write_config(hub, forecasts)
+    for path, frame in frames.items():
         write_parquet(path, frame)
-        written.append(path)
-    return written
+    return list(frames)
+
+
+def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+    """The new rows with those that the file has already; another value for one is refused."""
+    if not path.exists():
+        return frame
+    try:
+        earlier = pl.read_parquet(path).select(frame.columns).cast(dict(frame.schema))
+    except (pl.exceptions.PolarsError, OSError):
+        raise EpifedError(
+            f"{path}: found other columns than a forecast has; expected {', '.join(frame.columns)}"
+        ) from None
+    keys = [name for name in frame.columns if name != "value"]
+    both = frame.join(earlier, on=keys, suffix="_earlier")
+    if not both.select((pl.col("value") - pl.col("value_earlier")).abs() < 1e-9).to_series().all():
+        raise EpifedError(
+            f"{path}: found other forecasts of the same horizon and location; expected another "
+            "--model-name or --hub, or the file removed"
+        )
+    return pl.concat([earlier.join(frame, on=keys, how="anti"), frame]).sort("horizon", "location",
+        "output_type_id", maintain_order=True)  # fmt: skip
 
 
 def _write_config(hub: Path, forecasts: Sequence[Forecast]) -> None:
+    """The settings of a hub of ours, with what it had before; those of others are left alone."""
+    config = hub / "hub-config"
+    task_ids: dict[str, list[Any]] = {
+        "origin_date": sorted({str(one.origin) for one in forecasts}),
+        "horizon": sorted({one.horizon // WEEK for one in forecasts}),
+        "location": list(forecasts[0].regions),
+    }
     admin = {
         "name": "epifed",
         "maintainer": "epifed",
@@ -72,13 +110,38 @@ def _write_config(hub: Path, forecasts: Sequence[Forecast]) -> None:
         "file_format": ["parquet"],
         "model_output_dir": "model-output",
     }
-    task_ids: dict[str, dict[str, Any]] = {
-        "origin_date": {"optional": sorted({str(one.origin) for one in forecasts})},
+    if config.exists():
+        if not _is_ours(config / "admin.json"):
+            return
+        task_ids = _with_earlier(config / "tasks.json", task_ids)
+    for name, content in (("admin", admin), ("tasks", _tasks(task_ids))):
+        write_text(config / f"{name}.json", json.dumps(content, indent=2) + "\n")
+
+
+def _is_ours(admin: Path) -> bool:
+    return admin.is_file() and read_json(admin, "expected a hub").get("maintainer") == "epifed"
+
+
+def _with_earlier(path: Path, task_ids: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The values of the tasks with those that the file has already."""
+    try:
+        (model_tasks,) = read_json(path, "expected a hub's tasks")["rounds"][0]["model_tasks"]
+        earlier = {name: model_tasks["task_ids"][name]["optional"] for name in task_ids}
+        return {name: sorted({*values, *earlier[name]}) for name, values in task_ids.items()}
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise EpifedError(
+            f"{path}: found other tasks than epifed writes; expected its own"
+        ) from None
+
+
+def _tasks(task_ids: dict[str, list[Any]]) -> dict[str, Any]:
+    choices: dict[str, dict[str, Any]] = {
+        "origin_date": {"optional": task_ids["origin_date"]},
         "target": {"required": [TARGET]},
-        "horizon": {"optional": sorted({one.horizon // WEEK for one in forecasts})},
-        "location": {"optional": list(forecasts[0].regions)},
+        "horizon": {"optional": task_ids["horizon"]},
+        "location": {"optional": task_ids["location"]},
     }
-    tasks = {
+    return {
         "output_type_id_datatype": "double",
         "rounds": [
             {
@@ -88,7 +151,7 @@ def _write_config(hub: Path, forecasts: Sequence[Forecast]) -> None:
                     {
                         "task_ids": {
                             name: {"required": None, "optional": None} | values
-                            for name, values in task_ids.items()
+                            for name, values in choices.items()
                         },
                         "output_type": {
                             "quantile": {
@@ -114,5 +177,3 @@ def _write_config(hub: Path, forecasts: Sequence[Forecast]) -> None:
             }
         ],
     }
-    for name, content in (("admin", admin), ("tasks", tasks)):
-        write_text(hub / "hub-config" / f"{name}.json", json.dumps(content, indent=2) + "\n")

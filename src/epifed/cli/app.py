@@ -1,13 +1,14 @@
 """The command line: one file per command, imported when the command is called."""
 
-import sys
+from collections import Counter
 from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
+from epifed.cli import InterruptedByUser
 from epifed.errors import EpifedError
 
 COMMANDS = {
@@ -34,6 +35,9 @@ The command NAME is the function NAME, or the group `app`, of `epifed.cli.NAME`.
 """
 
 
+_UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
+
+
 class LazyGroup(TyperGroup):
     """A group that lists its commands without importing them, so that --help is quick."""
 
@@ -42,10 +46,35 @@ class LazyGroup(TyperGroup):
         for name, summary in COMMANDS.items():
             self.add_command(TyperCommand(name, help=summary))
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was called; an interruption is for `main` to tell of."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedByUser from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that was called."""
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed if name is None else load_command(name), rest
+        if name is None:
+            return name, listed, rest
+        command = load_command(name)
+        refuse_repeated(ctx, command, rest)
+        return name, command, rest
+
+
+def refuse_repeated(ctx: Any, command: Any, args: list[str]) -> None:
+    """Refuse an option that is given twice and taken once: the last would win in silence."""
+    while args and args[0] in getattr(command, "commands", {}):
+        command, args = command.commands[args[0]], args[1:]
+    try:
+        _, _, given = command.make_parser(type(ctx)(command)).parse_args(args=list(args))
+    except _UsageError:
+        return  # for the command to say
+    for option, times in Counter(given).items():
+        once = isinstance(option, TyperOption) and not (option.multiple or option.is_flag)
+        if once and times > 1:
+            raise EpifedError(f"{option.opts[0]}: found {times} times; expected it once")
 
 
 def load_command(name: str) -> Any:
@@ -73,15 +102,3 @@ app = typer.Typer(
 @app.callback()
 def _group() -> None:
     pass
-
-
-def main() -> None:
-    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
-    try:
-        app()
-    except EpifedError as error:
-        print(f"epifed: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("epifed: interrupted; what was finished is kept", file=sys.stderr)
-        sys.exit(130)

@@ -91,8 +91,10 @@ def backtest(
     )
 
     from epifed.evaluate.backtest import origins_between, run_backtest
-    from epifed.hub import write_hub
+    from epifed.hub import refuse_for_hub, write_hub
 
+    if hub:
+        refuse_for_hub(model_name, [wish.settings(4).horizon])
     panel = reading.read(data)
     panel = panel.between(panel.start, min(last.date(), panel.end))
     chosen = wish.settings(len(panel.regions))

@@ -49,7 +49,7 @@ def forecast(
 
     from epifed import forecasting
     from epifed.files import write_parquet
-    from epifed.hub import to_hub, write_hub
+    from epifed.hub import refuse_for_hub, write_hub
     from epifed.intervals import LEVELS
     from epifed.release import read_release
     from epifed.report import drawing
@@ -57,16 +57,14 @@ def forecast(
     from epifed.windows import smooth
 
     trained = read_release(model)
+    horizons = sorted(set(horizon or [trained.settings.horizon]))
+    if hub:
+        refuse_for_hub(model_name, horizons)
     panel = reading.read(data)
     age = trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
     state = trained.state_on(panel.end)
-    made = [
-        forecasting.forecast(panel, trained.learner, state, days)
-        for days in sorted(set(horizon or [trained.settings.horizon]))
-    ]
-    if hub:
-        to_hub(made)
+    made = [forecasting.forecast(panel, trained.learner, state, days) for days in horizons]
     table = pl.concat(one.to_long() for one in made)
     write_parquet(out / "forecast.parquet", table)
     for region in panel.regions[:MOST_FIGURES]:

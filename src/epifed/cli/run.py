@@ -84,6 +84,7 @@ def run(
         panel = reading.read(data)
         end = panel.end
     end = last.date() if last else end
+    panel = panel.between(panel.start, end)
     begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
     chosen = wish.settings(len(panel.regions), base_for(panel, wish))
     grid = Grid(
@@ -98,10 +99,6 @@ def run(
     with GridProgress() as progress:
         results = run_grid(panel, grid, out, workers=workers, progress=progress)
     (period,) = grid.periods
-    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
-    figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
-    scatter = figures.predicted_against_true(results.predictions, chosen.split, period)
-    figures.save(scatter, out / "predicted_against_true.png")
     if as_json:
         print(to_json(summary(results.runs).to_dicts()))
     else:
@@ -113,9 +110,12 @@ def run(
             caption(chosen, runs, results.runs["zeros"][0]),
         )
         print(tables.verdict(results.runs, chosen.split, period))
-    today = panel.between(panel.start, end)
-    _look_back(today, chosen.seed, out / "backtest", workers)
-    write_report(out, out / "report.html", today if data else None, remark=messages.print)
+    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
+    figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
+    scatter = figures.predicted_against_true(results.predictions, chosen.split, period)
+    figures.save(scatter, out / "predicted_against_true.png")
+    _look_back(panel, chosen.seed, out / "backtest", workers)
+    write_report(out, out / "report.html", panel if data else None, remark=messages.print)
     messages.print(SEEDED)
     messages.print(f"results and figures are in {out}; open {out / 'report.html'} in a browser")
 

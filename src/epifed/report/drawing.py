@@ -165,6 +165,12 @@ def _power(value: float) -> str:
     return rf"${sign}10^{{{round(math.log10(abs(value)))}}}$"
 
 
+def log_scale(axes: Axes) -> None:
+    """A log y axis; a linear one where nothing that was drawn is above zero."""
+    if math.isfinite(axes.dataLim.minposy):
+        axes.set_yscale("log")
+
+
 def log_ticks(axes: Axes) -> None:
     """Ticks at powers of ten, closer ones where there are few of those."""
     low, high = axes.get_ylim()

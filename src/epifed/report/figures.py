@@ -18,6 +18,7 @@ from epifed.report.drawing import (
     WIDTH,
     band,
     colour,
+    log_scale,
     log_ticks,
     panel_title,
     period_title,
@@ -80,7 +81,8 @@ def privacy_utility(runs: pl.DataFrame) -> Figure:
                             "o", markersize=5, markerfacecolor="none", color=period_colour,
                             label=f"{period_title(period)}, paper's S1",
                         )  # fmt: skip
-                axes.set(yscale="log", ylabel=METRICS[metric].axis)
+                axes.set(ylabel=METRICS[metric].axis)
+                log_scale(axes)
                 panel_title(axes, next(letters), f"{METRICS[metric].label}, {split} split")
                 _budget_axis(axes, here)
                 log_ticks(axes)
@@ -104,7 +106,8 @@ def convergence(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -
                 line = _over_rounds(here, epsilon, "test_mape")
                 label = f"ε = {budget(epsilon)}"
                 band(axes, line["round"].to_list(), line, label, colour(epsilon))
-            axes.set(yscale="log", ylabel=f"test {METRICS['mape'].axis}")
+            axes.set(ylabel=f"test {METRICS['mape'].axis}")
+            log_scale(axes)
         _finish_rounds(figure, len(shown))
     return figure
 
@@ -125,7 +128,8 @@ def losses(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -> Fig
                     rounds, test["mean"].to_numpy(), color=colour(epsilon), linestyle=":",
                     marker="o", markerfacecolor="white", label=f"{name}, test",
                 )  # fmt: skip
-            axes.set(yscale="log", ylabel=METRICS["mse"].axis)
+            axes.set(ylabel=METRICS["mse"].axis)
+            log_scale(axes)
         _finish_rounds(figure, len(shown))
     return figure
 
@@ -197,11 +201,8 @@ def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
         axes.axhline(
             1.0, linestyle="--", linewidth=1, color=PERSISTENCE_COLOUR, label="persistence"
         )
-        axes.set(
-            yscale="log",
-            xlabel="privacy budget ε",
-            ylabel="mean absolute error / persistence's",
-        )
+        axes.set(xlabel="privacy budget ε", ylabel="mean absolute error / persistence's")
+        log_scale(axes)
         budgets = sorted({e for runs in levels.values() for e in runs["epsilon"].drop_nulls()})
         axes.set_xscale("log")
         axes.set_xticks(places(budgets), [budget(e) for e in budgets])

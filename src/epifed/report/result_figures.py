@@ -16,6 +16,7 @@ from epifed.report.drawing import (
     band,
     chosen_budgets,
     colour,
+    log_scale,
     log_ticks,
     panel_title,
     period_title,
@@ -101,7 +102,7 @@ def by_population(runs: pl.DataFrame, split: str, period: str, unit: str = "regi
             if metric.better == "higher":
                 signed_log(axes)
             else:
-                axes.set_yscale("log")
+                log_scale(axes)
                 log_ticks(axes)
         for axes in grid[-1]:
             axes.set_xlabel(f"inhabitants of the {unit}")
@@ -136,7 +137,7 @@ def _boxes(axes: Axes, errors: dict[float | None, pl.Series]) -> None:
     )  # fmt: skip
     for box, epsilon in zip(drawn["boxes"], errors, strict=True):
         box.set(facecolor=_colour(epsilon), alpha=0.75, linewidth=0.7)
-    axes.set_yscale("log")
+    log_scale(axes)
     log_ticks(axes)
     axes.set_xticks(range(1, len(errors) + 1), [_name(e) for e in errors])
     axes.grid(visible=False, axis="x")

@@ -155,6 +155,8 @@ def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
     """In plain words: at which budgets the federation beats "next week is like today"."""
     means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
     like_today = means.filter(pl.col("method") == "persistence")["mae_mean"][0]
+    if like_today == 0:
+        return "Persistence makes no error at all, so there is nothing to beat."
     wins: list[str] = []
     losses: list[str] = []
     for row in means.filter(TRAINED).sort("epsilon").iter_rows(named=True):
