@@ -78,7 +78,7 @@ def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if not path.exists():
         return frame
     try:
-        earlier = pl.read_parquet(path).select(frame.columns).cast(dict(frame.schema))
+        earlier = pl.read_parquet(path).select(frame.columns).cast(frame.schema)
     except (pl.exceptions.PolarsError, OSError):
         raise EpifedError(
             f"{path}: found other columns than a forecast has; expected {', '.join(frame.columns)}"

@@ -26,6 +26,10 @@ LEAST_SUMS = 7
 """Days on which a region must be the sum of all others to be taken for their total."""
 
 
+_SAME_REGION = (pl.col("region") == pl.col("region").shift()).fill_null(value=False)
+"""Whether the row before, in order of region and day, is of the same region."""
+
+
 @dataclass(frozen=True)
 class Cleaning:
     """A long table on its way: the rows, what was found of them, and what was done to them."""
@@ -49,14 +53,16 @@ class Cleaning:
 
 def without_totals(state: Cleaning) -> Cleaning:
     """Without the rows whose region, or day, is the word for a total."""
-    texts = [key for key in ("day", "region") if state.frame.schema[key] == pl.String]
-    if not texts:
+    found = {
+        key: words.filter(words.str.to_lowercase().str.strip_chars(" :.").is_in(TOTALS))
+        for key in ("day", "region")
+        if state.frame.schema[key] == pl.String
+        for words in [state.frame[key].unique().drop_nulls()]
+    }
+    if not any(len(words) for words in found.values()):
         return state
-    words = pl.any_horizontal(
-        pl.col(key).str.to_lowercase().str.strip_chars(" :.").is_in(TOTALS).fill_null(value=False)
-        for key in texts
-    )
-    return _drop_totals(state, state.frame.filter(words))
+    totals = (pl.col(key).is_in(words.implode()) for key, words in found.items())
+    return _drop_totals(state, state.frame.filter(pl.any_horizontal(totals)))
 
 
 def _drop_totals(state: Cleaning, totals: pl.DataFrame) -> Cleaning:
@@ -82,6 +88,9 @@ def without_sum_of_all(state: Cleaning) -> Cleaning:
     """Without a region that is the sum of all others on every day, whatever it is called."""
     if state.said.totals == "keep":
         return state
+    by_region = state.frame.group_by("region").agg(pl.col("cases").sum())["cases"]
+    if not (2 * by_region == by_region.sum()).any():
+        return state
     days = pl.col("cases").sum().over("day")
     sums = (
         state.frame.with_columns(all=days)
@@ -98,10 +107,10 @@ def without_sum_of_all(state: Cleaning) -> Cleaning:
 
 
 def summed(state: Cleaning) -> Cleaning:
-    """One row for each region and day: several are refused, or summed."""
-    frame = state.frame
-    if frame.select(pl.struct("region", "day").is_duplicated().any()).item() is False:
-        return state
+    """One row for each region and day, in order: several are refused, or summed."""
+    frame = state.frame.sort("region", "day")
+    if not frame.select((_SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
+        return state.now(frame)
     if state.said.duplicates != "sum" and not state.said.line_list:
         columns = f"{short(state.columns['region'])} and {short(state.columns['day'])}"
         sentence = twice(state.where, frame, columns)
@@ -114,7 +123,7 @@ def summed(state: Cleaning) -> Cleaning:
         *(pl.col(name).drop_nulls().first() for name in others),
     )
     note = f"{len(frame):,} rows were summed to {len(merged):,} of one region and day each"
-    return state.now(merged.sort("row"), note, duplicates="sum")
+    return state.now(merged.sort("region", "day"), note, duplicates="sum")
 
 
 def twice(where: Path | str, frame: pl.DataFrame, columns: str) -> str | None:
@@ -149,11 +158,9 @@ def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
 
 def _step(frame: pl.DataFrame) -> str:
     """How far apart the days of a region are: a day, unless nearly all are weeks or months."""
-    counted = frame.filter(pl.col("cases").is_not_null()).select("region", "day").unique()
-    days = counted.sort("region", "day").select(
-        step=pl.col("day").diff().over("region").dt.total_days()
-    )["step"]
-    steps = days.drop_nulls().to_numpy()
+    counted = frame.filter(pl.col("cases").is_not_null())
+    days = counted.select(pl.col("day").diff().dt.total_days().filter(_SAME_REGION))
+    steps = days.to_series().to_numpy()
     if len(steps) < LEAST_STEPS:
         return "day"
     if np.mean(steps % WEEK == 0) >= REGULAR:
@@ -163,14 +170,13 @@ def _step(frame: pl.DataFrame) -> str:
 
 def as_new(state: Cleaning) -> Cleaning:
     """New cases: accumulated ones are refused unless said, and then become differences."""
-    ordered = state.frame.sort("region", "day")
-    step = pl.col("cases").diff().over("region")
     if state.said.counts == "new":
         return state.now(state.frame, counts="new")
+    known = state.frame.filter(pl.col("cases").is_not_null())
     if state.said.counts is None:
-        steps = ordered.filter(pl.col("cases").is_not_null()).select(step=step)["step"]
+        steps = known.select(pl.col("cases").diff().filter(_SAME_REGION))["cases"]
         rises, falls = int((steps > 0).sum()), int((steps < 0).sum())
-        possible = not (ordered["cases"] < 0).any()
+        possible = not (known["cases"] < 0).any()
         if possible and rises >= LEAST_RISES and falls <= FALLS_PER_RISE * rises:
             raise UnsaidError(
                 f"{state.where}: column {short(state.columns['cases'])}: found counts that rise "
@@ -180,8 +186,7 @@ def as_new(state: Cleaning) -> Cleaning:
                 {"counts": "new"},
             )
         return state.now(state.frame, counts="new")
-    known = ordered.filter(pl.col("cases").is_not_null())
-    daily = known.with_columns(cases=step).filter(pl.col("cases").is_not_null())
+    daily = known.with_columns(pl.col("cases").diff()).filter(_SAME_REGION)
     if daily.is_empty():
         raise EpifedError(
             f"{state.where}: found one day for each region; expected at least two, because the "
@@ -213,7 +218,7 @@ def without_negatives(state: Cleaning) -> Cleaning:
             {"negatives": "spread"},
             {"negatives": "zero"},
         )
-    frame = state.frame.sort("region", "day")
+    frame = state.frame
     mine = pl.col("region").is_in(negative["region"].unique().to_list())
     known = frame.filter(mine, pl.col("cases").is_not_null())
     left, parts = 0.0, []

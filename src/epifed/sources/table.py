@@ -161,7 +161,7 @@ def _of_excel(content: Content, said: Assumptions) -> RawTable:
             f"{content.where}: found {len(filled)} sheets with rows; expected one", *ways
         )
     ((sheet, frame),) = filled.items()
-    text = pl.any_horizontal(pl.all().str.strip_chars().str.len_chars() > 0)
+    text = pl.any_horizontal(pl.exclude("row").str.strip_chars().str.len_chars() > 0)
     rows = frame.with_row_index("row", offset=1).filter(
         pl.col("row") >= (said.header_row or 1), text
     )

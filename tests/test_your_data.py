@@ -1,0 +1,113 @@
+"""Every file and every command of docs/your-data.md, run as it stands there."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from epifed.cli.app import app
+from epifed.sources import load_panel
+from tests import offices
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "your-data.md").read_text(encoding="utf-8")
+SECTIONS = re.split(r"^## ", PAGE, flags=re.M)[1:]
+COMMANDS = re.findall(r"^    ((?:cat \S+ \| )?epifed data .+)$", PAGE, flags=re.M)
+REAL = "us_county_cases.parquet"
+
+
+def file_of(command: str) -> str:
+    return next(word for word in shlex.split(command) if "." in word and not word.startswith("-"))
+
+
+def expected(name: str) -> NDArray[np.float64]:
+    counts = offices.COUNTS.astype(float)
+    if name == "averages.csv":
+        return counts + 0.5
+    if name == "linelist.csv":
+        return counts[:2]
+    if name == "hidden.csv":
+        return np.where(counts < 8, 4.0, counts)
+    if name == "words.csv":
+        return np.where(np.arange(len(offices.DAYS)) == 3, 0.0, counts)
+    if name == "export.csv":
+        return np.concatenate([counts, counts[2:]])
+    return counts
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "check" in c and REAL not in c])
+def test_the_command_reads_the_file(command: str, tmp_path: Path) -> None:
+    name = file_of(command)
+    path = offices.write(name, tmp_path)
+    words = shlex.split(command.split("epifed ")[1].replace(name, str(path)))
+    piped = path.read_bytes() if "|" in command else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "--json"], input=piped)
+    assert result.exit_code == 0, result.output + str(result.exception)
+    report = json.loads(result.stdout)
+    if name == "corrected.csv":
+        lost = offices.COUNTS[1, -1] + 5
+        assert report["cases"] == offices.COUNTS.sum() - lost
+        return
+    assert report["cases"] == expected(name).sum()
+    assert (report["first_day"], report["days"]) == ("2020-11-01", len(offices.DAYS))
+    clean = tmp_path / "clean.parquet"
+    convert = ["data", "convert", *words[2:], "--out", str(clean)]
+    assert CliRunner().invoke(app, convert, input=piped).exit_code == 0
+    counts = load_panel(clean, id_width=0, decimal=".").counts
+    assert np.array_equal(counts, expected(name))
+
+
+def test_weeks_are_converted_and_refused_as_days(tmp_path: Path) -> None:
+    path = offices.write("weeks.csv", tmp_path)
+    (command,) = [c for c in COMMANDS if "convert" in c]
+    out = tmp_path / "weekly.csv"
+    words = shlex.split(command.replace("weekly.csv", str(out)).replace("weeks.csv", str(path)))
+    assert CliRunner().invoke(app, words[1:]).exit_code == 0
+    table = pl.read_csv(out, try_parse_dates=True)
+    assert set(table["date"].dt.weekday()) == {7}
+    assert table["cases"].to_list() == [
+        offices.COUNTS[row, i : i + 7].sum() for row in range(3) for i in range(1, 29, 7)
+    ]
+    assert json.loads((tmp_path / "weekly.csv.json").read_text())["read_as"]["cadence"] == "week"
+    refused = CliRunner().invoke(app, ["data", "check", str(out)])
+    assert "found a row for each week" in str(refused.exception)
+
+
+def test_every_file_is_on_the_page_as_it_is() -> None:
+    shown = set()
+    for section in SECTIONS:
+        commands = re.findall(r"^    (.*epifed data .+)$", section, flags=re.M)
+        names = {file_of(command) for command in commands} - {REAL}
+        shown |= names
+        for block in re.findall(r"```text\n(.*?)```", section, flags=re.S):
+            (name,) = names
+            encoding = "latin-1" if name == "faelle.csv" else "utf-8"
+            assert (
+                offices.FILES[name]()
+                .decode(encoding)
+                .replace("\r\n", "\n")
+                .startswith(block.rstrip("\n"))
+            ), f"{name}: {block}"
+    assert shown == set(offices.FILES)
+
+
+def test_the_american_counties_are_read_as_they_are(real_data: Path) -> None:
+    path = real_data / REAL
+    if not path.is_file():
+        pytest.skip(f"no {REAL} in {real_data}")
+    (command,) = [c for c in COMMANDS if REAL in c]
+    result = CliRunner().invoke(app, [*shlex.split(command.replace(REAL, str(path)))[1:], "--json"])
+    report = json.loads(result.stdout)
+    raw = pl.read_parquet(path)
+    assert report["regions"] == raw["county"].n_unique() == 3144
+    (note,) = [one for one in report["notes"] if "negative" in one]
+    assert note.startswith(f"{(raw['cases'] < 0).sum():,} negative counts")
+    left = int(note.split("; ")[1].split()[0].replace(",", ""))
+    assert report["cases"] - left == raw["cases"].sum()
