@@ -24,7 +24,8 @@ def counts() -> NDArray[np.int64]:
     wave = 1 + np.sin(days / 9)
     weekday = np.array([WEEK[day.weekday()] for day in DAYS])
     size = np.array([8.0, 14.0, 640.0])[:, None]
-    return np.rint(size * wave * weekday + days * 5 % 3).astype(np.int64)
+    found: NDArray[np.int64] = np.rint(size * wave * weekday + days * 5 % 3).astype(np.int64)
+    return found
 
 
 COUNTS = counts()
@@ -73,7 +74,8 @@ def excel(**sheets: list[list[object]]) -> bytes:
 
 
 def workbook() -> bytes:
-    lines = [["Report of the office"], [], ["Date", "Region", "Cases"], *map(list, rows())]
+    lines: list[list[object]] = [["Report of the office"], [], ["Date", "Region", "Cases"]]
+    lines += [list(row) for row in rows()]
     return excel(Cases=lines, Notes=[["made by", "the office"], ["on", "Friday"]])
 
 

@@ -1,6 +1,8 @@
 """Tables in memory: a polars DataFrame, or a pandas one, which need not be installed."""
 
+import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
@@ -47,9 +49,26 @@ def _series(table: Any, column: Any, where: str) -> pl.Series:
     import pyarrow as pa  # noqa: PLC0415
 
     try:
-        return pl.Series(pa.array(table[column], from_pandas=True))
+        return pl.Series(without_offset(pa.array(table[column], from_pandas=True)))
     except (pa.ArrowException, pl.exceptions.PolarsError, TypeError, ValueError):
         raise EpifedError(
             f"{where}: column {column}: found values of several types, or of one that is not "
             "known; expected days, text or numbers alone"
         ) from None
+
+
+def without_offset(array: Any) -> Any:
+    """An Arrow array; times with an offset such as +05:30, which polars does not know, are local.
+
+    What is midnight there stays midnight.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    kind = array.type
+    offset = pa.types.is_timestamp(kind) and re.fullmatch(r"([+-])(\d\d):(\d\d)", kind.tz or "")
+    if not offset:
+        return array
+    minutes = int(f"{offset[1]}1") * (60 * int(offset[2]) + int(offset[3]))
+    ahead = pa.scalar(timedelta(minutes=minutes), pa.duration(kind.unit))
+    return pc.add(array.cast(pa.timestamp(kind.unit)), ahead)

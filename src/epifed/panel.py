@@ -15,6 +15,9 @@ from epifed.days import Day, to_day
 from epifed.errors import EpifedError
 from epifed.frames import Table, column_names, pick
 
+MOST_CASES = 1e9
+"""A count above it is a typing error, and its sums would overflow."""
+
 
 @dataclass(frozen=True, repr=False)
 class CasePanel:
@@ -61,12 +64,13 @@ class CasePanel:
             )
         if len(set(self.regions)) != regions:
             raise EpifedError(f"{self.source}: found a region id twice; expected each once")
-        bad = ~np.isfinite(counts) | (counts < 0)
+        bad = ~((counts >= 0) & (counts <= MOST_CASES))
         if bad.any():
             row, day = (int(i) for i in np.argwhere(bad)[0])
             raise EpifedError(
                 f"{self.source}: region {self.regions[row]}, {self.day(day)}: found "
-                f"{counts[row, day]:g} cases; expected a number of at least 0"
+                f"{counts[row, day]:g} cases; expected a number of at least 0 and at most "
+                f"{MOST_CASES:,.0f}"
             )
         if self.population is not None:
             population = np.asarray(self.population)

@@ -14,7 +14,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
-from epifed.reading import short
+from epifed.reading import Assumptions, short
 from epifed.sources.clean import twice
 from epifed.sources.content import open_content
 from epifed.sources.csvs import require
@@ -25,6 +25,7 @@ from epifed.sources.table import refuse
 
 POPULATION_FILES = ("county_current_population.json", "county_population.json")
 COUNTY = "the number of a county"
+_JSON = Assumptions(decimal=".")
 _ROUNDING = 1e-6
 """An average of accumulated counts may fall by this much without a case withdrawn."""
 
@@ -39,7 +40,7 @@ def read_memilio(path: Path | str, population: Path | str | None = None) -> Case
     frame = _read_counties(path, {"day": "Date", "cases": "Confirmed"}, optional={"name": "County"})
     empty = frame["cases"].is_null()
     refuse(path, frame, empty, key="cases", column="Confirmed", expected=COUNT)
-    frame = parse_numbers(path, frame, "cases", "Confirmed")
+    frame = parse_numbers(path, frame, "cases", "Confirmed", said=_JSON)
     frame = _parse_days(path, frame)
     if sentence := twice(path, frame.rename({"county": "region"}), "ID_County and Date"):
         raise EpifedError(sentence)
@@ -74,7 +75,7 @@ def read_population(path: Path | str) -> dict[str, int]:
     frame = _read_counties(path, {"people": "Population"})
     empty = frame["people"].is_null()
     refuse(path, frame, empty, key="people", column="Population", expected=INHABITANTS)
-    frame = parse_numbers(path, frame, "people", "Population", INHABITANTS)
+    frame = parse_numbers(path, frame, "people", "Population", INHABITANTS, _JSON)
     again = frame["county"].is_duplicated()
     refuse(path, frame, again, key="county", column="ID_County", expected="each county once")
     merged = frame.group_by(county_id(pl.col("county")).alias("region")).agg(pl.col("people").sum())

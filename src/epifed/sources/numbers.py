@@ -8,22 +8,29 @@ from typing import Any
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.panel import MOST_CASES
 from epifed.reading import Assumptions, UnsaidError, short
 from epifed.sources.table import at, refuse, wrong_type
 
 COUNT = "a number of at least 0"
 INHABITANTS = "a whole number above 0"
-MOST = 1e9
-"""A count or a population above it is a typing error, and would overflow."""
+MOST_PEOPLE = 1e10
 
 _HIDDEN = r"^[<≤]\s*\d+$"
 _SIGNS = {".": r"\.", ",": ",", " ": "[ \u00a0\u202f]", "'": "['\u2019]"}
 
 
 def parse_numbers(
-    where: Path | str, frame: pl.DataFrame, key: str, column: str, expected: str = COUNT
+    where: Path | str,
+    frame: pl.DataFrame,
+    key: str,
+    column: str,
+    expected: str = COUNT,
+    said: Assumptions | None = None,
 ) -> pl.DataFrame:
     """Turn a column into finite numbers of at least 0; an empty cell stays empty."""
+    if frame.schema[key] == pl.String:
+        frame = _with_points(where, frame, key, column, said or Assumptions())
     parsed = _cast(where, frame, key, column, expected)
     fits = pl.col(key).is_finite() & (pl.col(key) >= 0)
     if expected == INHABITANTS:
@@ -31,7 +38,8 @@ def parse_numbers(
     good = parsed.select(fits.fill_null(value=False))[key]
     bad = ~good & frame[key].is_not_null()
     refuse(where, frame, bad, key=key, column=column, expected=expected)
-    _refuse_enormous(where, parsed, key, column)
+    most = MOST_PEOPLE if expected == INHABITANTS else MOST_CASES
+    _refuse_enormous(where, parsed, key, column, most)
     return parsed
 
 
@@ -50,7 +58,7 @@ def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assu
     if frame.schema["cases"] == pl.String:
         read = _without_words(frame, said, notes)
         read = _without_hidden(where, read, column, said, notes)
-        read = _with_points(where, read, column, said)
+        read = _with_points(where, read, "cases", column, said)
     parsed = _cast(where, read, "cases", column, COUNT)
     good = parsed.select(pl.col("cases").is_finite().fill_null(value=False))["cases"]
     bad = ~good & read["cases"].is_not_null()
@@ -58,7 +66,7 @@ def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assu
         first = frame.filter(bad).sort("row").row(0, named=True)
         _offer_missing(where, first, column, said)
     refuse(where, frame, bad, key="cases", column=column, expected=COUNT)
-    _refuse_enormous(where, parsed, "cases", column)
+    _refuse_enormous(where, parsed, "cases", column, MOST_CASES)
     return Counts(parsed, tuple(notes))
 
 
@@ -71,9 +79,11 @@ def _cast(
     return frame.with_columns(pl.col(key).cast(pl.Float64, strict=False))
 
 
-def _refuse_enormous(where: Path | str, frame: pl.DataFrame, key: str, column: str) -> None:
-    bad = frame.select((pl.col(key).abs() > MOST).fill_null(value=False))[key]
-    refuse(where, frame, bad, key=key, column=column, expected=f"at most {MOST:,.0f}")
+def _refuse_enormous(
+    where: Path | str, frame: pl.DataFrame, key: str, column: str, most: float
+) -> None:
+    bad = frame.select((pl.col(key).abs() > most).fill_null(value=False))[key]
+    refuse(where, frame, bad, key=key, column=column, expected=f"at most {most:,.0f}")
 
 
 def _without_words(frame: pl.DataFrame, said: Assumptions, notes: list[str]) -> pl.DataFrame:
@@ -119,7 +129,7 @@ def _without_hidden(
 
 
 def _with_points(
-    where: Path | str, frame: pl.DataFrame, column: str, said: Assumptions
+    where: Path | str, frame: pl.DataFrame, key: str, column: str, said: Assumptions
 ) -> pl.DataFrame:
     """Numbers with a decimal point and nothing between thousands."""
     thousands, decimal = said.thousands, said.decimal
@@ -128,52 +138,58 @@ def _with_points(
             f"decimal and thousands: found '{thousands}' for both; expected two signs"
         )
     if thousands is None and decimal is None:
-        _refuse_two_ways(where, frame, column)
+        _refuse_two_ways(where, frame, key, column)
         return frame
     if decimal is None:
         decimal = "." if thousands in (",", "'") else ","
-    value = pl.col("cases")
+    value = pl.col(key)
     if thousands is not None:
         sign = _SIGNS[thousands]
         whole = rf"^[+-]?(\d+|\d{{1,3}}({sign}\d{{3}})+)({_SIGNS[decimal]}\d*)?$"
-        bad = frame.select(~value.str.contains(whole).fill_null(value=True))["cases"]
+        bad = frame.select(~value.str.contains(whole).fill_null(value=True))[key]
         refuse(
-            where, frame, bad, key="cases", column=column,
+            where, frame, bad, key=key, column=column,
             expected=f"a number with '{thousands}' between thousands",
         )  # fmt: skip
         value = value.str.replace_all(sign, "")
     if decimal == ",":
-        bad = frame.select(value.str.contains(".", literal=True).fill_null(value=False))["cases"]
-        refuse(
-            where, frame, bad, key="cases", column=column, expected="a number with a decimal comma"
-        )
+        bad = frame.select(value.str.contains(".", literal=True).fill_null(value=False))[key]
+        refuse(where, frame, bad, key=key, column=column, expected="a number with a decimal comma")
         value = value.str.replace(",", ".", literal=True)
     return frame.with_columns(value)
 
 
-def _refuse_two_ways(where: Path | str, frame: pl.DataFrame, column: str) -> None:
+def _refuse_two_ways(where: Path | str, frame: pl.DataFrame, key: str, column: str) -> None:
     """Refuse signs that may stand between thousands, and a decimal sign that is no point."""
-    cases = pl.col("cases")
+    text = pl.col(key)
 
     def first_of(pattern: str) -> Mapping[str, Any] | None:
-        found = frame.filter(cases.str.contains(pattern)).sort("row").head(1)
+        found = (
+            frame.filter(text.str.contains(pattern)).select("row", text=text).sort("row").head(1)
+        )
         return found.row(0, named=True) if len(found) else None
 
     def grouped(sign: str) -> str:
         return rf"^[+-]?[1-9]\d{{0,2}}({_SIGNS[sign]}\d{{3}})+$"
 
-    points = frame.filter(cases.str.contains(".", literal=True))
-    if len(points) and points.select(cases.str.contains(grouped(".")).all()).item():
+    points = frame.filter(text.str.contains(".", literal=True))
+    if len(points) and points.select(text.str.contains(grouped(".")).all()).item():
         _offer(where, first_of(grouped(".")), column, {"thousands": "."}, {"decimal": "."})
     if cell := first_of(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+$"):
         _offer(where, cell, column, {"thousands": ".", "decimal": ","})
     if cell := first_of(r"^[+-]?[1-9]\d{0,2}(,\d{3})+\.\d+$"):
         _offer(where, cell, column, {"thousands": ",", "decimal": "."})
-    commas = frame.filter(cases.str.contains(r"^[+-]?\d*(,\d+)+$"))
+    commas = frame.filter(text.str.contains(r"^[+-]?\d*(,\d+)+$"))
     if len(commas):
-        thousands = commas.select(cases.str.contains(grouped(",")).all()).item()
+        thousands = commas.select(text.str.contains(grouped(",")).all()).item()
         ways = [{"thousands": ","}] if thousands else []
-        _offer(where, commas.sort("row").row(0, named=True), column, *ways, {"decimal": ","})
+        _offer(
+            where,
+            commas.select("row", text=text).sort("row").row(0, named=True),
+            column,
+            *ways,
+            {"decimal": ","},
+        )
     for sign in (" ", "'"):
         if cell := first_of(grouped(sign)):
             _offer(where, cell, column, {"thousands": sign})
@@ -183,5 +199,5 @@ def _offer(
     where: Path | str, cell: Mapping[str, Any] | None, column: str, *ways: Mapping[str, Any]
 ) -> None:
     assert cell is not None
-    found = f"{at(where, cell['row'], column)}: found '{short(cell['cases'])}'"
+    found = f"{at(where, cell['row'], column)}: found '{short(cell['text'])}'"
     raise UnsaidError(f"{found}; expected a number, its signs said", *ways)

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from epifed.errors import EpifedError
-from epifed.frames import Table, column_names, pick
+from epifed.frames import Table, column_names, pick, without_offset
 from epifed.reading import Assumptions, UnsaidError, listed, short
 from epifed.sources.content import Content, open_content
 from epifed.sources.csvs import collect, read_header, require, scan_places
@@ -96,8 +96,9 @@ def _of_parquet(content: Content) -> RawTable:
             wanted = [names[place] for place in places]
             table = parquet.read_table(file, columns=wanted)
             table.validate(full=True)
-            frame = pl.DataFrame(table.replace_schema_metadata())
-        frame = frame.select(pl.col(names[place]).alias(str(place)) for place in places)
+            columns = [without_offset(table.column(name)) for name in wanted]
+            named = [str(place) for place in places]
+            frame = pl.DataFrame(table.from_arrays(columns, names=named))
         return frame.with_row_index("row", offset=1)
 
     return RawTable(content.where, names, cells, {"file": "parquet"} | content.found)

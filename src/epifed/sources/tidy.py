@@ -121,7 +121,8 @@ def refuse_weekly(tidy: Tidy) -> None:
 
 def _populations(tidy: Tidy) -> dict[str, int]:
     column = tidy.columns[POPULATION]
-    known = parse_numbers(tidy.where, tidy.frame, POPULATION, column, INHABITANTS)
+    said = Assumptions(decimal=tidy.read_as.get("decimal"), thousands=tidy.read_as.get("thousands"))
+    known = parse_numbers(tidy.where, tidy.frame, POPULATION, column, INHABITANTS, said)
     known = known.drop_nulls(POPULATION)
     first = pl.col(POPULATION).sort_by("row").first().over("region")
     changed = known.with_columns(first=first).filter(pl.col(POPULATION) != pl.col("first"))
