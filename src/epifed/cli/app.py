@@ -46,6 +46,13 @@ class LazyGroup(TyperGroup):
         for name, summary in COMMANDS.items():
             self.add_command(TyperCommand(name, help=summary))
 
+    def make_context(self, *names: Any, **extra: Any) -> Any:
+        """Look at what was typed; an interruption is for `main` to tell of."""
+        try:
+            return super().make_context(*names, **extra)
+        except KeyboardInterrupt:
+            raise InterruptedByUser from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was called; an interruption is for `main` to tell of."""
         try:
