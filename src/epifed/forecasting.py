@@ -12,9 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed import intervals
+from epifed.anomalies import Cleaned
 from epifed.errors import EpifedError
 from epifed.learner import Learner
-from epifed.panel import CasePanel
 from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
@@ -54,8 +54,12 @@ class Forecast:
         )
 
 
-def forecast(panel: CasePanel, learner: Learner[Any, Any], state: Any, horizon: int) -> Forecast:
-    """Forecast from the panel's last day with a state as it stands on that day."""
+def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int) -> Forecast:
+    """Forecast from a panel's last day with a state as it stands on that day.
+
+    Anomalous days are replaced both in what is carried on and in what past forecasts are held to.
+    """
+    panel = cleaned.panel
     if not 1 <= horizon <= MOST_HORIZON:
         raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
     past = learner.hindcast(panel, state, horizon)
