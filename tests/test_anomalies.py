@@ -77,7 +77,7 @@ def test_a_backlog_is_replaced_by_the_usual_weekday() -> None:
     cleaned = found((40, 71_356))
     assert said(cleaned) == [(40, "backlog")]
     assert cleaned.panel.counts[0, 40] == pytest.approx(WEEK[40 % 7])
-    assert cleaned.raw.counts[0, 40] == 71_356
+    assert cleaned.reported[0, 40] == 71_356
 
 
 def test_what_was_found_is_said() -> None:
@@ -159,6 +159,6 @@ def test_one_new_york_dump_is_found(real_data: Path) -> None:
     dump = table.filter(pl.col("cases") == 71_356).row(0, named=True)
     one = table.filter(pl.col("region") == dump["region"])
     cleaned = clean(CasePanel.from_long(one.with_columns(pl.col("cases").clip(0))))
-    day = (dump["day"] - cleaned.raw.start).days
+    day = (dump["day"] - cleaned.panel.start).days
     assert KINDS[cleaned.kinds[0, day]] == "backlog"
     assert cleaned.panel.counts[0, day] < 200

@@ -56,8 +56,8 @@ class Cleaned:
     panel: CasePanel
     kinds: Kinds
     """[regions, days]: the number of what the day is in `KINDS`."""
-    raw: CasePanel
-    """The panel as it was reported."""
+    reported: Floats
+    """[regions, days]: the counts as they were reported."""
 
     @property
     def anomalous(self) -> Booleans:
@@ -67,12 +67,9 @@ class Cleaned:
 
     def until(self, last: date) -> "Cleaned":
         """What was known on a day."""
-        cut = slice(0, (last - self.raw.start).days + 1)
-        return Cleaned(
-            self.panel.between(self.panel.start, last),
-            self.kinds[:, cut],
-            self.raw.between(self.raw.start, last),
-        )
+        first = self.panel.start
+        cut = slice(0, (last - first).days + 1)
+        return Cleaned(self.panel.between(first, last), self.kinds[:, cut], self.reported[:, cut])
 
     def to_long(self, last_days: int | None = None) -> pl.DataFrame:
         """A row for each anomalous day, of the last ones or of all, the farthest off first."""
@@ -81,10 +78,10 @@ class Cleaned:
         days = days + from_day
         return pl.DataFrame(
             {
-                "region": [self.raw.regions[row] for row in rows],
-                "day": [self.raw.day(int(day)) for day in days],
+                "region": [self.panel.regions[row] for row in rows],
+                "day": [self.panel.day(int(day)) for day in days],
                 "kind": [KINDS[kind] for kind in self.kinds[rows, days]],
-                "reported": self.raw.counts[rows, days],
+                "reported": self.reported[rows, days],
                 "expected": self.panel.counts[rows, days],
             },
             schema={
@@ -124,7 +121,7 @@ def clean(panel: CasePanel) -> Cleaned:
         always = np.logical_and.reduce(reports[alike] > 0)
         kinds[day], usual[day] = habit.judge(reports[day], _expected(usual[alike], weeks), always)
         total[day + 1] = total[day] + usual[day]
-    return Cleaned(replace(panel, counts=usual.T), kinds.T, panel)
+    return Cleaned(replace(panel, counts=usual.T), kinds.T, panel.counts)
 
 
 def _expected(alike: Floats, total: Floats) -> Floats:

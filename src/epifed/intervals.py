@@ -118,7 +118,10 @@ def hub_baseline(series: Floats, horizon: int) -> Floats:
     last = series[:, -1, None]
     if len(ends) == 0:
         return np.repeat(last, len(LEVELS), axis=1)
-    change = series[:, ends] - series[:, ends - horizon]
-    both = np.concatenate([change, -change], axis=1)
-    spread: Floats = np.quantile(both, LEVELS, axis=1).T
+    change = np.sort(np.abs(series[:, ends] - series[:, ends - horizon]), axis=1)
+    place = np.array(LEVELS) * (2 * len(ends) - 1)
+    lower = np.minimum(place.astype(np.int64), 2 * len(ends) - 2)
+    both = np.concatenate([-change[:, ::-1], change], axis=1)
+    below, above = both[:, lower], both[:, lower + 1]
+    spread: Floats = below + (above - below) * (place - lower)
     return np.maximum(last + spread, 0.0)
