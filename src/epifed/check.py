@@ -1,4 +1,4 @@
-"""What is in a panel before anyone trains on it: gaps, zeros, the week, spikes."""
+"""What is in a panel before anyone trains on it: gaps, zeros, the week, anomalies."""
 
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.anomalies import ANOMALOUS, clean
 from epifed.panel import CasePanel
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-SPIKE_DAYS = 15
-"""A day is compared with the median of these days around it."""
-SPIKE_FACTOR, SPIKE_FLOOR = 5.0, 20.0
-"""A spike is above factor × median + floor, so that a handful of cases is never one."""
 ONE_WEEKDAY = 0.9
 """From this share of all cases on, a weekday makes daily counts look like weekly ones."""
-_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -31,14 +27,15 @@ class Gaps:
 
 
 @dataclass(frozen=True)
-class Spike:
-    """A day far above the days around it, mostly a backlog reported at once."""
+class Anomaly:
+    """A report that is no count of its day, as `epifed.anomalies` finds them."""
 
     region: str
     name: str
     day: date
-    cases: float
-    median: float
+    kind: str
+    reported: float
+    expected: float
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,10 @@ class CheckReport:
     """Regions that have cases, but none on any Saturday or Sunday."""
     weekdays: tuple[float, ...] | None
     """Monday to Sunday relative to the average day, over whole weeks."""
-    spike_count: int
-    spikes: tuple[Spike, ...]
-    """The tallest, by cases above their median."""
+    anomaly_counts: dict[str, int]
+    """Region-days of each kind of anomaly."""
+    anomalies: tuple[Anomaly, ...]
+    """Those farthest from what was expected."""
     days_needed: int
     enough_days: bool
     notes: tuple[str, ...]
@@ -120,7 +118,8 @@ def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int =
     total = counts.sum(axis=1)
     weekend = counts[:, weekday >= 5]
     no_weekend = (total > 0) & (weekend.sum(axis=1) == 0) if weekend.size else total < 0
-    spike_count, spikes = _spikes(panel, top)
+    found = clean(panel).to_long()
+    names = dict(zip(panel.regions, panel.names, strict=True))
     return CheckReport(
         source=panel.source,
         regions=regions,
@@ -135,8 +134,10 @@ def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int =
         silent_regions=_named(panel, total == 0),
         silent_weekends=_named(panel, no_weekend),
         weekdays=_weekdays(counts, weekday),
-        spike_count=spike_count,
-        spikes=spikes,
+        anomaly_counts={kind: len(found.filter(kind=kind)) for kind in ANOMALOUS},
+        anomalies=tuple(
+            Anomaly(name=names[row["region"]], **row) for row in found.head(top).to_dicts()
+        ),
         days_needed=window + horizon,
         enough_days=days >= window + horizon,
         notes=panel.notes,
@@ -173,37 +174,6 @@ def _weekdays(counts: NDArray[np.float64], weekday: NDArray[np.int_]) -> tuple[f
         return None
     by_weekday = np.bincount(weekday[:whole], weights=daily, minlength=7)
     return tuple(float(share) for share in by_weekday / by_weekday.mean())
-
-
-def _spikes(panel: CasePanel, top: int) -> tuple[int, tuple[Spike, ...]]:
-    high = np.argwhere(panel.counts > SPIKE_FLOOR)
-    cases = panel.counts[tuple(high.T)]
-    medians = _medians_around(panel.counts, high)
-    above = np.flatnonzero(cases > SPIKE_FACTOR * medians + SPIKE_FLOOR)
-    tallest = above[np.argsort(medians[above] - cases[above], kind="stable")[:top]]
-    return len(above), tuple(
-        Spike(
-            panel.regions[high[i, 0]],
-            panel.names[high[i, 0]],
-            panel.day(int(high[i, 1])),
-            float(cases[i]),
-            float(medians[i]),
-        )
-        for i in tallest
-    )
-
-
-def _medians_around(counts: NDArray[np.float64], cells: NDArray[np.intp]) -> NDArray[np.float64]:
-    """The median of the 15 days nearest to each of these cells; all days where there are fewer."""
-    days = counts.shape[1]
-    width = min(SPIKE_DAYS, days)
-    windows = np.lib.stride_tricks.sliding_window_view(counts, width, axis=1)
-    first = np.clip(cells[:, 1] - width // 2, 0, days - width)
-    medians = np.empty(len(cells))
-    for start in range(0, len(cells), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        medians[part] = np.median(windows[cells[part, 0], first[part]], axis=-1)
-    return medians
 
 
 def _plain(value: Any) -> Any:

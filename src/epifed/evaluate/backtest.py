@@ -6,6 +6,7 @@ kept as one file; then each forecast sees the releases up to its own origin and 
 
 import hashlib
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -18,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from epifed import intervals
+from epifed.anomalies import Cleaned, clean
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
 from epifed.evaluate.manifest import BacktestRecord
@@ -34,11 +36,18 @@ from epifed.training import train
 from epifed.windows import smooth
 
 Progress = Callable[[int, int], None]
+Work = Callable[[Cleaned, Settings, Sequence[Any]], int]
+"""Does some of the work, keeps each result as a file, and says how many."""
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of the latest forecast."""
 TRAINING_DAYS = 28
 """Targets within the last so many days are learned from."""
+
+PIECES = 4
+"""Into how many pieces the work of each of several workers is cut."""
+WORKERS_COST = 5.0
+"""Seconds that workers must save to be started, by how long the first of many tasks takes."""
 
 COVERAGES = {"50": (0.25, 0.75), "95": (0.025, 0.975)}
 
@@ -166,28 +175,35 @@ def run_backtest(
     refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
     plan.price()  # remembered, so the workers need not search for it
-    done = 0
-
-    def tick(jobs: Iterable[Any]) -> None:
-        nonlocal done
-        for _ in joblib.Parallel(
-            n_jobs=workers or -1, return_as="generator_unordered", max_nbytes=None
-        )(jobs):
-            done += 1
-            if progress:
-                progress(done, 2 * len(ends))
-
+    cleaned = clean(panel)
+    jobs = workers or joblib.cpu_count()
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
     done = len(ends) - len(missing)
-    if progress:
-        progress(done, 2 * len(ends))
-    tick(joblib.delayed(_train)(panel.between(panel.start, d), settings, p) for d, p in missing)
+
+    def tick(finished: int) -> None:
+        nonlocal done
+        done += finished
+        if progress:
+            progress(done, 2 * len(ends))
+
+    def run(work: Work, todo: Sequence[Any]) -> None:
+        began = time.perf_counter()
+        first, rest = todo[:1], todo[1:]
+        tick(work(cleaned, settings, first))
+        saved = (time.perf_counter() - began) * len(rest) * (1 - 1 / jobs)
+        several = jobs if saved > WORKERS_COST else 1
+        for finished in joblib.Parallel(n_jobs=several, return_as="generator_unordered")(
+            joblib.delayed(work)(cleaned, settings, piece) for piece in _pieces(rest, several)
+        ):
+            tick(finished)
+
+    tick(0)
+    run(_train, missing)
     joined = _joined(settings, ends, states)
-    todo = [(d, s, p) for d, s, p in zip(ends, joined, forecasts, strict=True) if not p.exists()]
+    every = zip(ends, joined, forecasts, strict=True)
+    todo = [(d, s, p) for d, s, p in every if not p.exists()]
     done += len(ends) - len(todo)
-    tick(
-        joblib.delayed(_forecast)(panel.between(panel.start, d), settings, s, p) for d, s, p in todo
-    )
+    run(_forecast, todo)
     made = {
         day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
         for day, part in zip(ends, map(load_part, forecasts), strict=True)
@@ -196,7 +212,7 @@ def run_backtest(
     learner = make_learner(settings)
     ahead = AHEAD if learner.any_horizon else (settings.horizon,)
     newest = learner.unpack(joined[-1])
-    latest = tuple(forecast(panel, learner, newest, days) for days in ahead)
+    latest = tuple(forecast(cleaned, learner, newest, days) for days in ahead)
     total = math.inf
     if plan.private:
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
@@ -205,12 +221,21 @@ def run_backtest(
     return Backtest(_table(panel, tested), tested, settings, len(ends), total, noise, latest)
 
 
-def _train(known: CasePanel, settings: Settings, path: Path) -> None:
+def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:
+    """The work in pieces: few for several workers, since the data go with each."""
+    size = 1 if jobs == 1 else math.ceil(len(todo) / (PIECES * jobs))
+    return [todo[first : first + size] for first in range(0, len(todo), max(size, 1))]
+
+
+def _train(cleaned: Cleaned, settings: Settings, todo: Sequence[tuple[date, Path]]) -> int:
     days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
-    first = max(known.start, known.end - timedelta(days=days - 2))
-    view = make_learner(settings).view(known, (first, known.end))
-    seeds = seed_sequence(settings.seed, "backtest", known.end.isoformat())
-    save_part(path, {"state": train(view, settings, seeds=seeds).vector})
+    learner = make_learner(settings)
+    for day, path in todo:
+        known = cleaned.until(day).panel
+        view = learner.view(known, (max(known.start, day - timedelta(days=days - 2)), day))
+        seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
+        save_part(path, {"state": train(view, settings, seeds=seeds).vector})
+    return len(todo)
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
@@ -223,10 +248,14 @@ def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> 
     return [learner.pack(state) for state in states]
 
 
-def _forecast(known: CasePanel, settings: Settings, state: Vector, path: Path) -> None:
+def _forecast(
+    cleaned: Cleaned, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
+) -> int:
     learner = make_learner(settings)
-    made = forecast(known, learner, learner.unpack(state), settings.horizon)
-    save_part(path, {"point": made.point, "quantiles": made.quantiles})
+    for day, state, path in todo:
+        made = forecast(cleaned.until(day), learner, learner.unpack(state), settings.horizon)
+        save_part(path, {"point": made.point, "quantiles": made.quantiles})
+    return len(todo)
 
 
 def _table(panel: CasePanel, made: Sequence[Forecast]) -> pl.DataFrame:
