@@ -92,11 +92,11 @@ class CheckReport:
                 f"{max(self.weekdays) / 7:.0%} of all cases fall on one weekday ({day}): these may "
                 "be weekly counts"
             )
-        if self.spikes:
-            tallest = self.spikes[0]
+        if self.anomalies:
+            worst = self.anomalies[0]
             found.append(
-                f"{self.spike_count:,} counts stand far above the days around them, the tallest "
-                f"{tallest.cases:,.6g} in {tallest.region} on {tallest.day}"
+                f"{sum(self.anomaly_counts.values()):,} reports are no count of their day, the "
+                f"worst {worst.reported:,.6g} in {worst.region} on {worst.day}"
             )
         if not self.enough_days:
             found.append(f"{self.days:,} days are too few; windows need {self.days_needed}")

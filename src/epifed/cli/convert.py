@@ -1,7 +1,7 @@
 """`epifed data convert`: the clean table of a file, and a record of every assumption behind it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,23 +78,29 @@ def convert(
 
 
 def _reported(panel: "CasePanel") -> "pl.DataFrame":
-    """The panel as rows, those that were reported, with the population where it is known."""
+    """The panel as rows, those that were reported, with the facts of its regions."""
     import polars as pl
 
     frame = panel.to_long()
     if panel.reported is not None:
         frame = frame.filter(pl.Series(panel.reported.ravel()))
-    if panel.population is None:
-        return frame
-    people = {"region": panel.regions, "population": panel.population}
-    return frame.join(pl.DataFrame(people), on="region")
+    facts: dict[str, Any] = {"region": panel.regions}
+    if panel.population is not None:
+        facts["population"] = panel.population
+    if any(panel.calendars):
+        facts["calendar"] = panel.calendars
+    if panel.positions is not None:
+        facts["longitude"], facts["latitude"] = panel.positions.T
+    return frame.join(pl.DataFrame(facts), on="region")
 
 
 def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":
-    """date, region, cases and population in order, whole numbers as such."""
+    """date, region, cases and facts in order, whole numbers as such."""
     import polars as pl
 
-    names = [name for name in ("region", "cases", "population") if name in frame.columns]
+    from epifed.sources.facts import FACTS
+
+    names = [name for name in ("region", "cases", *FACTS) if name in frame.columns]
     clean = frame.select(pl.col("day").alias("date"), *names).sort("region", "date")
     whole = clean["cases"].drop_nulls()
     return (

@@ -18,6 +18,7 @@ from epifed.reading import Assumptions
 from epifed.sources import load_panel, recognise
 from epifed.sources.content import Content, existing, open_content
 from epifed.sources.csvs import read_header
+from epifed.sources.facts import Facts
 from epifed.sources.ids import filled
 from epifed.sources.layout import lay_long, wanted_names
 from epifed.sources.table import RawTable
@@ -55,17 +56,23 @@ def load_hosted(
     else:
         table = open_tidy(content, said)
     long = lay_long(table, said)
-    parts = []
+    good, facts = [], Facts()
     for client, rows in _by_client(long.frame, clients, said).items():
         try:
             tidy = clean_rows(table.where, rows, long.columns, said)
             refuse_weekly(tidy)
-            parts.append(tidy.frame.drop_nulls("cases"))
+            known = tidy.facts()
+            known.refuse_missing(table.where, client)
         except EpifedError as error:
             left_out.setdefault(client, str(error))
-    kept = [rows.select("day", "region", "cases") for rows in parts if not rows.is_empty()]
-    good = [rows for rows in kept if rows["region"][0] not in left_out]
-    panel = CasePanel.from_long(pl.concat(good), source=str(path)) if good else None
+            continue
+        counted = tidy.frame.drop_nulls("cases").select("day", "region", "cases")
+        if client not in left_out and not counted.is_empty():
+            good.append(counted)
+            facts = facts.joined(known)
+    if not good:
+        return Hosted(None, left_out)
+    panel = CasePanel.from_long(pl.concat(good), source=str(path), **vars(facts))
     return Hosted(panel, left_out)
 
 

@@ -9,11 +9,11 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.reading import Assumptions, UnsaidError, listed, short
 from epifed.sources.dates import day_names
+from epifed.sources.facts import FACTS, POPULATION
 from epifed.sources.table import RawTable
 
 LEAST_DAYS = 3
 """So many column names that are days make a table with days across."""
-POPULATION = "population"
 _DEFAULTS = {"day": "date", "region": "region", "cases": "cases"}
 _OPTIONS = {"day": "date", "region": "region", "cases": "cases", POPULATION: POPULATION}
 _USUAL = {
@@ -67,10 +67,10 @@ def _columns(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The name of each wanted column in the table: as said or usual, capitals or not."""
     columns, renamed, missing = {}, [], []
-    optional = said.population is None
-    for key in (*keys, POPULATION):
-        wanted = getattr(said, _OPTIONS[key]) or _DEFAULTS.get(key, POPULATION)
-        wanted = wanted.strip()
+    optional = set(FACTS) if said.population is None else {*FACTS} - {POPULATION}
+    for key in (*keys, *FACTS):
+        chosen = getattr(said, _OPTIONS[key]) if key in _OPTIONS else None
+        wanted = (chosen or _DEFAULTS.get(key, key)).strip()
         alike = [name for name in table.names if name.casefold() == wanted.casefold()]
         exact = [name for name in alike if name == wanted]
         if len(exact or alike) > 1:
@@ -80,7 +80,7 @@ def _columns(
         if alike:
             columns[key] = (exact or alike)[0]
             renamed += [] if exact else [f"{columns[key]} is {wanted}"]
-        elif key != POPULATION or not optional:
+        elif key not in optional:
             missing.append(key)
     if missing:
         raise _missing(table, said, columns, missing)

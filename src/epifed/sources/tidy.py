@@ -13,9 +13,10 @@ from epifed.reading import Assumptions
 from epifed.sources import clean
 from epifed.sources.content import Content
 from epifed.sources.dates import ISO, WEEKLY, parse_days
+from epifed.sources.facts import Facts, region_facts
 from epifed.sources.ids import parse_regions
-from epifed.sources.layout import POPULATION, lay_long, wanted_names
-from epifed.sources.numbers import INHABITANTS, parse_counts, parse_numbers
+from epifed.sources.layout import lay_long, wanted_names
+from epifed.sources.numbers import parse_counts
 from epifed.sources.table import IN_MEMORY, RawTable, open_table, some
 
 
@@ -25,7 +26,7 @@ class Tidy:
 
     where: str
     frame: pl.DataFrame
-    """day, region, cases (empty: no report), population if there is one, and `row`."""
+    """day, region, cases (empty: no report), facts of the regions if there are some, and `row`."""
     columns: dict[str, str]
     read_as: dict[str, Any]
     notes: tuple[str, ...]
@@ -35,11 +36,17 @@ class Tidy:
         """Whether a row counts a week."""
         return bool(self.read_as["cadence"] == "week")
 
+    def facts(self) -> Facts:
+        """What the rows say of their regions beside the cases."""
+        said = Assumptions(**{key: self.read_as.get(key) for key in ("decimal", "thousands")})
+        return region_facts(self.where, self.frame, self.columns, said)
+
 
 def read_tidy(table: Path | str | Table, **options: Any) -> CasePanel:
     """The panel of a table in a file or a DataFrame; options are those of `Assumptions`.
 
-    A column `population` is used if there is one. An empty count is a missing report.
+    The columns `population`, `calendar` (of public holidays: DE, or DE-BY), `longitude` and
+    `latitude` are used if they are there. An empty count is a missing report.
     """
     return to_panel(load_tidy(table, **options))
 
@@ -96,7 +103,6 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
 def to_panel(tidy: Tidy) -> CasePanel:
     """The panel of a clean table; one of weeks is refused."""
     refuse_weekly(tidy)
-    inhabitants = _populations(tidy) if POPULATION in tidy.frame.columns else None
     counted = tidy.frame.drop_nulls("cases")
     empty = len(tidy.frame) - len(counted)
     notes = (f"{empty} rows had no count; they are missing reports",) if empty else ()
@@ -104,7 +110,7 @@ def to_panel(tidy: Tidy) -> CasePanel:
         counted.select("day", "region", "cases"),
         source=tidy.where,
         regions=sorted(tidy.frame["region"].unique()),
-        population=inhabitants,
+        **vars(tidy.facts()),
         notes=(*tidy.notes, *notes),
     )
 
@@ -117,21 +123,3 @@ def refuse_weekly(tidy: Tidy) -> None:
             "panels are daily ('epifed data convert' writes the clean weekly table; "
             "--cadence day if these are days after all)"
         )
-
-
-def _populations(tidy: Tidy) -> dict[str, int]:
-    column = tidy.columns[POPULATION]
-    said = Assumptions(decimal=tidy.read_as.get("decimal"), thousands=tidy.read_as.get("thousands"))
-    known = parse_numbers(tidy.where, tidy.frame, POPULATION, column, INHABITANTS, said)
-    known = known.drop_nulls(POPULATION)
-    first = pl.col(POPULATION).sort_by("row").first().over("region")
-    changed = known.with_columns(first=first).filter(pl.col(POPULATION) != pl.col("first"))
-    for row in changed.sort("row").head(1).iter_rows(named=True):
-        raise EpifedError(
-            f"{tidy.where}: row {row['row']}, column {column}: found {row[POPULATION]:.0f} for "
-            f"region {row['region']}; expected {row['first']:.0f} as in its first row"
-        )
-    return {
-        region: int(people)
-        for region, people in known.select("region", POPULATION).unique().iter_rows()
-    }
