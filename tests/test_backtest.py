@@ -241,8 +241,9 @@ def test_a_file_is_obeyed_and_an_option_given_wins_over_it(
 def test_a_mistake_is_one_sentence(
     file: Path, tmp_path: Path, more: tuple[str, str], sentence: str
 ) -> None:
-    result = CliRunner().invoke(app, command(file, tmp_path / "out", *more))
-    assert sentence in str(result.exception)
+    words = dict(zip(*[iter(command(file, tmp_path / "out")[1:])] * 2, strict=True)) | dict([more])
+    given = ["backtest", *(word for pair in words.items() for word in pair)]
+    assert sentence in str(CliRunner().invoke(app, given).exception)
     assert not (tmp_path / "out" / "backtest.json").exists()
 
 
