@@ -39,6 +39,18 @@ class Site(Table):
     name: Name
     clients: tuple[str, ...] = Field(min_length=1)
     own_key: bool = Field(False, description="the site makes its private key itself")
+    signs: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="with aggregators: the public key with which it signs its reports",
+    )
+
+
+class Aggregator(Table):
+    """One party without data that adds up sealed shares: of another legal entity than the rest."""
+
+    name: Name
+    own_key: bool = Field(True, description="it makes the private key of its certificate itself")
 
 
 class Federation(Table):
@@ -55,10 +67,16 @@ class Federation(Table):
     server: Server
     terms: Terms = Field(Terms(), description="proposed to the sites, each of which has its own")
     sites: tuple[Site, ...] = Field(min_length=1)
+    aggregators: tuple[Aggregator, ...] = Field((), max_length=16)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         names = [site.name.lower() for site in self.sites]
+        names += [aggregator.name.lower() for aggregator in self.aggregators]
+        if len(self.aggregators) == 1:
+            raise ValueError(
+                "aggregators: found 1; expected none, or at least 2 of different legal entities"
+            )
         for taken in (names, self.clients):
             name, times = Counter(taken).most_common(1)[0]
             if times > 1:
@@ -77,9 +95,10 @@ class Federation(Table):
                 f"certificate_days: found {self.certificate_days}; expected at most the "
                 f"{self.root_days} days of the root certificate"
             )
-        if self.min_sites > len(names):
+        if self.min_sites > len(self.sites):
             raise ValueError(
-                f"min_sites: found {self.min_sites} of {len(names)} sites; expected at most all"
+                f"min_sites: found {self.min_sites} of {len(self.sites)} sites; expected at most "
+                "all"
             )
         return self
 
@@ -92,6 +111,11 @@ class Federation(Table):
     def site_of(self) -> dict[str, str]:
         """The site that hosts a client."""
         return {client: site.name for site in self.sites for client in site.clients}
+
+    @cached_property
+    def signs(self) -> dict[str, str]:
+        """The public keys with which sites sign their reports, of those that are known."""
+        return {site.name: site.signs for site in self.sites if site.signs}
 
     @property
     def request_interval(self) -> float:
