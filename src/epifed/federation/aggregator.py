@@ -10,6 +10,7 @@ import numpy as np
 
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
+from epifed.federation.delivery import keep_release
 from epifed.federation.kept import KeptAnswers, question_digest
 from epifed.federation.messages import MessageError, Parts, pack_code
 from epifed.federation.pact import (
@@ -25,6 +26,7 @@ from epifed.federation.terms import SiteBook, Terms, book_key
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import seeded_share
 from epifed.privacy.secure import grid_noise
+from epifed.release import Release
 from epifed.settings import Settings
 
 TERMS, KEYS, LEDGER, ANSWERS = "aggregator.toml", "aggregator.key", "aggregator.ledger", "answers"
@@ -61,9 +63,9 @@ class AggregatorWork:
         except Exception as error:
             return pack_code(training, number, Code.ERROR), error
 
-    def finish(self, training: str, paid: int, model_hash: str) -> None:
-        """Close the book on a training with the hash of the release that came of it."""
-        SiteBook(self.kit / LEDGER, self.terms).finish(training, paid, model_hash)
+    def receive(self, content: bytes, paid: int, training: str) -> Release:
+        """Keep the finished release, once it has been checked."""
+        return keep_release(self.kit, LEDGER, self.terms, content, paid, training)
 
     def _sum(self, question: Question, asked: str) -> Parts:
         pact = question.pact

@@ -34,8 +34,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}")
 
 
 def most_bytes(clients: int, length: int) -> int:
-    """The bytes that an answer for so many clients can need, with room for what FLARE adds."""
-    return clients * length * np.dtype(np.float32).itemsize + 2 * MOST_TEXT
+    """The bytes that an answer for so many clients can need, with room for what FLARE adds.
+
+    A sealed report or a partial sum, whatever the clients, is of eight bytes a number.
+    """
+    return max(4 * clients, 8) * length + 2 * MOST_TEXT
 
 
 class MessageError(EpifedError):
@@ -166,6 +169,14 @@ def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vec
         elif mark == "1":
             good[client] = row
     return good, wrong
+
+
+def said_keys(parts: Parts) -> str:
+    """The public keys that an aggregator says it has; whoever uses them compares them."""
+    try:
+        return str(_about(parts).get("keys", ""))
+    except MessageError:
+        return ""
 
 
 def unreceived(parts: Parts, sha256: str) -> Code | None:

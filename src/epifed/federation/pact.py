@@ -160,6 +160,12 @@ def pack_report(pact: Pact, report: Report) -> Parts:
     return {"about": json.dumps(about), "array": content}
 
 
+def report_bytes(aggregators: int, length: int) -> int:
+    """The bytes of a report of so many numbers to so many aggregators."""
+    lasts = (place == aggregators - 1 for place in range(aggregators))
+    return SIGNATURE + sum(sealed_bytes(length, last=last) for last in lasts)
+
+
 def accept_report(parts: Parts, pact: Pact, site: str, public: str | None) -> Report:
     """The report in a site's answer. Refused is what everybody can see to be wrong."""
     about = read_about(parts)

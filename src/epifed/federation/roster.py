@@ -5,6 +5,7 @@ online, and a site that is away contributes zero.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -112,6 +113,11 @@ class Federation(Table):
         """The site that hosts a client."""
         return {client: site.name for site in self.sites for client in site.clients}
 
+    @property
+    def parties(self) -> tuple[Site | Aggregator, ...]:
+        """All who dial the server: aggregators first, who must be there."""
+        return (*self.aggregators, *self.sites)
+
     @cached_property
     def signs(self) -> dict[str, str]:
         """The public keys with which sites sign their reports, of those that are known."""
@@ -126,6 +132,19 @@ class Federation(Table):
     def start_timeout(self) -> float:
         """Seconds in which a site's worker must have started, or have taken the model."""
         return max(START, self.round_timeout)
+
+    def with_signs(self, known: Mapping[str, str]) -> Self:
+        """The roster with the sites' public keys where it does not say them itself."""
+        sites = (
+            site.model_copy(update={"signs": site.signs or known.get(site.name)})
+            for site in self.sites
+        )
+        return self.model_copy(update={"sites": tuple(sites)})
+
+    def party(self, name: str) -> Site | Aggregator:
+        """The site or aggregator of that name."""
+        found = next((party for party in self.parties if party.name == name), None)
+        return found or self.site(name)
 
     def site(self, name: str) -> Site:
         """The site of that name."""

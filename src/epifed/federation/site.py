@@ -14,9 +14,9 @@ import numpy as np
 
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
+from epifed.federation.delivery import keep_release
 from epifed.federation.kept import KeptAnswers, question_digest
 from epifed.federation.messages import (
-    NAME,
     MessageError,
     Parts,
     Task,
@@ -32,7 +32,7 @@ from epifed.learner import Learner, Vector, View, make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import toss
 from epifed.privacy.secure import to_grid
-from epifed.release import Release, read_release
+from epifed.release import Release
 from epifed.rounds import contribution
 from epifed.settings import Settings
 from epifed.sources.hosted import Hosted, load_hosted
@@ -121,31 +121,8 @@ class SiteWork:
             return pack_code(training, number, Code.ERROR), error
 
     def receive(self, content: bytes, paid: int, training: str) -> Release:
-        """Keep the finished release, once it has been checked, and close the site's book on it.
-
-        One that is not private is taken only where the site agrees to such tests, and none takes
-        the place of another.
-        """
-        if not NAME.fullmatch(training):
-            raise MessageError(Code.BAD_TASK)
-        path = self.kit / "models" / f"{training}.epifed"
-        path.parent.mkdir(exist_ok=True)
-        waiting = path.with_suffix(".received")
-        waiting.write_bytes(content)
-        try:
-            release = read_release(waiting)
-            if release.randomness != "secure" and not self.terms.seeded:
-                raise MessageError(Code.REFUSED_SEEDED)
-            if path.exists() and read_release(path).sha256 != release.sha256:
-                raise EpifedError(
-                    f"{path}: another release of training '{training}' came; expected the same"
-                )
-            if release.randomness == "secure":
-                SiteBook(self.kit / LEDGER, self.terms).finish(training, paid, release.sha256)
-            waiting.replace(path)
-        finally:
-            waiting.unlink(missing_ok=True)
-        return release
+        """Keep the finished release, once it has been checked."""
+        return keep_release(self.kit, LEDGER, self.terms, content, paid, training)
 
     def _contribute(self, task: Task, parts: Parts) -> Parts:
         try:
