@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,9 +61,11 @@ class Pact:
     def of(cls, values: dict[str, Any]) -> "Pact":
         """The pact of a message; what cannot be one is refused."""
         try:
-            pact = cls(**{field.name: values[field.name] for field in fields(cls)})
-            named = tuple((str(name), PublicKeys.of(keys).text) for name, keys in pact.aggregators)
-            pact = cls(**(vars(pact) | {"aggregators": named}))
+            said = {field.name: values[field.name] for field in fields(cls)}
+            named = tuple(
+                (str(name), PublicKeys.of(text).text) for name, text in said["aggregators"]
+            )
+            pact = cls(**said | {"aggregators": named})
             whole = (pact.round, pact.rounds, pact.enrolled, pact.length)
             good = (
                 NAME.fullmatch(pact.training) is not None
@@ -104,7 +107,7 @@ class Pact:
         """No round is: an answer is kept, and given again."""
         return 0
 
-    @property
+    @cached_property
     def keys(self) -> dict[str, PublicKeys]:
         """The aggregators' public keys by name."""
         return {name: PublicKeys.of(text) for name, text in self.aggregators}
@@ -114,6 +117,7 @@ class Pact:
         """What parties pin of them."""
         return {name: keys.fingerprint for name, keys in self.keys.items()}
 
+    @cached_property
     def digest(self) -> bytes:
         """What stands for the pact in seals and signatures."""
         return digest(json.dumps(asdict(self), sort_keys=True).encode())
@@ -150,7 +154,7 @@ def make_report(pact: Pact, site: str, key: ReportKey, steps: NDArray[np.int64])
 
 def seal_info(pact: Pact, site: str, aggregator: str) -> bytes:
     """What a share is sealed with: it opens for this round, site and aggregator alone."""
-    return bound("share", pact.digest(), site, aggregator)
+    return bound("share", pact.digest, site, aggregator)
 
 
 def pack_report(pact: Pact, report: Report) -> Parts:
@@ -249,7 +253,7 @@ class Question:
             (report.site, *(d.hex() for d in report.digests), report.signature.hex())
             for report in sorted(self.reports, key=lambda report: report.site)
         )
-        return digest(json.dumps([self.pact.digest().hex(), *told]).encode())
+        return digest(json.dumps([self.pact.digest.hex(), *told]).encode())
 
 
 def pack_question(question: Question) -> Parts:
@@ -331,11 +335,11 @@ def accept_partial(parts: Parts, question: Question) -> PartialSum:
 
 
 def _signed(pact: Pact, site: str, digests: Iterable[bytes]) -> bytes:
-    return bound("report", pact.digest(), site, *digests)
+    return bound("report", pact.digest, site, *digests)
 
 
 def _stated(pact: Pact, aggregator: str, reported: bytes, partial: bytes) -> bytes:
-    return bound("partial sum", pact.digest(), aggregator, reported, partial)
+    return bound("partial sum", pact.digest, aggregator, reported, partial)
 
 
 def _check_signature(

@@ -7,7 +7,7 @@ loses nothing: reports and answers are kept, and the same question brings the sa
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -187,7 +187,7 @@ class RelayedTraining(StoredTraining):
 
     def _store(self, collected: Collected) -> None:
         about = {
-            "pact": vars(collected.pact),
+            "pact": asdict(collected.pact),
             "sites": [report.site for report in collected.reports],
             "problems": [[p.site, p.code.value] for p in collected.problems],
         }

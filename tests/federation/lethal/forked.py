@@ -27,7 +27,7 @@ FORKED = [
     for when in WHEN
     for call in ((0,) if role == "server" else (0, 2, 3))
 ]
-"""Where forked parties die; a party's point is passed by two sites, then two aggregators, a round."""
+"""Where forked parties die; a party's point is passed by two sites, then two aggregators."""
 
 
 def _made(folder: Path) -> Parties:
