@@ -15,7 +15,7 @@ from epifed.privacy.accounting import NEIGHBOURING, UNIT, rounded_up
 from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
 from epifed.release import read_release
-from epifed.settings import Settings
+from epifed.settings import NoiseName, Settings
 
 EXPECTED = (
     "expected a directory by 'epifed run', 'epifed reproduce' or 'epifed backtest', or a release "
@@ -50,6 +50,8 @@ class Explanation:
     clip_norm: float
     delta: float
     accountant: str
+    noise: NoiseName
+    """Who added the noise."""
     trust: str
     """Whom a client must trust."""
     unit: str
@@ -115,7 +117,13 @@ class Explanation:
         by_epsilon = _percent(budget.right_at_most)
         by_noise = _percent(budget.right_at_most_with_this_noise)
         spent, seen = budget.spent, ""
-        if spent.sampling_rate < 1:
+        each = " from each aggregator" if self.noise == "aggregators" else ""
+        if spent.sampling_rate < 1 and self.noise == "aggregators":
+            seen = (
+                " Each site draws its own clients, and nobody else sees who is asked: that holds "
+                "against the server and the other aggregators too."
+            )
+        elif spent.sampling_rate < 1:
             seen = (
                 " That holds against those who cannot see who is asked; against whoever can, the "
                 f"server among them, it is ε = {rounded_up(budget.epsilon_if_drawn_seen)}."
@@ -124,9 +132,10 @@ class Explanation:
             f"ε = {rounded_up(budget.epsilon_spent)} at δ = {self.delta:g} "
             f"({_count(budget.trainings, 'training')}, each by itself): in each of {spent.rounds} "
             f"rounds a client is asked with probability {spent.sampling_rate:.3g}, and the sum "
-            f"gets noise of {spent.noise_multiplier:.4g} times the largest update.{seen} Whoever "
-            f"guesses whether your county took part is right at most {by_epsilon} of the time by "
-            f"this ε, and at most {by_noise} given this very noise; a coin toss is right 50 %."
+            f"gets noise of {spent.noise_multiplier:.4g} times the largest update{each}.{seen} "
+            f"Whoever guesses whether your county took part is right at most {by_epsilon} of the "
+            f"time by this ε, and at most {by_noise} given this very noise; a coin toss is right "
+            "50 %."
             f"{worth}"
         ]
 
@@ -263,7 +272,9 @@ def _budget(
         trainings=trainings,
         spent=spent,
         epsilon_spent=price_together([spent], delta, accountant),
-        epsilon_if_drawn_seen=price_together([spent], delta, accountant, drawn_seen=True),
+        epsilon_if_drawn_seen=price_together(
+            [spent], delta, accountant, drawn_seen=settings.noise != "aggregators"
+        ),
         right_at_most=right_at_most(most_advantage(epsilon, delta)),
         right_at_most_with_this_noise=right_at_most(
             advantage_of_noise(spent.noise_multiplier, spent.sampling_rate, spent.rounds)
@@ -294,6 +305,7 @@ def _explanation(
         clip_norm=settings.clip_norm,
         delta=settings.delta,
         accountant=settings.accountant,
+        noise=settings.noise,
         trust=TRUST[settings.noise],
         unit=UNIT,
         neighbouring=NEIGHBOURING,

@@ -111,7 +111,12 @@ class Release:
 
     @cached_property
     def epsilon_if_drawn_seen(self) -> float:
-        """The ε of everything inside, against whoever saw who was drawn."""
+        """The ε of everything inside, against whoever saw who was drawn: the server, if anybody.
+
+        Of a training with aggregators nobody did, outside a client's own site.
+        """
+        if self.settings.noise == "aggregators" and self.continues is None:
+            return self.epsilon
         return price_together(self.spent, self.delta, self.accountant, drawn_seen=True)
 
     @cached_property
@@ -224,6 +229,8 @@ def drawn_seen(release: Release) -> str:
     """The other price, where sampling makes one: against whoever saw who was drawn."""
     if all(one.sampling_rate == 1 for one in release.spent):
         return ""
+    if release.epsilon_if_drawn_seen == release.epsilon:
+        return " (against server and aggregators too: only a client's own site sees the draw)"
     return f" (ε = {rounded_up(release.epsilon_if_drawn_seen)} against whoever sees who was drawn)"
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.learner import Learner, Vector, View
-from epifed.privacy.mechanism import clip, norms
+from epifed.privacy.mechanism import Rows, clip, norms
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import Randomness
+from epifed.privacy.secure import from_grid, longest_sum
 
 S = TypeVar("S")
 
@@ -68,8 +69,22 @@ class Rounds(Generic[S]):
 
         A client that was drawn and is missing is a row less, which is a row of zeros.
         """
-        released = self.randomness.release(updates, self.plan).astype(np.float32, copy=False)
-        return self.learner.step(state, released, self.plan.noise_std(len(updates)))
+        return self._step(state, self.randomness.release(updates, self.plan), len(updates))
+
+    def close_sum(self, state: S, steps: NDArray[np.int64]) -> S:
+        """The same after others have added up the vectors and the noise, on the grid."""
+        total = from_grid(steps, self.plan.bound)
+        return self._step(state, total / self.plan.clients_per_round, 0)
+
+    def plausible(self, steps: NDArray[np.int64], clients: int) -> bool:
+        """Whether a sum is no longer than so many clients and the noise can make it."""
+        longest = longest_sum(clients, self.length, self.plan.noise_of_round(0))
+        (norm,) = norms(steps.astype(np.float64)[None])
+        return bool(norm <= longest)
+
+    def _step(self, state: S, released: Rows, came: int) -> S:
+        vector = released.astype(np.float32, copy=False)
+        return self.learner.step(state, vector, self.plan.noise_std(came))
 
     def nobody(self) -> Vector:
         """The vectors of a round to which nobody came."""

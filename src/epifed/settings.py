@@ -17,7 +17,7 @@ from epifed.registry import ACCOUNTANTS, LEARNERS
 Smoothing = Literal["centered", "trailing", "none"]
 SplitName = Literal["temporal", "shuffled"]
 SamplerName = Literal["poisson", "fixed"]
-NoiseName = Literal["server", "clients", "local"]
+NoiseName = Literal["server", "aggregators", "clients", "local"]
 
 DEFAULT_LEARNER = "fedavg"
 """The paper's."""
@@ -74,7 +74,12 @@ class Settings(BaseModel):
     clip_norm: float = Field(0.5, gt=0, description="S, bound on the norm of one client's update")
     accountant: str = Field("rdp", description="how ε is counted")
     noise: NoiseName = Field(
-        "server", description="who adds it: server (the paper), clients (shares), local (each all)"
+        "server",
+        description="who adds it: server (the paper), aggregators (each all, on sealed sums), "
+        "clients (shares), local (each all)",
+    )
+    aggregators: int | None = Field(
+        None, ge=2, le=16, description="k, with noise by aggregators: how many; 2 if none is said"
     )
 
     PAPER: ClassVar[dict[str, Any]] = {"smoothing": "centered", "history": 11, "min_windows": 11}
@@ -96,6 +101,13 @@ class Settings(BaseModel):
             raise ValueError(
                 f"accountant: found '{self.accountant}'; expected one of "
                 f"{', '.join(ACCOUNTANTS.names())}"
+            )
+        if self.noise == "aggregators":
+            object.__setattr__(self, "aggregators", self.aggregators or 2)
+        elif self.aggregators is not None:
+            raise ValueError(
+                f"aggregators: found {self.aggregators} with noise = '{self.noise}'; expected "
+                "noise = 'aggregators', or none"
             )
         if self.history is not None and self.history < self.window:
             raise ValueError(

@@ -18,7 +18,7 @@ from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandom
 from epifed.release import Release
 from epifed.rounds import Rounds, contribution
 from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import NoiseName, Settings
 
 Watch = Callable[[int, Any], None]
 
@@ -132,14 +132,14 @@ def train(
     return Training(state, learner, settings, plan, sizes, randomness.name, release)
 
 
-def refuse_unreleasable(plan: PrivacyPlan) -> None:
-    """Refuse a plan whose result cannot be released with noise of the secure generator."""
+def refuse_unreleasable(plan: PrivacyPlan, noise: NoiseName = "server") -> None:
+    """Refuse a plan whose result cannot be released with secure noise, added by these parties."""
     if not plan.private:
         raise EpifedError("epsilon: found inf; expected a finite budget for a secure release")
-    if plan.noise != "server":
+    if plan.noise != noise:
         raise EpifedError(
-            f"noise: found '{plan.noise}'; expected 'server' for a secure release: the other "
-            "kinds are for comparison in experiments"
+            f"noise: found '{plan.noise}'; expected '{noise}' for a secure release: aggregators "
+            "are parties of a federation, and the other kinds are for comparison in experiments"
         )
 
 

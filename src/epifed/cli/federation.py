@@ -41,8 +41,8 @@ def init(
 ) -> None:
     """Make startup kits for all parties of the roster that have none yet.
 
-    Sites with own_key = true get a request form instead, so that nobody sees their private key.
-    Keep OUT/ca to yourself: who has it can admit sites.
+    Those with own_key = true, aggregators unless they say otherwise, get a request form instead, so
+    that nobody sees their private key. Keep OUT/ca to yourself: who has it can admit sites.
     """
     from epifed.federation.flare.kits import make_kits
     from epifed.federation.roster import Federation
@@ -53,13 +53,16 @@ def init(
             "kits": [str(kit) for kit in made.kits],
             "requests": [str(form) for form in made.requests],
             "fingerprint": made.fingerprint,
+            "roster": str(made.roster) if made.roster else None,
         }
         print(to_json(about))
         return
     for kit in made.kits:
         print(f"made {kit}")
     for form in made.requests:
-        print(f"hand {form} to its site, which answers with 'epifed federation key'")
+        print(f"hand {form} to its party, which answers with 'epifed federation key'")
+    if made.roster:
+        print(f"hand {made.roster} to the aggregators: it has the keys with which sites sign")
     print(f"root certificate {made.fingerprint}")
     messages.print(f"keep {out / 'ca'} secret: who has it can admit sites")
 
@@ -69,11 +72,13 @@ def key(
     form: Annotated[Path, typer.Argument(help="The request form from the coordinator.")],
     out: Annotated[Path, typer.Option(help="Directory for the private key, which stays here.")],
 ) -> None:
-    """At a site: make the private key and a request for its certificate."""
-    from epifed.federation.flare.kits import request_key
+    """At a site or aggregator: make the private key and a request for its certificate."""
+    from epifed.federation.flare.kits import request_key, request_signs
 
     request = request_key(form / "participant.yml", out)
     print(f"send {request} to the coordinator; keep {out} to yourself")
+    if signs := request_signs(form, out):
+        print(f'tell the coordinator for your entry in the roster: signs = "{signs}"')
 
 
 @app.command("approve")
@@ -83,11 +88,11 @@ def approve(
     ca: Annotated[Path, typer.Option("--kits", help="The OUT of 'epifed federation init'.")],
     out: Annotated[Path, typer.Option(help="Directory for the signed answer.")],
 ) -> None:
-    """At the coordinator: sign the request of a site that made its own key."""
+    """At the coordinator: sign the request of a party that made its own key."""
     from epifed.federation.flare.kits import approve as sign
     from epifed.federation.roster import Federation
 
-    print(f"send {sign(Federation.read(federation), ca, request, out)} back to the site")
+    print(f"send {sign(Federation.read(federation), ca, request, out)} back to the party")
 
 
 @app.command("assemble")
@@ -100,11 +105,16 @@ def assemble(
     ],
     kit: Annotated[Path, typer.Option(help="The kit to make.")],
 ) -> None:
-    """At a site: put the kit together from the signed certificate and the private key."""
+    """At a site or aggregator: put the kit together from certificate and private key."""
+    from epifed.federation import aggregator
     from epifed.federation.flare.kits import assemble as make
     from epifed.federation.roster import Federation
 
     make(Federation.read(form / "federation.toml"), signed, keys, fingerprint, kit)
+    terms = kit / aggregator.TERMS
+    if terms.exists():
+        print(f"made {kit}; look at {terms}, then run 'epifed federation fingerprint'")
+        return
     print(f"made {kit}; look at {kit / 'site.toml'}, then run 'epifed federation check'")
 
 
@@ -123,6 +133,32 @@ def server(
     from epifed.federation.flare.parties import server_command
 
     server_command(kit, ledger, roster).become()
+
+
+@app.command("fingerprint")
+def fingerprint(kit: Kit) -> None:
+    """At an aggregator: make its own keys if it has none, and say what others must pin of them.
+
+    Tell it to every site and the other aggregators yourself, by telephone say, not through the
+    server or the coordinator. They write it into their terms, under [aggregators].
+    """
+    from epifed.federation.aggregator import TERMS, own_keys
+    from epifed.federation.flare.kits import certificate
+
+    if not (kit / TERMS).is_file():
+        raise EpifedError(f"{kit}: expected an aggregator's kit by 'epifed federation init'")
+    print(f'{certificate(kit).name} = "{own_keys(kit).public.fingerprint}"')
+
+
+@app.command("aggregator")
+def aggregator(
+    kit: Kit,
+    roster: Annotated[Path | None, typer.Option(help="A changed roster.toml to take over.")] = None,
+) -> None:
+    """Run an aggregator in the foreground, until it is stopped. It only dials out, to one port."""
+    from epifed.federation.flare.parties import aggregator_command
+
+    aggregator_command(kit, roster).become()
 
 
 @app.command("site")

@@ -15,6 +15,9 @@ from epifed.files import to_json
 
 def rehearse(
     sites: Annotated[int, typer.Option(min=1, help="Sites, each its own process.")] = 8,
+    aggregators: Annotated[
+        int, typer.Option(max=16, help="Aggregators, at least 2; none: the server adds up.")
+    ] = 0,
     clients: Annotated[int, typer.Option(min=2, help="Counties of the invented country.")] = 400,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the training.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="ε of the training.")] = None,
@@ -37,13 +40,19 @@ def rehearse(
         raise EpifedError(f"--sites: found {sites} for {clients} clients; expected at most as many")
     if out and out.exists() and any(out.iterdir()):
         raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
-    wish = Wish(settings, rounds=rounds, epsilon=epsilon, learner=learner, seed=seed)
+    if aggregators == 1 or aggregators < 0:
+        raise EpifedError(f"--aggregators: found {aggregators}; expected none, or at least 2")
+    given = {"rounds": rounds, "epsilon": epsilon, "learner": learner, "seed": seed}
+    if aggregators:
+        given |= {"noise": "aggregators", "aggregators": aggregators}
+    wish = Wish(settings, None, **given)
     chosen = wish.settings(clients, {} if wish.said.keys() & {"learner"} else {"rounds": 10})
 
     from rich.live import Live
 
     from epifed.federation.flare.rehearsal import rehearse as run
     from epifed.federation.flare.rehearsal import simulated_panel
+    from epifed.privacy.plan import TRUST
 
     messages.print(f"simulating an epidemic in {clients} counties")
     panel = simulated_panel(clients, chosen.seed)
@@ -64,9 +73,13 @@ def rehearse(
         print(to_json(done.to_dict() | {"losses": losses}))
         return
     print(
-        f"{done.rounds} rounds with {done.sites} sites and {done.clients} clients: "
+        f"{done.rounds} rounds with {done.sites} sites, {aggregators or 'no'} aggregators and "
+        f"{done.clients} clients: "
         f"{price(done.epsilon, done.epsilon_if_drawn_seen, done.delta, done.accountant)}; "
         "seeded noise: not for release"
     )
     print(f"all {done.sites_with_model} sites hold the model {done.sha256[:12]}…")
     print(f"largest difference to a training in one process: {done.largest_difference:.2g}")
+    print(TRUST[chosen.noise])
+    if done.aggregator_memory is not None:
+        print(f"memory of an aggregator: {done.aggregator_memory:.0f} MB at most")

@@ -53,7 +53,14 @@ def train(
     wish = Wish(settings)
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     desk, roster = _desk(kit), Federation.read(federation)
-    chosen = wish.settings(len(roster.clients))
+    adding = len(roster.aggregators)
+    sealed = wish.said.get("noise") == "aggregators"
+    chosen = wish.settings(len(roster.clients), {"aggregators": adding} if sealed else None)
+    if sealed and chosen.aggregators != adding:
+        raise EpifedError(
+            f"aggregators: found {chosen.aggregators} in the settings and {adding} in "
+            f"{federation}; expected as many"
+        )
     order = Order.of(named, chosen, first.date(), last.date(), seeded=seeded)
     desk.name()
     messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
@@ -124,9 +131,12 @@ sees who is drawn, the server: ε = 3.5'
 def outcome(status: dict[str, Any]) -> str:
     """A status as a sentence."""
     where = f"training '{status['training']}': {status['round']} of {status['rounds']} rounds"
+    from epifed.privacy.plan import TRUST
+
     cost = price(
         status["epsilon"], status["epsilon_if_drawn_seen"], status["delta"], status["accountant"]
     )
+    cost = f"{cost}; {TRUST[status['noise']]}"
     if not status["finished"]:
         return f"{where}, {_sites(status['sites'])}, {cost}"
     missing = status.get("missing", [])

@@ -23,6 +23,8 @@ from epifed.rounds import Rounds
 Parts = dict[str, Any]
 """What travels: {"about": JSON text, "array": bytes}."""
 
+SEALED_FIELDS = {"site", "aggregators", "length"}
+"""What a task says only where there are aggregators."""
 MOST_TEXT = 1_000_000
 """Characters of the JSON text of a message."""
 MOST_ARRAY = 512 * 2**20
@@ -32,8 +34,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}")
 
 
 def most_bytes(clients: int, length: int) -> int:
-    """The bytes that an answer for so many clients can need, with room for what FLARE adds."""
-    return clients * length * np.dtype(np.float32).itemsize + 2 * MOST_TEXT
+    """The bytes that an answer for so many clients can need, with room for what FLARE adds.
+
+    A sealed report or a partial sum, whatever the clients, is of eight bytes a number.
+    """
+    return max(4 * clients, 8) * length + 2 * MOST_TEXT
 
 
 class MessageError(EpifedError):
@@ -63,13 +68,34 @@ class Task:
     clients: tuple[str, ...]
     """All clients of this site, in the roster's order."""
     drawn: str
-    """For each of them 1 if it was drawn, else 0. Other sites' draws are nobody's business."""
+    """For each of them 1 if it was drawn, else 0. Other sites' draws are nobody's business. Empty
+    where the site draws itself."""
     state: Vector
+    site: str = ""
+    aggregators: tuple[tuple[str, str], ...] = ()
+    """Names and public keys of those who add up the sealed shares; none: the server adds up."""
+    length: int = 0
+    """With aggregators: the numbers of a contribution."""
 
     @property
     def period(self) -> tuple[date, date]:
         """The days that are learned from."""
         return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
+
+    @property
+    def numbers(self) -> int:
+        """The size of the model."""
+        return int(self.state.size)
+
+    @property
+    def repeated(self) -> int:
+        """Rounds that were paid for and had to be run again."""
+        return max(0, self.paid + 1 - self.round)
+
+    @property
+    def draws_itself(self) -> bool:
+        """Whether the site tosses its clients' coins, and nobody else learns who was drawn."""
+        return bool(self.aggregators) and self.randomness == "secure"
 
     def chosen(self) -> list[int]:
         """The places of the drawn clients among the site's."""
@@ -78,7 +104,8 @@ class Task:
 
 def pack_task(task: Task) -> Parts:
     """A task as it travels."""
-    return _packed({k: v for k, v in vars(task).items() if k != "state"}, task.state)
+    unsaid = {"state"} if task.aggregators else {"state", *SEALED_FIELDS}
+    return _packed({k: v for k, v in vars(task).items() if k not in unsaid}, task.state)
 
 
 def unpack_task(parts: Parts) -> Task:
@@ -87,13 +114,15 @@ def unpack_task(parts: Parts) -> Task:
     state = _array(about, parts)
     try:
         about["clients"] = tuple(about["clients"])
-        known = {name: about[name] for name in Task.__dataclass_fields__ if name != "state"}
+        about["aggregators"] = tuple((n, keys) for n, keys in about.get("aggregators", ()))
+        named = set(Task.__dataclass_fields__) - {"state", *SEALED_FIELDS}
+        known = {name: about[name] for name in named | (SEALED_FIELDS & about.keys())}
         task = Task(**known, state=state)
         good = (
             NAME.fullmatch(task.training) is not None
             and all(isinstance(client, str) for client in task.clients)
             and re.fullmatch("[01]*", task.drawn) is not None
-            and len(task.drawn) == len(task.clients)
+            and len(task.drawn) == (0 if task.draws_itself else len(task.clients))
             and all(isinstance(n, int) for n in (task.round, task.rounds, task.paid, task.enrolled))
             and 1 <= task.round <= task.rounds
             and task.paid >= 0
@@ -125,9 +154,7 @@ def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vec
     A vector that must not reach the sum counts as zero, alone; a message that is no contribution
     is refused whole.
     """
-    about = _about(parts)
-    if "code" in about:
-        raise MessageError(_code(about["code"]))
+    about = read_about(parts)
     if about.get("training") != task.training or about.get("round") != task.round:
         raise MessageError(Code.LATE)
     array = _array(about, parts)
@@ -144,14 +171,20 @@ def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vec
     return good, wrong
 
 
+def said_keys(parts: Parts) -> str:
+    """The public keys that an aggregator says it has; whoever uses them compares them."""
+    try:
+        return str(_about(parts).get("keys", ""))
+    except MessageError:
+        return ""
+
+
 def unreceived(parts: Parts, sha256: str) -> Code | None:
     """Why a site has not the release with this hash, by its answer; none if it has."""
     try:
-        about = _about(parts)
+        about = read_about(parts)
     except MessageError as error:
         return error.code
-    if "code" in about:
-        return _code(about["code"])
     return None if about.get("sha256") == sha256 else Code.MESSAGE
 
 
@@ -159,6 +192,14 @@ def _packed(about: dict[str, Any], array: NDArray[Any]) -> Parts:
     array = np.ascontiguousarray(array)
     about = about | {"dtype": array.dtype.name, "shape": array.shape}
     return {"about": json.dumps(about), "array": array.tobytes()}
+
+
+def read_about(parts: Parts) -> dict[str, Any]:
+    """What a message says; one that is no message is refused, and so is one that says a code."""
+    about = _about(parts)
+    if "code" in about:
+        raise MessageError(_code(about["code"]))
+    return about
 
 
 def _about(parts: Parts) -> dict[str, Any]:

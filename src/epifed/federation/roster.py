@@ -5,6 +5,7 @@ online, and a site that is away contributes zero.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -39,6 +40,18 @@ class Site(Table):
     name: Name
     clients: tuple[str, ...] = Field(min_length=1)
     own_key: bool = Field(False, description="the site makes its private key itself")
+    signs: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="with aggregators: the public key with which it signs its reports",
+    )
+
+
+class Aggregator(Table):
+    """One party without data that adds up sealed shares: of another legal entity than the rest."""
+
+    name: Name
+    own_key: bool = Field(True, description="it makes the private key of its certificate itself")
 
 
 class Federation(Table):
@@ -55,10 +68,16 @@ class Federation(Table):
     server: Server
     terms: Terms = Field(Terms(), description="proposed to the sites, each of which has its own")
     sites: tuple[Site, ...] = Field(min_length=1)
+    aggregators: tuple[Aggregator, ...] = Field((), max_length=16)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         names = [site.name.lower() for site in self.sites]
+        names += [aggregator.name.lower() for aggregator in self.aggregators]
+        if len(self.aggregators) == 1:
+            raise ValueError(
+                "aggregators: found 1; expected none, or at least 2 of different legal entities"
+            )
         for taken in (names, self.clients):
             name, times = Counter(taken).most_common(1)[0]
             if times > 1:
@@ -77,9 +96,10 @@ class Federation(Table):
                 f"certificate_days: found {self.certificate_days}; expected at most the "
                 f"{self.root_days} days of the root certificate"
             )
-        if self.min_sites > len(names):
+        if self.min_sites > len(self.sites):
             raise ValueError(
-                f"min_sites: found {self.min_sites} of {len(names)} sites; expected at most all"
+                f"min_sites: found {self.min_sites} of {len(self.sites)} sites; expected at most "
+                "all"
             )
         return self
 
@@ -94,6 +114,16 @@ class Federation(Table):
         return {client: site.name for site in self.sites for client in site.clients}
 
     @property
+    def parties(self) -> tuple[Site | Aggregator, ...]:
+        """All who dial the server: aggregators first, who must be there."""
+        return (*self.aggregators, *self.sites)
+
+    @cached_property
+    def signs(self) -> dict[str, str]:
+        """The public keys with which sites sign their reports, of those that are known."""
+        return {site.name: site.signs for site in self.sites if site.signs}
+
+    @property
     def request_interval(self) -> float:
         """Seconds between two questions of a waiting site for work."""
         return min(max(0.2, len(self.sites) / QUESTIONS), 2.0)
@@ -102,6 +132,19 @@ class Federation(Table):
     def start_timeout(self) -> float:
         """Seconds in which a site's worker must have started, or have taken the model."""
         return max(START, self.round_timeout)
+
+    def with_signs(self, known: Mapping[str, str]) -> Self:
+        """The roster with the sites' public keys where it does not say them itself."""
+        sites = (
+            site.model_copy(update={"signs": site.signs or known.get(site.name)})
+            for site in self.sites
+        )
+        return self.model_copy(update={"sites": tuple(sites)})
+
+    def party(self, name: str) -> Site | Aggregator:
+        """The site or aggregator of that name."""
+        found = next((party for party in self.parties if party.name == name), None)
+        return found or self.site(name)
 
     def site(self, name: str) -> Site:
         """The site of that name."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandom
 from epifed.release import Release, read_release
 from epifed.rounds import Rounds
 from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import NoiseName, Settings
 from epifed.training import ledger_key, refuse_unreleasable
 
 STATE, WAITING = "state.npz", "waiting.npz"
@@ -120,8 +120,14 @@ def take_in(
     return vectors, problems
 
 
-class ServedTraining:
-    """The rounds of one training, in a folder of the server that one process at a time holds."""
+class StoredTraining:
+    """The rounds of one training, in a folder of the server that one process at a time holds.
+
+    How a round comes to its sum, those say that build on it.
+    """
+
+    noise: ClassVar[NoiseName]
+    """Who adds the noise, in the settings' word."""
 
     def __init__(
         self, folder: Path, federation: Federation, order: Order, ledger: Ledger | None
@@ -134,10 +140,10 @@ class ServedTraining:
             )
         self.plan = PrivacyPlan.of(settings, len(federation.clients))
         if not order.seeded:
-            refuse_unreleasable(self.plan)
-        elif settings.noise != "server":
+            refuse_unreleasable(self.plan, self.noise)
+        elif settings.noise != self.noise:
             raise EpifedError(
-                f"noise: found '{settings.noise}'; expected 'server', which adds it here"
+                f"noise: found '{settings.noise}'; expected '{self.noise}', who add it here"
             )
         if not order.seeded and ledger is None:
             raise EpifedError("the server has no ledger; expected one that pays for the training")
@@ -185,26 +191,10 @@ class ServedTraining:
         """The same against whoever sees who is drawn: the server, say."""
         return self.plan.epsilon_if_drawn_seen(self.paid) if self.paid else 0.0
 
-    def play(self, ask: Ask, report: Callable[[dict[str, Any]], None]) -> None:
-        """One round of Algorithm 1 over the enrolled clients, whoever is there.
-
-        Every site gets a task and answers, whoever was drawn; the report tells nothing of the draw.
-        """
-        number, clients = self.done + 1, self.federation.clients
-        drawn = {clients[k] for k in self.rounds.draw()}
-        vectors, problems = ask(self._tasks(number, drawn), self.rounds)
-        rows = [vectors[client] for client in clients if client in drawn & vectors.keys()]
-        updates = np.stack(rows) if rows else self.rounds.nobody()
-        self._wait(number, self.rounds.close(self.state, updates))
-        self._pay(number)
-        self._save()
-        report(
-            {
-                "round": number,
-                "epsilon": self.epsilon,
-                "problems": [{"site": p.site, "reason": p.code.value} for p in problems],
-            }
-        )
+    def line(self, number: int, problems: list[Problem]) -> dict[str, Any]:
+        """What is reported of a round: who was missing and why, never who was drawn."""
+        said = [{"site": p.site, "reason": p.code.value} for p in problems]
+        return {"round": number, "epsilon": self.epsilon, "problems": said}
 
     def finish(self) -> Release:
         """Close the run in the ledger and make the release file, once."""
@@ -308,8 +298,8 @@ class ServedTraining:
             self.done = int(stored["done"])
             self.run = str(stored["run"]) or None
 
-    def _wait(self, number: int, state: Any) -> None:
-        """Keep the result of a round for the moment when it has been paid for."""
+    def _wait(self, number: int, state: Any, paid: int) -> None:
+        """Keep the result of a round for the moment when more than `paid` have been paid for."""
 
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:
@@ -318,7 +308,7 @@ class ServedTraining:
                     state=self.rounds.learner.pack(state),
                     done=number,
                     run=self.run or "",
-                    paid=self.paid,
+                    paid=paid,
                 )
 
         write_atomic(self.folder / WAITING, write)
@@ -339,6 +329,27 @@ class ServedTraining:
             self._save()
         else:
             path.unlink()
+
+
+class ServedTraining(StoredTraining):
+    """A training whose server is trusted: it draws, sees the vectors and adds the noise."""
+
+    noise = "server"
+
+    def play(self, ask: Ask, report: Callable[[dict[str, Any]], None]) -> None:
+        """One round of Algorithm 1 over the enrolled clients, whoever is there.
+
+        Every site gets a task and answers, whoever was drawn; the report tells nothing of the draw.
+        """
+        number, clients = self.done + 1, self.federation.clients
+        drawn = {clients[k] for k in self.rounds.draw()}
+        vectors, problems = ask(self._tasks(number, drawn), self.rounds)
+        rows = [vectors[client] for client in clients if client in drawn & vectors.keys()]
+        updates = np.stack(rows) if rows else self.rounds.nobody()
+        self._wait(number, self.rounds.close(self.state, updates), self.paid)
+        self._pay(number)
+        self._save()
+        report(self.line(number, problems))
 
 
 def read_state(folder: Path) -> tuple[int, Vector] | None:

@@ -1,4 +1,7 @@
-"""What a site does with a task, without FLARE: read, check the terms, train, clip, book."""
+"""What a site does with a task, without FLARE: read, check the terms, train, clip, book.
+
+With aggregators it also tosses its clients' coins, and sends one sealed report of their sum.
+"""
 
 import contextlib
 import json
@@ -11,8 +14,9 @@ import numpy as np
 
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
+from epifed.federation.delivery import keep_release
+from epifed.federation.kept import KeptAnswers, question_digest
 from epifed.federation.messages import (
-    NAME,
     MessageError,
     Parts,
     Task,
@@ -20,16 +24,21 @@ from epifed.federation.messages import (
     pack_contribution,
     unpack_task,
 )
-from epifed.federation.terms import SiteBook, Terms
+from epifed.federation.pact import Pact, make_report, pack_report
+from epifed.federation.sealed import ReportKey
+from epifed.federation.terms import SiteBook, Terms, book_key
 from epifed.files import write_text
-from epifed.learner import Learner, View, make_learner
+from epifed.learner import Learner, Vector, View, make_learner
 from epifed.privacy.plan import PrivacyPlan
-from epifed.release import Release, read_release
+from epifed.privacy.randomness import toss
+from epifed.privacy.secure import to_grid
+from epifed.release import Release
 from epifed.rounds import contribution
 from epifed.settings import Settings
 from epifed.sources.hosted import Hosted, load_hosted
 
 DATA, TERMS, LEDGER, LOG = "data.json", "site.toml", "site.ledger", "participation.jsonl"
+KEY, ANSWERS = "report.key", "answers"
 CLIENTS = "clients.json"
 
 
@@ -103,7 +112,7 @@ class SiteWork:
         try:
             task = unpack_task(parts)
             training, number = task.training, task.round
-            return self._contribute(task), None
+            return self._contribute(task, parts), None
         except MessageError as error:
             return pack_code(training, number, error.code), error
         except EpifedError as error:
@@ -112,38 +121,19 @@ class SiteWork:
             return pack_code(training, number, Code.ERROR), error
 
     def receive(self, content: bytes, paid: int, training: str) -> Release:
-        """Keep the finished release, once it has been checked, and close the site's book on it.
+        """Keep the finished release, once it has been checked."""
+        return keep_release(self.kit, LEDGER, self.terms, content, paid, training)
 
-        One that is not private is taken only where the site agrees to such tests, and none takes
-        the place of another.
-        """
-        if not NAME.fullmatch(training):
-            raise MessageError(Code.BAD_TASK)
-        path = self.kit / "models" / f"{training}.epifed"
-        path.parent.mkdir(exist_ok=True)
-        waiting = path.with_suffix(".received")
-        waiting.write_bytes(content)
-        try:
-            release = read_release(waiting)
-            if release.randomness != "secure" and not self.terms.seeded:
-                raise MessageError(Code.REFUSED_SEEDED)
-            if path.exists() and read_release(path).sha256 != release.sha256:
-                raise EpifedError(
-                    f"{path}: another release of training '{training}' came; expected the same"
-                )
-            if release.randomness == "secure":
-                SiteBook(self.kit / LEDGER, self.terms).finish(training, paid, release.sha256)
-            waiting.replace(path)
-        finally:
-            waiting.unlink(missing_ok=True)
-        return release
-
-    def _contribute(self, task: Task) -> Parts:
+    def _contribute(self, task: Task, parts: Parts) -> Parts:
         try:
             settings = Settings.from_toml(task.settings)
             plan = PrivacyPlan.of(settings, task.enrolled)
         except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
+        pact = Pact.of_task(task) if task.aggregators else None
+        self.terms.refuse_trust(pact.fingerprints if pact else {})
+        if len(task.aggregators) != plan.aggregators or (pact and pact.rounds != plan.rounds):
+            raise MessageError(Code.BAD_TASK)
         self.terms.refuse(task, settings, plan)
         try:
             work = self._work(task, settings, plan)
@@ -151,18 +141,45 @@ class SiteWork:
         except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
         work = self._read(task, work)
-        if task.randomness == "secure":
-            SiteBook(self.kit / LEDGER, self.terms).take_part(task, settings, work.plan)
+        book = SiteBook(self.kit / LEDGER, self.terms) if task.randomness == "secure" else None
+        if pact is None:
+            if book:
+                book.take_part(task, settings, work.plan)
+            rows = self._rows(task, work, state, task.chosen())
+            return pack_contribution(task.training, task.round, rows)
+
+        def make() -> Parts:
+            drawn = toss(plan, len(task.clients)) if task.draws_itself else task.chosen()
+            rows = self._rows(task, work, state, [int(i) for i in drawn])
+            if rows.shape[1] != pact.length:
+                raise MessageError(Code.BAD_TASK)
+            steps = to_grid(rows, plan.bound).sum(axis=0)
+            key = ReportKey.read(self.kit / KEY)
+            return pack_report(pact, make_report(pact, task.site, key, steps))
+
+        kept = KeptAnswers(self.kit / ANSWERS)
+        asked = pact.training, pact.round, question_digest(parts), make
+        if book is None:
+            return kept.give(*asked, lambda: 0, lambda _: None)
+        name, left = book_key(pact, settings, plan), pact.rounds - pact.round + 1
+        return kept.give(
+            *asked,
+            lambda: book.spent(name),
+            lambda spent: book.enter(name, plan, max(spent, pact.round - 1), left),
+        )
+
+    def _rows(self, task: Task, work: Work, state: Any, drawn: Collection[int]) -> Vector:
+        """A clipped vector for each client of the site, zero for those who were not drawn."""
         length = work.learner.contribute(state, work.learner.nobody()).shape[1]
         rows = np.zeros((len(task.clients), length), dtype=np.float32)
         if work.view is not None:
             # All are computed and the drawn sent, so that the time of an answer tells nothing.
             every = contribution(work.learner, state, work.view, work.plan)
-            for i in task.chosen():
+            for i in drawn:
                 if task.clients[i] in work.row_of:
                     rows[i] = every[work.row_of[task.clients[i]]]
-        self._note(task)
-        return pack_contribution(task.training, task.round, rows)
+        self._note(task, drawn)
+        return rows
 
     def _work(self, task: Task, settings: Settings, plan: PrivacyPlan) -> Work:
         """The training that a task belongs to, made once."""
@@ -195,11 +212,11 @@ class SiteWork:
             self._hosted = clients, found
         return self._hosted[1]
 
-    def _note(self, task: Task) -> None:
+    def _note(self, task: Task, drawn: Collection[int]) -> None:
         line = {
             "training": task.training,
             "round": task.round,
-            "drawn": [task.clients[i] for i in task.chosen()],
+            "drawn": [task.clients[i] for i in drawn],
             "randomness": task.randomness,
         }
         with (self.kit / LOG).open("a", encoding="utf-8") as file:

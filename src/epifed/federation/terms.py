@@ -6,8 +6,11 @@ whatever the coordinator's budget says.
 """
 
 import math
+from collections.abc import Mapping
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
@@ -15,6 +18,7 @@ from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.messages import MessageError, Task
 from epifed.federation.tables import Table
+from epifed.ledger.book import Key
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, NameTakenError, OverspendError
 from epifed.privacy.accounting import spent
@@ -22,9 +26,31 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
 from epifed.training import ledger_key
 
+_price = lru_cache(maxsize=256)(spent)
+"""Asked twice a round, and always the same."""
+
+Fingerprint = Annotated[str, Field(pattern="^SHA256(:[0-9A-F]{2}){32}$")]
+
+
+class Asked(Protocol):
+    """What a party looks at before it takes part: a site's task, or an aggregator's pact."""
+
+    @property
+    def training(self) -> str: ...  # noqa: D102
+    @property
+    def noise_multiplier(self) -> float: ...  # noqa: D102
+    @property
+    def randomness(self) -> str: ...  # noqa: D102
+    @property
+    def period(self) -> tuple[date, date]: ...  # noqa: D102
+    @property
+    def numbers(self) -> int: ...  # noqa: D102
+    @property
+    def repeated(self) -> int: ...  # noqa: D102
+
 
 class Terms(Table):
-    """What a site agrees to."""
+    """What a site, or an aggregator, agrees to."""
 
     epsilon_per_release: float = Field(2.0, gt=0, description="largest ε of one training; inf: any")
     epsilon_total: float = Field(10.0, gt=0, lt=math.inf, description="ε of all trainings together")
@@ -34,23 +60,33 @@ class Terms(Table):
     last_day: date | None = Field(None, description="last day of data it offers; none: all")
     seeded: bool = Field(False, description="take part in tests with predictable noise")
     most_numbers: int = Field(10_000_000, ge=1, description="largest state of a model")
+    aggregators: dict[str, Fingerprint] = Field(
+        {},
+        description="fingerprints of the keys of all (other) aggregators, as each of them says by "
+        "telephone: no one else is trusted then, the server neither; none: the server is",
+    )
     limits: dict[str, float] = Field(
         {"clip_norm": 10.0, "rounds": 1000, "epochs": 300, "learning_rate": 1.0, "window": 100},
         description="largest value of a setting, by its name",
     )
 
-    def refuse(self, task: Task, settings: Settings, plan: PrivacyPlan) -> None:
+    def refuse(self, task: Asked, settings: Settings, plan: PrivacyPlan) -> None:
         """Raise the code of the first term that the training breaks."""
         first, last = task.period
         if (self.first_day and first < self.first_day) or (self.last_day and last > self.last_day):
             raise MessageError(Code.REFUSED_PERIOD)
-        if task.state.size > self.most_numbers or not self.within_limits(settings):
+        if task.numbers > self.most_numbers or not self.within_limits(settings):
             raise MessageError(Code.REFUSED_SETTINGS)
         if task.randomness != "secure" and not self.seeded:
             raise MessageError(Code.REFUSED_SEEDED)
-        rounds = plan.rounds + max(0, task.paid + 1 - task.round)
+        rounds = plan.rounds + task.repeated
         if self.epsilon_of(task.noise_multiplier, plan, rounds) > self.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
+
+    def refuse_trust(self, aggregators: Mapping[str, str]) -> None:
+        """Refuse others than those pinned; of a training without any, if some are pinned."""
+        if dict(aggregators) != self.aggregators:
+            raise MessageError(Code.REFUSED_TRUST)
 
     def within_limits(self, settings: Settings) -> bool:
         """Whether no setting is larger than the site allows."""
@@ -65,16 +101,23 @@ class Terms(Table):
         if not (plan.private and noise_multiplier > 0):
             return math.inf
         rate = plan.priced_rate
-        return round(spent(noise_multiplier, rate, rounds, self.delta, self.accountant), 9)
+        return round(_price(noise_multiplier, rate, rounds, self.delta, self.accountant), 9)
+
+
+def book_key(asked: Asked, settings: Settings, plan: PrivacyPlan) -> Key:
+    """What a training is found by in a party's book: priced by the noise that was announced."""
+    key = ledger_key(plan, settings, asked.period, asked.training)
+    key["noise_multiplier"] = asked.noise_multiplier
+    return key
 
 
 class SiteBook:
-    """The site's ledger and the names under which trainings stand in it."""
+    """A party's ledger and the names under which trainings stand in it."""
 
     def __init__(self, path: Path, terms: Terms) -> None:
         if not path.exists():
             cap = Cap(terms.epsilon_total, terms.delta, terms.accountant)
-            Ledger.create(path, cap, "what this site took part in")
+            Ledger.create(path, cap, "what this party took part in")
         self.ledger, self.terms = Ledger(path), terms
         cap = self.ledger.book().cap
         if cap.epsilon != terms.epsilon_total:
@@ -88,13 +131,19 @@ class SiteBook:
 
         Every answer counts as a round, whatever the server says it has paid for.
         """
-        key = ledger_key(plan, settings, task.period, task.training)
-        key["noise_multiplier"] = task.noise_multiplier
+        key = book_key(task, settings, plan)
+        done = max(task.paid, self.spent(key))
+        self.enter(key, plan, done, task.rounds - task.round + 1)
+
+    def spent(self, key: Key) -> int:
+        """The rounds of this very training that are written down."""
         found = self.ledger.find(**key)
-        done = max(task.paid, found.spent if found else 0)
-        needed = done + task.rounds - task.round + 1
-        terms = self.terms
-        if terms.epsilon_of(task.noise_multiplier, plan, needed) > terms.epsilon_per_release:
+        return found.spent if found else 0
+
+    def enter(self, key: Key, plan: PrivacyPlan, done: int, left: int) -> None:
+        """Write a round down after `done` others, if the `left` ones from it on fit the terms."""
+        found, needed, terms = self.ledger.find(**key), done + left, self.terms
+        if terms.epsilon_of(key["noise_multiplier"], plan, needed) > terms.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
         try:
             if found is None or found.outcome != "open":  # a closed one is refused by its name

@@ -24,6 +24,11 @@ from epifed.settings import NoiseName, SamplerName, Settings
 
 TRUST: dict[NoiseName, str] = {
     "server": "clients trust the server, which sees their updates and adds the noise",
+    "aggregators": (
+        "clients trust no one alone: they trust that one of the aggregators, whichever, keeps its "
+        "share of the sums to itself and adds its noise; ε is what remains against the server, "
+        "all other aggregators and all other sites together, who do not see who is drawn either"
+    ),
     "clients": (
         "clients trust each other, not the server: each adds a share of the noise, sampled or "
         "not, and the server sees only the sum (secure aggregation); ε holds only where the share "
@@ -75,6 +80,8 @@ class PrivacyPlan:
     epsilon: float
     delta: float
     accountant: str
+    aggregators: int = 0
+    """k, who each add all of the noise, where aggregators do."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
@@ -101,6 +108,7 @@ class PrivacyPlan:
             settings.epsilon,
             settings.delta,
             settings.accountant,
+            settings.aggregators or 0,
         )
 
     @property
@@ -139,13 +147,17 @@ class PrivacyPlan:
 
         `clients`: each of the N clients, sampled or not, adds a share of variance
         (S c)² / (N − 1), so that what N − 1 of them add, all but one who is removed or who knows
-        its own, is enough. `local`: each of the clients that came adds all of it.
+        its own, is enough. `local`: each of the clients that came adds all of it. `aggregators`:
+        each of them does, so that the price holds where one alone is honest; the price is never
+        that of all the noise.
         """
         factor = 1.0
         if self.noise == "clients":
             factor = math.sqrt(self.clients / (self.clients - 1))
         elif self.noise == "local":
             factor = math.sqrt(came)
+        elif self.noise == "aggregators":
+            factor = math.sqrt(self.aggregators)
         return factor * self.noise_multiplier
 
     def noise_std(self, came: int) -> float:
@@ -158,10 +170,19 @@ class PrivacyPlan:
         number = self.rounds if rounds is None else rounds
         return Spent(self.priced_rate, self.noise_multiplier, number)
 
+    @property
+    def drawn_seen(self) -> bool:
+        """Whether somebody outside a client's own site sees who is drawn: the server does.
+
+        With aggregators each site tosses the coins of its clients and always sends one message of
+        one size, so sampling amplifies against the server and the aggregators too.
+        """
+        return self.noise != "aggregators"
+
     def epsilon_if_drawn_seen(self, rounds: int | None = None) -> float:
-        """What the same costs against whoever can see who is drawn: the server, say."""
+        """What the same costs against whoever can see who is drawn: the server, if anybody."""
         spent = self.spent(rounds)
-        return price_together([spent], self.delta, self.accountant, drawn_seen=True)
+        return price_together([spent], self.delta, self.accountant, drawn_seen=self.drawn_seen)
 
     def event(self, rounds: int | None = None) -> dp.DpEvent:
         """What the training, or so many rounds of it, did that costs privacy."""

@@ -1,5 +1,6 @@
 """Who comes to a round and what noise it gets: seeded for experiments, secure for real releases."""
 
+import math
 import secrets
 from typing import Protocol
 
@@ -8,7 +9,36 @@ from numpy.typing import NDArray
 
 from epifed.privacy.mechanism import Rows, release
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.secure import secure_release
+from epifed.privacy.secure import STEPS, secure_release
+from epifed.seeds import seed_sequence
+
+
+def toss(plan: PrivacyPlan, clients: int) -> NDArray[np.int64]:
+    """Which of so many of the N clients come, each with probability m / N exactly.
+
+    From the operating system's secure generator: by the server for all, or by a site for its own.
+    """
+    drawn = (secrets.randbelow(plan.clients) < plan.clients_per_round for _ in range(clients))
+    return np.flatnonzero(np.fromiter(drawn, dtype=np.bool_, count=clients))
+
+
+def seeded_share(
+    plan: PrivacyPlan, seed: int, place: int, number: int, length: int, noise_multiplier: float
+) -> NDArray[np.int64]:
+    """The predictable share of an aggregator in a round, in steps of the grid: for tests alone.
+
+    All shares of a round add up to what `SeededRandomness` adds, up to the grid.
+    """
+    _, _, noise = seed_sequence(seed).spawn(3)
+    stream = _share_streams(noise, plan)[place]
+    drawn = [stream.standard_normal(length, dtype=np.float32) for _ in range(number)][-1]
+    steps = np.rint(drawn.astype(np.float64) * noise_multiplier * STEPS)
+    return steps.astype(np.int64)
+
+
+def _share_streams(noise: np.random.SeedSequence, plan: PrivacyPlan) -> list[np.random.Generator]:
+    """A generator for each aggregator."""
+    return [np.random.default_rng(one) for one in noise.spawn(plan.aggregators)]
 
 
 class Randomness(Protocol):
@@ -39,6 +69,8 @@ class SeededRandomness:
     def __init__(self, sampling: np.random.SeedSequence, noise: np.random.SeedSequence) -> None:
         self._sampling = np.random.default_rng(sampling)
         self._noise = np.random.default_rng(noise)
+        self._seed = noise
+        self._shares: list[np.random.Generator] = []
 
     def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
         """Of the seed."""
@@ -49,14 +81,23 @@ class SeededRandomness:
 
     def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
         """With floating-point noise."""
-        noise: Rows = self._noise.standard_normal(updates.shape[1:], dtype=np.float32)
         return release(
             updates,
-            noise,
+            self._drawn(updates.shape[1], plan),
             clip_norm=plan.bound,
             noise_multiplier=plan.noise_of_round(len(updates)),
             clients_per_round=plan.clients_per_round,
         )
+
+    def _drawn(self, length: int, plan: PrivacyPlan) -> Rows:
+        """Standard normal; with aggregators, what the shares of all of them come to."""
+        if plan.noise != "aggregators":
+            return self._noise.standard_normal(length, dtype=np.float32)
+        self._shares = self._shares or _share_streams(self._seed, plan)
+        total: Rows = np.zeros(length, dtype=np.float32)
+        for stream in self._shares:
+            total += stream.standard_normal(length, dtype=np.float32)
+        return total / np.float32(math.sqrt(len(self._shares)))
 
 
 class SecureRandomness:
@@ -71,10 +112,7 @@ class SecureRandomness:
         """
         if plan.sampler != "poisson":
             raise ValueError(f"secure sampling is Poisson; found '{plan.sampler}'")
-        drawn = (
-            secrets.randbelow(plan.clients) < plan.clients_per_round for _ in range(plan.clients)
-        )
-        return np.flatnonzero(np.fromiter(drawn, dtype=np.bool_, count=plan.clients))
+        return toss(plan, plan.clients)
 
     def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
         """The same release on whole numbers, with exact discrete Gaussian noise."""

@@ -33,17 +33,24 @@ ROUNDING = 3.0
 def noisy_sum(updates: Rows, clip_norm: float, noise_multiplier: float) -> NDArray[np.float64]:
     """Σ Δŵ + ξ with ξ ~ N(0, S²c²I), on the grid, in double precision.
 
-    Clips the rows itself, for only whole numbers can be held to S exactly. The noise is never to
-    be had alone: added as floating-point numbers it would not be safe.
+    Clips the rows itself, for only whole numbers can be held to S exactly. The noise is added to
+    whole numbers alone: as floating-point numbers it would not be safe.
     """
-    if not (0 < clip_norm < math.inf and 0 < noise_multiplier < math.inf):
-        raise ValueError(
-            "secure noise needs a clip norm and a noise multiplier above 0 and finite; "
-            f"found S = {clip_norm} and c = {noise_multiplier}"
-        )
+    _check(clip_norm, noise_multiplier)
     exact = to_grid(updates, clip_norm).sum(axis=0)
     noisy = _mechanism(grid_deviation(noise_multiplier))(exact.tolist())
-    return np.array(noisy, dtype=np.float64) * (clip_norm / STEPS)
+    return from_grid(np.array(noisy, dtype=np.int64), clip_norm)
+
+
+def grid_noise(length: int, noise_multiplier: float) -> NDArray[np.int64]:
+    """The noise of `noisy_sum` in whole steps, for whoever adds it modulo 2^64.
+
+    It is drawn apart because the mechanism would cut a sum off where whole numbers end, and a
+    share of a sum lies anywhere among them.
+    """
+    _check(1.0, noise_multiplier)
+    drawn = _mechanism(grid_deviation(noise_multiplier))([0] * length)
+    return np.array(drawn, dtype=np.int64)
 
 
 def secure_release(
@@ -52,6 +59,21 @@ def secure_release(
     """`mechanism.release` for real data: the clipped mean plus noise, in the updates' precision."""
     total = noisy_sum(updates, clip_norm, noise_multiplier)
     return (total / clients_per_round).astype(updates.dtype)
+
+
+def from_grid(steps: NDArray[np.int64], clip_norm: float) -> NDArray[np.float64]:
+    """What so many steps of the grid are worth, in double precision."""
+    return steps.astype(np.float64) * (clip_norm / STEPS)
+
+
+def longest_sum(clients: int, length: int, noise_multiplier: float) -> float:
+    """The norm, in steps, that the noisy sum of so many clients has never yet been beyond.
+
+    The norm of noise of deviation σ in d coordinates passes σ (√d + 10) with a chance below e^-50
+    (concentration of Lipschitz functions of Gaussians).
+    """
+    noise = grid_deviation(noise_multiplier) * (math.sqrt(length) + 10)
+    return clients * STEPS + noise
 
 
 def to_grid(updates: Rows, clip_norm: float) -> NDArray[np.int64]:
@@ -68,6 +90,14 @@ def to_grid(updates: Rows, clip_norm: float) -> NDArray[np.int64]:
         rows = np.rint(rows * np.minimum(radius / length, STEPS / clip_norm))
     rows[~np.isfinite(length[:, 0])] = 0.0
     return rows.astype(np.int64)
+
+
+def _check(clip_norm: float, noise_multiplier: float) -> None:
+    if not (0 < clip_norm < math.inf and 0 < noise_multiplier < math.inf):
+        raise ValueError(
+            "secure noise needs a clip norm and a noise multiplier above 0 and finite; "
+            f"found S = {clip_norm} and c = {noise_multiplier}"
+        )
 
 
 def grid_deviation(noise_multiplier: float) -> float:

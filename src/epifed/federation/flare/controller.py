@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,26 @@ from nvflare.apis.signal import Signal
 
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
-from epifed.federation.flare.executor import DELIVER, HELLO, TRAIN
+from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
 from epifed.federation.flare.shield import GATE, shield_worker
 from epifed.federation.messages import (
     Parts,
     Task,
     most_bytes,
     pack_task,
+    said_keys,
     unreceived,
 )
+from epifed.federation.relay import AwayError, RelayedTraining
 from epifed.federation.roster import Federation
-from epifed.federation.server import Answers, Order, Problem, ServedTraining, take_in
+from epifed.federation.server import (
+    Answers,
+    Order,
+    Problem,
+    ServedTraining,
+    StoredTraining,
+    take_in,
+)
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
 from epifed.rounds import Rounds
@@ -61,6 +71,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self._late: list[Problem] = []
         self._silences: dict[str, int] = {}
         self._parent = os.getppid()
+        self._aggregated = self.order.settings.noise == "aggregators"
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Offer the status to whoever submitted the job."""
@@ -91,6 +102,9 @@ class FederationController(Controller):  # type: ignore[misc]
             self._play(kit, abort_signal, fl_ctx)
         except _BrokenOffError:
             self.log_warning(fl_ctx, "broken off within a round", fire_event=False)
+        except AwayError as away:
+            self.status["waiting"] = f"the aggregator '{away}' does not answer"
+            self.log_warning(fl_ctx, self.status["waiting"], fire_event=False)
         except EpifedError as error:
             self.status["error"] = str(error)
             self.log_error(fl_ctx, str(error), fire_event=False)
@@ -104,14 +118,9 @@ class FederationController(Controller):  # type: ignore[misc]
         training = self._patiently(folder, federation, ledger)
         largest = max(len(site.clients) for site in federation.sites)
         GATE.most = most_bytes(largest, training.rounds.length)
-        self._greet(federation, abort_signal, fl_ctx)
+        keys = self._greet(federation, abort_signal, fl_ctx)
+        post = _Post(self, federation, keys, abort_signal, fl_ctx)
         self._tell(training, federation, fl_ctx)
-
-        def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-            answers = self._ask(tasks, rounds, federation, abort_signal, fl_ctx)
-            if abort_signal.triggered or os.getppid() != self._parent:
-                raise _BrokenOffError
-            return answers
 
         def report(line: dict[str, Any]) -> None:
             line |= {"time": time.time(), "sites": sorted(self._present(federation, fl_ctx))}
@@ -127,7 +136,10 @@ class FederationController(Controller):  # type: ignore[misc]
 
         last = min(training.settings.rounds, training.done + self.rounds_of_job)
         while training.done < last and not (abort_signal.triggered or self.status.get("stopped")):
-            training.play(ask, report)
+            if isinstance(training, RelayedTraining):
+                training.play(post, report)
+            else:
+                training.play(post.vectors, report)
             self._tell(training, federation, fl_ctx)
         if training.finished:
             self._deliver(training, federation, abort_signal, fl_ctx)
@@ -135,12 +147,13 @@ class FederationController(Controller):  # type: ignore[misc]
 
     def _patiently(
         self, folder: Path, federation: Federation, ledger: Ledger | None
-    ) -> ServedTraining:
+    ) -> ServedTraining | RelayedTraining:
         """The training, once the worker of a server that crashed has let go of them."""
         until = time.monotonic() + 10
         while True:
             try:
-                return ServedTraining(folder, federation, self.order, ledger)
+                kind = RelayedTraining if self._aggregated else ServedTraining
+                return kind(folder, federation, self.order, ledger)
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise EpifedError(
@@ -149,7 +162,7 @@ class FederationController(Controller):  # type: ignore[misc]
                     ) from None
                 time.sleep(0.2)
 
-    def _tell(self, training: ServedTraining, federation: Federation, fl_ctx: FLContext) -> None:
+    def _tell(self, training: StoredTraining, federation: Federation, fl_ctx: FLContext) -> None:
         self.status |= {
             "round": training.done,
             "rounds": training.settings.rounds,
@@ -162,6 +175,7 @@ class FederationController(Controller):  # type: ignore[misc]
             "sites": sorted(self._present(federation, fl_ctx)),
             "enrolled_sites": len(federation.sites),
             "ledger_run": training.run,
+            "noise": training.settings.noise,
         }
 
     def _present(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
@@ -170,29 +184,41 @@ class FederationController(Controller):  # type: ignore[misc]
         connected = {client.name for client in fl_ctx.get_engine().get_clients()} & enrolled
         return {name for name in connected if self._silences.get(name, 0) < SILENT_ROUNDS}
 
-    def _greet(self, federation: Federation, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Wait for the sites' workers, which take a while to start; who does not is absent."""
+    def _adders(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
+        """The aggregators of this job, if the training has any."""
+        enrolled = {one.name for one in federation.aggregators} if self._aggregated else set()
+        return {client.name for client in fl_ctx.get_engine().get_clients()} & enrolled
+
+    def _greet(
+        self, federation: Federation, abort_signal: Signal, fl_ctx: FLContext
+    ) -> dict[str, str]:
+        """Wait for the parties' workers, which take a while to start; who does not is absent.
+
+        The public keys that aggregators say.
+        """
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
+        adders = self._adders(federation, fl_ctx)
         parcel: Parts = {"about": json.dumps({"settings": self.order.settings.to_toml()})}
-        hello = dict.fromkeys(sorted(present), parcel)
+        hello = dict.fromkeys(sorted(present | adders), parcel)
         self._exchange(HELLO, hello, answers, federation.start_timeout, abort_signal, fl_ctx)
         self._silences |= dict.fromkeys(present - answers.keys(), SILENT_ROUNDS)
+        return {name: said_keys(answers[name]) for name in adders & answers.keys()}
 
-    def _ask(
+    def ask(
         self,
         tasks: dict[str, Task],
-        rounds: Rounds[Any],
         federation: Federation,
         abort_signal: Signal,
         fl_ctx: FLContext,
-    ) -> Answers:
+    ) -> tuple[dict[str, Parts], list[Problem]]:
+        """What the sites answer to their tasks, and who is missing and why."""
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
         asked = {site: pack_task(task) for site, task in tasks.items() if site in present}
         self._exchange(TRAIN, asked, answers, federation.round_timeout, abort_signal, fl_ctx)
-        vectors, problems = take_in(answers, tasks, rounds)
-        problems, self._late = self._late + problems, []
+        self._go_on(abort_signal)
+        problems, self._late = self._late, []
         for site in tasks:
             if site in answers:
                 self._silences.pop(site, None)
@@ -201,11 +227,31 @@ class FederationController(Controller):  # type: ignore[misc]
             else:
                 problems.append(Problem(site, Code.NO_ANSWER if site in asked else Code.ABSENT))
                 self._silences[site] = self._silences.get(site, 0) + 1
-        return vectors, problems
+        return answers, problems
+
+    def consult(
+        self,
+        name: str,
+        question: Parts,
+        federation: Federation,
+        abort_signal: Signal,
+        fl_ctx: FLContext,
+    ) -> Parts | None:
+        """What an aggregator answers; none if it does not, or not in time."""
+        answers: dict[str, Parts] = {}
+        if name in self._adders(federation, fl_ctx):
+            asked = {name: question}
+            self._exchange(ADD, asked, answers, federation.round_timeout, abort_signal, fl_ctx)
+        self._go_on(abort_signal)
+        return answers.get(name)
+
+    def _go_on(self, abort_signal: Signal) -> None:
+        if abort_signal.triggered or os.getppid() != self._parent:
+            raise _BrokenOffError
 
     def _deliver(
         self,
-        training: ServedTraining,
+        training: StoredTraining,
         federation: Federation,
         abort_signal: Signal,
         fl_ctx: FLContext,
@@ -215,7 +261,8 @@ class FederationController(Controller):  # type: ignore[misc]
         about = json.dumps({"training": self.order.training, "paid": training.paid})
         path = training.folder / "delivered.json"
         delivered = set(json.loads(path.read_text())) if path.exists() else set()
-        wanting = self._present(federation, fl_ctx) - delivered
+        present = self._present(federation, fl_ctx) | self._adders(federation, fl_ctx)
+        wanting = present - delivered
         answers: dict[str, Parts] = {}
         parcel = {"about": about, "array": content}
         self._exchange(
@@ -231,7 +278,10 @@ class FederationController(Controller):  # type: ignore[misc]
         write_text(path, json.dumps(sorted(delivered)))
         self.status["sha256"] = release.sha256
         self.status["delivered"] = sorted(delivered)
-        self.status["missing"] = sorted({s.name for s in federation.sites} - delivered)
+        parties = {site.name for site in federation.sites}
+        if self._aggregated:
+            parties |= {one.name for one in federation.aggregators}
+        self.status["missing"] = sorted(parties - delivered)
         self.status["undelivered"] = {s: code.value for s, code in sorted(wrong.items()) if code}
 
     def _exchange(
@@ -281,3 +331,33 @@ class FederationController(Controller):  # type: ignore[misc]
         """An answer that nobody waits for: the round is over, or it came before."""
         self._silences.pop(client.name, None)
         self._late.append(Problem(client.name, Code.LATE))
+
+
+@dataclass(frozen=True)
+class _Post:
+    """Brings questions to the parties of a job and their answers back."""
+
+    controller: FederationController
+    federation: Federation
+    public: dict[str, str]
+    abort_signal: Signal
+    fl_ctx: FLContext
+
+    def keys(self) -> dict[str, str]:
+        """The public keys of the aggregators that are there."""
+        return self.public
+
+    def sites(self, tasks: dict[str, Task]) -> tuple[dict[str, Parts], list[Problem]]:
+        """The sites' answers that came, and who is missing."""
+        return self.controller.ask(tasks, self.federation, self.abort_signal, self.fl_ctx)
+
+    def vectors(self, tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+        """The vectors of the sites' answers, for a server that is trusted with them."""
+        answers, missing = self.sites(tasks)
+        vectors, problems = take_in(answers, tasks, rounds)
+        return vectors, [*problems, *missing]
+
+    def aggregator(self, name: str, question: Parts) -> Parts | None:
+        """An aggregator's answer; none if it does not come."""
+        where = self.federation, self.abort_signal, self.fl_ctx
+        return self.controller.consult(name, question, *where)

@@ -1,6 +1,7 @@
-"""The site's side of a job, as FLARE calls it in the worker process of the site."""
+"""A site's or an aggregator's side of a job, as FLARE calls it in the party's worker process."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from nvflare.apis.executor import Executor
@@ -9,19 +10,20 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from epifed.federation.aggregator import TERMS, AggregatorWork
 from epifed.federation.codes import Code
 from epifed.federation.messages import Parts, pack_code
 from epifed.federation.site import SiteWork
 
-HELLO, TRAIN, DELIVER = "hello", "train", "deliver"
+HELLO, TRAIN, ADD, DELIVER = "hello", "train", "add", "deliver"
 
 
 class FederationExecutor(Executor):  # type: ignore[misc]
-    """Hands tasks to `SiteWork` and its answers back, as they are."""
+    """Hands tasks to `SiteWork`, or `AggregatorWork`, and its answers back, as they are."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._work: SiteWork | None = None
+        self._work: SiteWork | AggregatorWork | None = None
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -30,23 +32,37 @@ class FederationExecutor(Executor):  # type: ignore[misc]
         del abort_signal
         try:
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
-            self._work = self._work or SiteWork(kit, self.logger.warning)
+            self._work = self._work or _work(kit, self.logger.warning)
             if task_name == HELLO:
-                self._work.prepare(json.loads(shareable["about"])["settings"])
-                answer = {"about": "{}"}
-            elif task_name == TRAIN:
+                answer = _greeting(self._work, json.loads(shareable["about"])["settings"])
+            elif task_name == (TRAIN if isinstance(self._work, SiteWork) else ADD):
                 answer, error = self._work.answer(dict(shareable))
                 if error:
                     self.log_warning(fl_ctx, f"no contribution: {error!r}", fire_event=False)
-            else:
+            elif task_name == DELIVER:
                 about = json.loads(shareable["about"])
                 release = self._work.receive(shareable["array"], about["paid"], about["training"])
                 answer = {"about": json.dumps({"sha256": release.sha256})}
                 self.log_info(fl_ctx, f"release received: {release.sentence()}", fire_event=False)
+            else:
+                answer = pack_code("", 0, Code.BAD_TASK)
         except Exception as error:
             self.log_error(fl_ctx, f"no contribution: {error!r}", fire_event=False)
             answer = pack_code("", 0, Code.ERROR)
         return _reply(answer)
+
+
+def _work(kit: Path, say: Callable[[str], None]) -> SiteWork | AggregatorWork:
+    """The party whose kit it is."""
+    return AggregatorWork(kit) if (kit / TERMS).exists() else SiteWork(kit, say)
+
+
+def _greeting(work: SiteWork | AggregatorWork, settings: str) -> Parts:
+    """What a party says before a round waits for it: an aggregator, its public keys."""
+    if isinstance(work, AggregatorWork):
+        return {"about": json.dumps({"keys": work.keys.public.text})}
+    work.prepare(settings)
+    return {"about": "{}"}
 
 
 def _reply(parts: Parts) -> Shareable:

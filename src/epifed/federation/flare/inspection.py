@@ -11,11 +11,13 @@ from pathlib import Path
 from epifed.errors import EpifedError
 from epifed.federation.flare.kits import certificate
 from epifed.federation.flare.policies import authorization, connections, site_resources
-from epifed.federation.site import TERMS, Source, hosted_clients
+from epifed.federation.pact import report_bytes
+from epifed.federation.site import KEY, TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learner import make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import UNIT, rounded_up
+from epifed.privacy.plan import TRUST
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 
@@ -54,6 +56,7 @@ def inspect_site(
         *bad,
         _clients(kit, panel),
         _readable(kit, panel, settings, period),
+        _trust(kit, settings),
         _sent(kit, settings),
         _price(settings),
     ]
@@ -203,11 +206,53 @@ def _readable(
     )
 
 
+def _trust(kit: Path, settings: Settings) -> Finding:
+    pinned = Terms.read(kit / TERMS).aggregators
+    if bool(pinned) != (settings.noise == "aggregators"):
+        asked, agreed = "the server alone", ", ".join(pinned)
+        if settings.noise == "aggregators":
+            asked, agreed = "aggregators", "none, but the server"
+        return Finding(
+            "trust",
+            False,
+            f"The settings would have you trust {asked}, and the aggregators in {TERMS} are "
+            f"{agreed}; such a training is refused",
+        )
+    if not pinned:
+        return Finding("trust", True, f"{TRUST['server'].capitalize()}.")
+    if len(pinned) != settings.aggregators or not (kit / KEY).is_file():
+        return Finding(
+            "trust",
+            False,
+            f"{kit}: found {len(pinned)} aggregators pinned in {TERMS} and "
+            f"{'a' if (kit / KEY).is_file() else 'no'} key for reports; expected "
+            f"{settings.aggregators} and a key",
+        )
+    names = "; ".join(f"{name} {fingerprint}" for name, fingerprint in pinned.items())
+    return Finding(
+        "trust",
+        True,
+        f"{TRUST['aggregators'].capitalize()}. Pinned are {names}: compare each with what the "
+        "aggregator itself says.",
+    )
+
+
 def _sent(kit: Path, settings: Settings) -> Finding:
     learner = make_learner(settings)
     state = learner.start(seed_sequence(settings.seed))
     like = learner.contribute(state, learner.nobody())
     clients = len(hosted_clients(kit))
+    if settings.aggregators and settings.private:
+        size = report_bytes(settings.aggregators, like.shape[1])
+        return Finding(
+            "sent",
+            True,
+            f"In each round one sealed report of {size:,} bytes leaves this machine with the "
+            f"round's number and your signature: the sum of the vectors of {like.shape[1]:,} "
+            f"numbers of those of your {clients} clients that this machine draws itself, each of "
+            f"Euclidean norm at most S = {settings.clip_norm:g}, and zero if it draws none. No "
+            "single party can open it, and nothing else leaves.",
+        )
     size = clients * like.shape[1] * like.itemsize
     bound = (
         f"of Euclidean norm at most S = {settings.clip_norm:g}"
@@ -226,11 +271,21 @@ def _sent(kit: Path, settings: Settings) -> Finding:
 def _price(settings: Settings) -> Finding:
     if not settings.private:
         return Finding("price", False, "ε = inf: no privacy at all.")
+    cost = (
+        f"The training may cost ε = {rounded_up(settings.epsilon)} at δ = {settings.delta:g} "
+        f"({UNIT} added or removed, {settings.accountant.upper()} accountant)"
+    )
+    if settings.noise == "aggregators":
+        return Finding(
+            "price",
+            True,
+            f"{cost} against everybody outside this site together, as long as one aggregator is "
+            "honest. Nobody but this machine sees who is drawn.",
+        )
     return Finding(
         "price",
         True,
-        f"The training may cost ε = {rounded_up(settings.epsilon)} at δ = {settings.delta:g} "
-        f"({UNIT} added or removed, {settings.accountant.upper()} accountant) against everybody "
-        "who does not see who is drawn. The server sees it; against the server it costs what it "
-        "would if all were drawn in every round, which 'epifed federation train' prints too.",
+        f"{cost} against everybody who does not see who is drawn. The server sees it; against the "
+        "server it costs what it would if all were drawn in every round, which 'epifed federation "
+        "train' prints too.",
     )

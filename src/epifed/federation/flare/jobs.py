@@ -28,7 +28,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from epifed.errors import EpifedError
 from epifed.federation.flare.controller import STATUS, TOPIC
-from epifed.federation.flare.executor import DELIVER, HELLO, TRAIN
+from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
 from epifed.federation.flare.kits import certificate
 from epifed.federation.flare.policies import CONTROLLER, EXECUTOR
 from epifed.federation.flare.watchdog import Alive, HungError, watched
@@ -100,11 +100,14 @@ def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -
     config = job / "app" / "config"
     config.mkdir(parents=True)
     sites = [site.name for site in federation.sites]
+    aggregated = order.settings.noise == "aggregators"
+    adders = [one.name for one in federation.aggregators] if aggregated else []
     meta = {
         "name": f"epifed-{order.training}",
-        "min_clients": federation.min_sites,
+        "min_clients": federation.min_sites + len(adders),
+        "mandatory_clients": adders,
         "resource_spec": {},
-        "deploy_map": {"app": ["server", *sites]},
+        "deploy_map": {"app": ["server", *sites, *adders]},
     }
     controller = {
         "id": "controller",
@@ -123,7 +126,7 @@ def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -
         "format_version": 2,
         "max_runner_sync_timeout": federation.start_timeout,
         "executors": [
-            {"tasks": [HELLO, TRAIN, DELIVER], "executor": {"path": EXECUTOR, "args": {}}}
+            {"tasks": [HELLO, TRAIN, ADD, DELIVER], "executor": {"path": EXECUTOR, "args": {}}}
         ],
         "task_data_filters": [],
         "task_result_filters": [],
@@ -159,13 +162,15 @@ def run_training(
             watch({"waiting": str(error)})
             time.sleep(1)
             continue
-        if status is None:
+        if status is None or "waiting" in status:
             course.lost += 1
             if course.lost > MOST_FAILURES:
+                reason = "the reason is in the logs of the server and the sites"
                 raise EpifedError(
                     f"training '{order.training}': {course.lost} jobs failed without a round "
-                    "between them; the reason is in the logs of the server and the sites"
+                    f"between them; {status['waiting'] if status else reason}"
                 )
+        if status is None:
             continue
         course.follow(status)
         if "error" in status:

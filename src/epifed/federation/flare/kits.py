@@ -1,8 +1,8 @@
 """Startup kits: certificates and configuration of each party, made by FLARE's own provisioner.
 
-`make_kits` makes the root certificate and a kit for each party that has none yet. A site that
+`make_kits` makes the root certificate and a kit for each party that has none yet. A party that
 wants its private key seen by nobody makes it itself and sends a request; `approve` signs it and
-`assemble`, back at the site, puts the kit together.
+`assemble`, back at the party, puts the kit together.
 """
 
 import json
@@ -24,9 +24,12 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from epifed.errors import EpifedError
+from epifed.federation import aggregator
+from epifed.federation.aggregator import ROSTER
 from epifed.federation.flare.policies import ROLE, is_server, lock
-from epifed.federation.roster import Federation, Site
-from epifed.federation.site import CLIENTS
+from epifed.federation.roster import Aggregator, Federation, Site
+from epifed.federation.sealed import ReportKey
+from epifed.federation.site import CLIENTS, KEY, TERMS
 from epifed.files import write_text
 
 SCHEME = "grpc"
@@ -40,8 +43,10 @@ class Made:
 
     kits: tuple[Path, ...]
     requests: tuple[Path, ...]
-    """For the sites that make their own keys: what to hand them."""
+    """For the parties that make their own keys: what to hand them."""
     fingerprint: str
+    roster: Path | None
+    """With aggregators: the roster with the public keys of the sites that are known."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def make_kits(federation: Federation, folder: Path) -> Made:
     kits, root = folder / "kits", folder / "ca"
     _make_root(federation, folder)
     new = [
-        site for site in federation.sites if not site.own_key and not (kits / site.name).exists()
+        one.name for one in federation.parties if not one.own_key and not (kits / one.name).exists()
     ]
     made = []
     if new or not (kits / SERVER).exists():
@@ -103,21 +108,37 @@ def make_kits(federation: Federation, folder: Path) -> Made:
     for site in federation.sites:
         if (kits / site.name).exists():
             introduce(kits / site.name, federation, site)
-    write_text(kits / SERVER / "federation.toml", federation.to_toml())
+    federation = federation.with_signs(_signs(kits, federation))
+    for adding in federation.aggregators:
+        if (kits / adding.name).exists():
+            introduce(kits / adding.name, federation, adding)
+    write_text(kits / SERVER / ROSTER, federation.to_toml())
+    roster = folder / "roster.toml" if federation.aggregators else None
+    if roster:
+        write_text(roster, federation.to_toml())
     requests = []
-    for site in federation.sites:
-        if site.own_key and not (kits / site.name).exists():
-            path = folder / "requests" / site.name / "participant.yml"
-            write_text(path, _participant(federation, site))
-            write_text(path.parent / "federation.toml", federation.to_toml())
+    for one in federation.parties:
+        if one.own_key and not (kits / one.name).exists():
+            path = folder / "requests" / one.name / "participant.yml"
+            write_text(path, _participant(federation, one.name))
+            write_text(path.parent / ROSTER, federation.to_toml())
             requests.append(path.parent)
-    return Made(tuple(made), tuple(requests), fingerprint(root / "rootCA.pem"))
+    return Made(tuple(made), tuple(requests), fingerprint(root / "rootCA.pem"), roster)
 
 
 def request_key(participant: Path, out: Path) -> Path:
-    """At the site: make its private key, which stays in `out`, and the request to be signed."""
+    """At a party: make its private key, which stays in `out`, and the request to be signed."""
     _nvflare("cert", "request", "-p", str(participant), "--out", str(out))
     return next(out.glob("*.request.zip"))
+
+
+def request_signs(form: Path, out: Path) -> str | None:
+    """At a site with aggregators: make its key for reports beside the other; its public part."""
+    federation = Federation.read(form / ROSTER)
+    name = json.loads((form / "participant.yml").read_text())["participants"][0]["name"]
+    if not federation.aggregators or not isinstance(federation.party(name), Site):
+        return None
+    return ReportKey.make(out / KEY).public
 
 
 def approve(federation: Federation, folder: Path, request: Path, out: Path) -> Path:
@@ -157,15 +178,32 @@ def assemble(federation: Federation, signed: Path, keys: Path, root: str, kit: P
         )
         (startup,) = Path(temporary).glob("*/prod_*/*/startup")
         _settle(startup.parent, kit)
-    name = certificate(kit).name
-    introduce(kit, federation, federation.site(name))
+    if (keys / KEY).exists():
+        shutil.copy(keys / KEY, kit / KEY)
+    introduce(kit, federation, federation.party(certificate(kit).name))
 
 
-def introduce(kit: Path, federation: Federation, site: Site) -> None:
-    """Give a site's kit its terms, which the site may change, and the names of its clients."""
-    if not (kit / "site.toml").exists():
-        write_text(kit / "site.toml", federation.terms.to_toml())
-    write_text(kit / CLIENTS, json.dumps(site.clients))
+def introduce(kit: Path, federation: Federation, party: Site | Aggregator) -> None:
+    """Give a kit its terms, which the party may change, and what it must know of the roster.
+
+    A site gets the names of its clients, and with aggregators a key to sign with; an aggregator,
+    whose keys nobody makes but itself, the roster.
+    """
+    terms = kit / (TERMS if isinstance(party, Site) else aggregator.TERMS)
+    if not terms.exists():
+        write_text(terms, federation.terms.to_toml())
+    if isinstance(party, Site):
+        write_text(kit / CLIENTS, json.dumps(party.clients))
+        if federation.aggregators and not (kit / KEY).exists():
+            ReportKey.make(kit / KEY)
+    else:
+        write_text(kit / ROSTER, federation.to_toml())
+
+
+def _signs(kits: Path, federation: Federation) -> dict[str, str]:
+    """The public keys of the sites whose kits are here."""
+    paths = {site.name: kits / site.name / KEY for site in federation.sites}
+    return {name: ReportKey.read(path).public for name, path in paths.items() if path.exists()}
 
 
 def certificate(kit: Path) -> Certificate:
@@ -211,7 +249,7 @@ def _make_root(federation: Federation, folder: Path) -> None:
 
 
 def _provision(
-    federation: Federation, sites: list[Site], root: Path, temporary: Path, kits: Path
+    federation: Federation, names: list[str], root: Path, temporary: Path, kits: Path
 ) -> list[Path]:
     key = serialization.load_pem_private_key((root / "rootCA.key").read_bytes(), password=None)
     project = Project(
@@ -225,8 +263,8 @@ def _provision(
         federation.server.host, ORGANISATION, {"fed_learn_port": port, "admin_port": port}
     )
     project.add_admin(federation.coordinator, ORGANISATION, {"role": ROLE})
-    for site in sites:
-        project.add_client(site.name, organisation(site.name), {})
+    for name in names:
+        project.add_client(name, organisation(name), {})
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", scheme=SCHEME),
@@ -257,13 +295,13 @@ def _settle(built: Path, kit: Path) -> None:
         lock(kit)
 
 
-def _participant(federation: Federation, site: Site) -> str:
-    party = {"name": site.name, "type": "client", "org": organisation(site.name)}
+def _participant(federation: Federation, name: str) -> str:
+    party = {"name": name, "type": "client", "org": organisation(name)}
     return json.dumps({"name": federation.name, "participants": [party]})
 
 
 def organisation(name: str) -> str:
-    """The organisation in a site's certificate: the site itself."""
+    """The organisation in a party's certificate: the party itself."""
     return name.replace("-", "_")
 
 

@@ -16,12 +16,20 @@ from typing import Self
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.federation import aggregator
+from epifed.federation.aggregator import own_keys
 from epifed.federation.flare.jobs import Desk, Watch, run_training
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
-from epifed.federation.flare.parties import Command, server_command, site_command
+from epifed.federation.flare.parties import (
+    Command,
+    aggregator_command,
+    server_command,
+    site_command,
+)
 from epifed.federation.roster import Federation
 from epifed.federation.server import Order
-from epifed.federation.site import Source
+from epifed.federation.site import TERMS, Source
+from epifed.federation.terms import Terms
 from epifed.files import write_text
 from epifed.panel import CasePanel
 
@@ -56,7 +64,9 @@ class LocalFederation:
             path = folder / "data" / f"{site.name}.csv"
             path.parent.mkdir(exist_ok=True)
             long.filter(pl.col("region").is_in(site.clients)).write_csv(path)
-        return cls(folder, federation, ledger)
+        local = cls(folder, federation, ledger)
+        local._pin()
+        return local
 
     def kit(self, party: str) -> Path:
         """The kit of a party."""
@@ -69,7 +79,7 @@ class LocalFederation:
 
     def start(self, *parties: str) -> None:
         """Start parties, by default all, and wait until the server has heard of the sites."""
-        chosen = parties or (SERVER, *(site.name for site in self.federation.sites))
+        chosen = parties or (SERVER, *(party.name for party in self.federation.parties))
         for party in chosen:
             self._launch(party)
             if party == SERVER:
@@ -80,6 +90,8 @@ class LocalFederation:
         """The program of a party."""
         if party == SERVER:
             return server_command(self.kit(SERVER), self.ledger)
+        if party in {one.name for one in self.federation.aggregators}:
+            return aggregator_command(self.kit(party))
         path = (self.folder / "data" / f"{party}.csv").resolve()
         return site_command(self.kit(party), Source(str(path), None, {}))
 
@@ -137,6 +149,16 @@ class LocalFederation:
         for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+
+    def _pin(self) -> None:
+        """Have every party know the aggregators' keys, which elsewhere each says by telephone."""
+        names = [one.name for one in self.federation.aggregators]
+        pins = {name: own_keys(self.kit(name)).public.fingerprint for name in names}
+        files = [self.kit(site.name) / TERMS for site in self.federation.sites if pins]
+        for path in (*files, *(self.kit(name) / aggregator.TERMS for name in names)):
+            others = {name: pin for name, pin in pins.items() if name != path.parent.name}
+            terms = Terms.read(path).model_copy(update={"aggregators": others})
+            write_text(path, terms.to_toml())
 
     def _launch(self, party: str) -> None:
         command = self.command(party)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epifed.errors import EpifedError
+from epifed.federation import aggregator
+from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.flare.controller import ROSTER, SERVER_FILE
 from epifed.federation.flare.kits import ORGANISATION, certificate, organisation
 from epifed.federation.flare.policies import is_server, lock
@@ -41,9 +43,7 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
     if not is_server(kit):
         raise EpifedError(f"{kit}: expected the server's kit by 'epifed federation init'")
     certificate(kit)
-    federation = Federation.read(roster or kit / ROSTER)
-    if roster:
-        write_text(kit / ROSTER, federation.to_toml())
+    federation = _roster(kit, roster)
     if ledger:
         Ledger(ledger)
     write_text(kit / SERVER_FILE, json.dumps({"ledger": str(ledger.resolve()) if ledger else None}))
@@ -55,15 +55,45 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
     )
 
 
+def aggregator_command(kit: Path, roster: Path | None = None) -> Command:
+    """The aggregator of a kit, which makes its keys if it has none; `roster` replaces the kit's."""
+    kit = kit.resolve()
+    if not (kit / aggregator.TERMS).is_file():
+        raise EpifedError(f"{kit}: expected an aggregator's kit by 'epifed federation init'")
+    _roster(kit, roster)
+    AggregatorWork(kit)
+    return _client(kit)
+
+
 def site_command(kit: Path, source: Source) -> Command:
     """The site of a kit, with its data."""
     kit = kit.resolve()
     if is_server(kit) or not (kit / "startup" / "fed_client.json").is_file():
         raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
-    name = certificate(kit).name
+    if (kit / aggregator.TERMS).is_file():
+        raise EpifedError(
+            f"{kit}: found an aggregator's kit; expected a site's (an aggregator is run by 'epifed "
+            "federation aggregator')"
+        )
+    certificate(kit)
     Terms.read(kit / TERMS)
     source.load(hosted_clients(kit))
     source.write(kit)
+    return _client(kit)
+
+
+def _roster(kit: Path, changed: Path | None) -> Federation:
+    """The roster of a kit, replaced by a changed one, which keeps the sites' keys known before."""
+    federation = Federation.read(kit / ROSTER)
+    if changed:
+        federation = Federation.read(changed).with_signs(federation.signs)
+        write_text(kit / ROSTER, federation.to_toml())
+    return federation
+
+
+def _client(kit: Path) -> Command:
+    """A party that dials the server."""
+    name = certificate(kit).name
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
     return _command("nvflare.private.fed.app.client.client_train", kit, "fed_client.json", who)

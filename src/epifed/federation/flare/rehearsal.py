@@ -1,19 +1,22 @@
 """A rehearsal: a whole federation on this machine, on simulated cases, against one process."""
 
 import json
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from epifed.federation.flare.jobs import Watch
 from epifed.federation.flare.local import LocalFederation, free_port
-from epifed.federation.roster import Federation, Server, Site
+from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.server import Order, read_state
 from epifed.federation.terms import Terms
 from epifed.learner import Vector, make_learner
@@ -52,20 +55,28 @@ class Rehearsed:
     seconds_training: float
     seconds_per_round: float | None
     """Between rounds of one job."""
+    aggregator_memory: float | None
+    """MB at the peak of the processes of an aggregator together."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same for JSON."""
         return asdict(self)
 
 
-def rehearsal_federation(panel: CasePanel, sites: int, **changes: Any) -> Federation:
-    """The panel's regions dealt out to so many sites on this machine."""
+def rehearsal_federation(
+    panel: CasePanel, sites: int, aggregators: int = 0, **changes: Any
+) -> Federation:
+    """The panel's regions dealt out to so many sites on this machine, with aggregators or none."""
+    adding = tuple(
+        Aggregator(name=f"aggregator-{i + 1}", own_key=False) for i in range(aggregators)
+    )
     hosted = tuple(
         Site(name=f"site-{i + 1}", clients=tuple(panel.regions[i::sites])) for i in range(sites)
     )
     terms = Terms(epsilon_per_release=float("inf"), seeded=True)
     server = Server(host="localhost", port=free_port())
-    return Federation(**{"server": server, "terms": terms, "sites": hosted} | changes)
+    values = {"server": server, "terms": terms, "sites": hosted, "aggregators": adding}
+    return Federation(**values | changes)
 
 
 def rehearse(
@@ -79,19 +90,24 @@ def rehearse(
 ) -> Rehearsed:
     """Provision, start, train, stop, compare."""
     period = (max(panel.start, panel.end - timedelta(days=DAYS - 1)), panel.end)
-    federation = rehearsal_federation(panel, sites, min_sites=sites, rounds_per_job=settings.rounds)
+    aggregators = settings.aggregators or 0
+    federation = rehearsal_federation(
+        panel, sites, aggregators, min_sites=sites, rounds_per_job=settings.rounds
+    )
     order = Order.of(NAME, settings, *period, seeded=True)
     learner = make_learner(settings)
     view = learner.deployed_view(panel, period)
     began = time.perf_counter()
     progress("making certificates and kits")
     with LocalFederation.make(folder, federation, panel) as local:
-        progress(f"starting a server and {sites} sites")
+        adding = f", {aggregators} aggregators" if aggregators else ""
+        progress(f"starting a server{adding} and {sites} sites")
         local.start()
         started = time.perf_counter()
         progress("training")
         eye = _Eye(local.training_folder(order), panel, settings, losses)
-        with eye:
+        peaks = _Peaks(local)
+        with eye, peaks:
             status = local.train(order, watch)
         trained = time.perf_counter()
         models = [
@@ -121,6 +137,7 @@ def rehearse(
         seconds_start=started - began,
         seconds_training=trained - started,
         seconds_per_round=seconds,
+        aggregator_memory=peaks.largest(),
     )
 
 
@@ -175,3 +192,40 @@ class _Eye:
             found = read_state(self._folder)
             if found and found[0] not in self._losses:
                 self._losses[found[0]] = self.loss(found[1])
+
+
+class _Peaks:
+    """Watches the memory of the aggregators' processes."""
+
+    def __init__(self, local: LocalFederation) -> None:
+        self._local = local
+        self._names = [one.name for one in local.federation.aggregators]
+        self._peaks: dict[tuple[str, int], float] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def largest(self) -> float | None:
+        """MB of the largest aggregator, all its processes at their peaks; none without any."""
+        totals = Counter[str]()
+        for (name, _), peak in self._peaks.items():
+            totals[name] += math.ceil(peak)
+        return max(totals.values(), default=None)
+
+    def __enter__(self) -> Self:
+        """Start looking."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop looking."""
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.2):
+            for name in self._names:
+                for pid in (self._local.processes[name].pid, *self._local.workers(name)):
+                    with suppress(OSError, StopIteration):
+                        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+                        peak = next(line for line in status if line.startswith("VmHWM:"))
+                        self._peaks[name, pid] = int(peak.split()[1]) / 1024

@@ -40,7 +40,7 @@ function drawAbout() {
   const level = spoken();
   const s = DATA.settings;
   $('method-text').textContent = GRID ? t('methodText', { level, window: s.window, horizon: s.horizon }) : t('methodPlain', { level });
-  $('limits').replaceChildren(...t('limits', { level }).map((text) => make('li', {}, text)));
+  $('limits').replaceChildren(...t('limits', { level, trust: t('trust')[DATA.settings.noise] }).map((text) => make('li', {}, text)));
   $('sources-list').replaceChildren(...(DATA.attribution.length ? DATA.attribution.map((line) => make('li', {}, credit(line))) : [make('li', {}, t('sourcesNone'))]));
   const mapLine = DATA.map && (DATA.attribution.find((line) => /BKG/.test(line)) || (DATA.simulated ? t('simulatedLabel') : null));
   $('map-credit').replaceChildren(...(mapLine ? [t('mapCredit'), ...credit(mapLine)] : []));

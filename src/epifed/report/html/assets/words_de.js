@@ -200,9 +200,15 @@ const DE = {
   methodTitle: 'Methode',
   methodText: (v) => `${v.level.every} behält die eigenen Daten. In jeder Runde fragt der Server eine zufällige Auswahl, was deren Daten an einem gemeinsamen Vorhersagemodell ändern würden; jeder Beitrag ist begrenzt, alle werden summiert, und vor jeder Veröffentlichung kommt Rauschen hinzu (Differential Privacy auf Ebene der Teilnehmer). Aus den 7-Tage-Mitteln der letzten ${v.window} Tage sagt das Modell den Wert ${v.horizon} Tage später vorher. Jede Bewertung steht neben „nächste Woche ist wie heute“ für dieselben Tage. Verfahren: Kerkouche, Zunker, Fritz und Kühn, Differentially private federated learning for localized control of infectious disease dynamics, arXiv:2509.14024.`,
   methodPlain: (v) => `${v.level.every} behält die eigenen Daten; veröffentlicht wird nur eine begrenzte, verrauschte Summe aller Beiträge (Differential Privacy auf Ebene der Teilnehmer). Jede Bewertung steht neben „nächste Woche ist wie heute“ für dieselben Tage. Verfahren: Kerkouche, Zunker, Fritz und Kühn, arXiv:2509.14024.`,
+  trust: {
+    server: 'Dem Server wird vertraut: Er sieht die begrenzten Beiträge vor dem Rauschen.',
+    aggregators: 'Niemandem allein wird vertraut, aber eine der Summierstellen muss ehrlich sein: Sie behält ihren Anteil der Summen für sich und fügt ihr Rauschen hinzu. Arbeiten alle und der Server zusammen, so sehen sie, was jede Stelle gesandt hat.',
+    clients: 'Den anderen wird vertraut: Jeder fügt einen Teil des Rauschens hinzu, und der Server sieht die Summe.',
+    local: 'Niemandem wird vertraut: Jeder Beitrag trägt selbst das ganze Rauschen.',
+  },
   limitsTitle: 'Was es nicht leistet',
   limits: (v) => [
-    'Dem Server wird vertraut: Er sieht die begrenzten Beiträge vor dem Rauschen.',
+    v.trust,
     `Dass es ${v.level.a === 'ein Kreis' ? 'einen Kreis' : v.level.a} gibt und wie viele Menschen dort leben, wird nicht verborgen; ebenso wenig, was dort selbst veröffentlicht wird.`,
     'Bewertungen und Vergleiche wurden hier ohne Rauschen berechnet; Einstellungen, die an denselben Daten gewählt wurden, deckt ε nicht ab.',
     'Nachmeldungen ändern die letzten Tage: Eine Vorhersage aus endgültigen Daten ist besser als eine vom selben Tag.',

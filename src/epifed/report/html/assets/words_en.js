@@ -200,9 +200,15 @@ const EN = {
   methodTitle: 'Method',
   methodText: (v) => `Every ${v.level.one} keeps its data. In each round the server asks a random part of them for what their data would change in a shared forecasting model; each contribution is bounded, all are summed, and noise is added before anything is released (client-level differential privacy). From the past ${v.window} days of 7-day averages the model forecasts the value ${v.horizon} days later. Every score stands beside “next week is like today” on the same days. Method: Kerkouche, Zunker, Fritz and Kühn, Differentially private federated learning for localized control of infectious disease dynamics, arXiv:2509.14024.`,
   methodPlain: (v) => `Every ${v.level.one} keeps its data; a bounded, noisy sum of their contributions is all that is released (client-level differential privacy). Every score stands beside “next week is like today” on the same days. Method: Kerkouche, Zunker, Fritz and Kühn, arXiv:2509.14024.`,
+  trust: {
+    server: 'The server is trusted: it sees the bounded contributions before the noise.',
+    aggregators: 'No one is trusted alone, but one of the aggregators must be honest: it keeps its share of the sums to itself and adds its noise. If all of them and the server work together, they see what each site sent.',
+    clients: 'The others are trusted: each adds a share of the noise, and the server sees the sum.',
+    local: 'Nobody is trusted: each contribution carries all the noise itself.',
+  },
   limitsTitle: 'What it does not do',
   limits: (v) => [
-    'The server is trusted: it sees the bounded contributions before the noise.',
+    v.trust,
     `That a ${v.level.one} exists and how many people live there is not hidden, nor is what it publishes itself.`,
     'Scores and comparisons here were computed without noise; settings chosen on the same data are not covered by ε.',
     'Late reports change the last days: a forecast made from final data is better than one made on the day.',

@@ -1,0 +1,117 @@
+"""What sealed reports cost: bytes, a site's and an aggregator's time, an aggregator's memory.
+
+    python benchmarks/aggregators.py [SITES]
+
+A site splits, seals and signs; an aggregator unpacks the question of a round, checks the
+signatures, opens all shares and adds the noise, and keeps the answer. CPU seconds; no network.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _clock import Times, clocked, machine, median
+from epifed.federation.aggregator import ROSTER, TERMS, AggregatorWork, own_keys
+from epifed.federation.pact import (
+    Pact,
+    PartialSum,
+    Report,
+    accept_partial,
+    make_report,
+    pack_question,
+    pack_report,
+)
+from epifed.federation.relay import question_of
+from epifed.federation.roster import Aggregator, Federation, Server, Site
+from epifed.federation.sealed import ReportKey
+from epifed.federation.terms import Terms
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import Settings
+
+NAMES = ("one", "other")
+LENGTHS = (7, 11_777)
+REPETITIONS = 5
+
+
+def main(sites: int, folder: Path) -> None:
+    """Print the machine, then a line for each length."""
+    kits = {name: folder / name for name in NAMES}
+    for kit in kits.values():
+        kit.mkdir()
+    public = {name: own_keys(kit).public for name, kit in kits.items()}
+    keys = {f"site-{i}": ReportKey.make(folder / f"{i}.key") for i in range(sites)}
+    enrolled = tuple(Site(name=n, clients=(n,), signs=key.public) for n, key in keys.items())
+    adding = tuple(Aggregator(name=name) for name in NAMES)
+    roster = Federation(server=Server(host="localhost"), sites=enrolled, aggregators=adding)
+    for name, kit in kits.items():
+        pins = {other: public[other].fingerprint for other in NAMES if other != name}
+        terms = Terms(epsilon_per_release=1e6, epsilon_total=1e6, aggregators=pins)
+        (kit / TERMS).write_text(terms.to_toml())
+        (kit / ROSTER).write_text(roster.to_toml())
+    print(json.dumps(machine()))
+    rounds = REPETITIONS + 1
+    settings = Settings.of(
+        learner="trend", noise="aggregators", rounds=rounds, clients_per_round=sites, epsilon=1.0
+    )
+    plan = PrivacyPlan.of(settings, sites)
+    for length in LENGTHS:
+        values = {
+            "training": f"bench-{length}",
+            "rounds": rounds,
+            "settings": settings.to_toml(),
+            "first_day": "2026-01-01",
+            "last_day": "2026-02-01",
+            "enrolled": sites,
+            "noise_multiplier": plan.noise_multiplier,
+            "randomness": "secure",
+            "length": length,
+            "aggregators": [(name, keys.text) for name, keys in public.items()],
+        }
+        print(json.dumps(measured(kits, keys, values)), flush=True)
+
+
+def measured(
+    kits: dict[str, Path], keys: dict[str, ReportKey], values: dict[str, Any]
+) -> dict[str, Any]:
+    """The costs of one length; the first round is left out, for it loads what later ones have."""
+    length = values["length"]
+    steps = np.random.default_rng(0).integers(-(2**20), 2**20, length)
+    times: dict[str, list[Times]] = {"site": [], **{name: [] for name in NAMES}}
+    size = 0
+    for number in range(1, values["rounds"] + 1):
+        pact = Pact.of(values | {"round": number})
+        reports: list[Report] = []
+        times["site"].append(clocked(lambda: reports.extend(_sealed(pact, keys, steps)))())  # noqa: B023
+        sums: list[PartialSum] = []
+        for name, kit in kits.items():
+            question = question_of(pact, name, tuple(reports), sums)
+            packed, work, given = pack_question(question), AggregatorWork(kit), []
+            times[name].append(clocked(lambda: given.append(work.answer(packed)[0]))())  # noqa: B023
+            sums.append(accept_partial(given[0], question))
+            size = len(packed["array"])
+    site, *adding = (median(found[1:]).cpu for found in times.values())
+    peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return {
+        "numbers": length,
+        "reports": len(keys),
+        "bytes_a_report": len(pack_report(pact, reports[0])["array"]),
+        "bytes_of_the_last_question": size,
+        "ms_at_a_site": round(1000 * site / len(keys), 2),
+        "seconds_at_each_aggregator": [round(seconds, 3) for seconds in adding],
+        "peak_mb_of_this_process": int(peak[1]) // 1024 if peak else None,
+    }
+
+
+def _sealed(pact: Pact, keys: dict[str, ReportKey], steps: NDArray[np.int64]) -> list[Report]:
+    return [make_report(pact, name, key, steps) for name, key in keys.items()]
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as temporary:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 400, Path(temporary))

@@ -1,0 +1,158 @@
+"""An aggregator's work, without FLARE: check the reports, book the round, add up, add noise.
+
+It is given by the server, which it does not trust, what sites have sealed to it. It answers one
+question a round, with the noise of a whole release of its own, and keeps the answer.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from epifed.errors import EpifedError
+from epifed.federation.codes import Code
+from epifed.federation.delivery import keep_release
+from epifed.federation.kept import KeptAnswers, question_digest
+from epifed.federation.messages import MessageError, Parts, pack_code
+from epifed.federation.pact import (
+    Pact,
+    Question,
+    pack_partial,
+    seal_info,
+    unpack_question,
+)
+from epifed.federation.roster import Federation
+from epifed.federation.sealed import SecretKeys, share
+from epifed.federation.terms import SiteBook, Terms, book_key
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.randomness import seeded_share
+from epifed.privacy.secure import grid_noise
+from epifed.release import Release
+from epifed.settings import Settings
+
+TERMS, KEYS, LEDGER, ANSWERS = "aggregator.toml", "aggregator.key", "aggregator.ledger", "answers"
+ROSTER = "federation.toml"
+
+
+def own_keys(kit: Path) -> SecretKeys:
+    """The keys of an aggregator's kit, which it makes itself when it first needs them."""
+    path = kit / KEYS
+    if not path.exists():
+        SecretKeys.make().write(path)
+    return SecretKeys.read(path)
+
+
+class AggregatorWork:
+    """An aggregator at work, in its kit. Its answers hold a partial sum or a code, never words."""
+
+    def __init__(self, kit: Path) -> None:
+        self.kit = kit
+        self.terms = Terms.read(kit / TERMS)
+        self.roster = Federation.read(kit / ROSTER)
+        self.keys = own_keys(kit)
+        self.answers = KeptAnswers(kit / ANSWERS)
+
+    def answer(self, parts: Parts) -> tuple[Parts, Exception | None]:
+        """The answer to a question, and for the aggregator's own log what went wrong."""
+        training, number = "", 0
+        try:
+            question = unpack_question(parts)
+            training, number = question.pact.training, question.pact.round
+            return self._sum(question, question_digest(parts)), None
+        except MessageError as error:
+            return pack_code(training, number, error.code), error
+        except Exception as error:
+            return pack_code(training, number, Code.ERROR), error
+
+    def receive(self, content: bytes, paid: int, training: str) -> Release:
+        """Keep the finished release, once it has been checked."""
+        return keep_release(self.kit, LEDGER, self.terms, content, paid, training)
+
+    def _sum(self, question: Question, asked: str) -> Parts:
+        pact = question.pact
+        settings, plan = self._agreed(question)
+        self._check_reports(question)
+        self._check_others(question)
+
+        def make() -> Parts:
+            return self._added_up(question, settings, plan)
+
+        if pact.randomness != "secure":
+            return self.answers.give(
+                pact.training, pact.round, asked, make, lambda: 0, lambda _: None
+            )
+        book, key = SiteBook(self.kit / LEDGER, self.terms), book_key(pact, settings, plan)
+
+        def write_down(spent: int) -> None:
+            book.enter(key, plan, max(spent, pact.round - 1), pact.rounds - pact.round + 1)
+
+        return self.answers.give(
+            pact.training, pact.round, asked, make, lambda: book.spent(key), write_down
+        )
+
+    def _agreed(self, question: Question) -> tuple[Settings, PrivacyPlan]:
+        """The settings and plan of a pact to which the roster and the terms agree."""
+        pact = question.pact
+        try:
+            settings = Settings.from_toml(pact.settings)
+            plan = PrivacyPlan.of(settings, pact.enrolled)
+        except EpifedError:
+            raise MessageError(Code.BAD_TASK) from None
+        names = tuple(name for name, _ in pact.aggregators)
+        if plan.noise != "aggregators" or not plan.private or pact.rounds != plan.rounds:
+            raise MessageError(Code.BAD_TASK)
+        if (
+            pact.enrolled != len(self.roster.clients)
+            or names != tuple(one.name for one in self.roster.aggregators)
+            or plan.aggregators != len(names)
+            or dict(pact.aggregators)[question.aggregator] != self.keys.public.text
+        ):
+            raise MessageError(Code.REFUSED_ROSTER)
+        others = dict(pact.fingerprints)
+        del others[question.aggregator]
+        self.terms.refuse_trust(others)
+        self.terms.refuse(pact, settings, plan)
+        return settings, plan
+
+    def _check_reports(self, question: Question) -> None:
+        """Each of a site of the roster, once, signed for this round, with the share signed."""
+        pact, seen = question.pact, set[str]()
+        place = len(_before(pact, question.aggregator))
+        for report in question.reports:
+            if report.site in seen:
+                raise MessageError(Code.DOUBLED)
+            seen.add(report.site)
+            report.check(pact, place, self.roster.signs.get(report.site))
+
+    def _check_others(self, question: Question) -> None:
+        """Those who answered before it were given the same reports."""
+        expected = _before(question.pact, question.aggregator)
+        if [statement.aggregator for statement in question.before] != expected or not all(
+            statement.holds(question.pact) and statement.reported == question.reported
+            for statement in question.before
+        ):
+            raise MessageError(Code.REPORTS)
+
+    def _added_up(self, question: Question, settings: Settings, plan: PrivacyPlan) -> Parts:
+        pact, name = question.pact, question.aggregator
+        total = np.zeros(pact.length, dtype=np.uint64)
+        unopened = []
+        for report in question.reports:
+            content = self.keys.open(report.share, seal_info(pact, report.site, name))
+            opened = share(content or b"", pact.length, last=pact.last(name))
+            if opened is None:
+                unopened.append(report.site)
+            else:
+                total += opened
+        if pact.randomness == "secure":
+            noise = grid_noise(pact.length, pact.noise_multiplier)
+        else:
+            place = len(_before(pact, name))
+            stream = settings.seed, place, pact.round
+            noise = seeded_share(plan, *stream, pact.length, pact.noise_multiplier)
+        return pack_partial(question, self.keys, total + noise.view(np.uint64), unopened)
+
+
+def _before(pact: Pact, name: str) -> list[str]:
+    """The aggregators that are asked before one."""
+    names = [one for one, _ in pact.aggregators]
+    return names[: names.index(name)]

@@ -1,0 +1,20 @@
+"""The points of a round with aggregators at which a party is killed: before or after a method."""
+
+SERVER = ("epifed.federation.relay", "RelayedTraining")
+ANSWER = ("epifed.federation.kept", "_Answer")
+GIVING = ("epifed.federation.kept", "KeptAnswers")
+BOOK = ("epifed.federation.terms", "SiteBook")
+
+POINTS = {
+    "server": [
+        (*SERVER, "_collect"),
+        (*SERVER, "_store"),
+        (*SERVER, "_pay"),
+        (*SERVER, "_ask"),
+        (*SERVER, "_wait"),
+        (*SERVER, "_save"),
+    ],
+    "party": [(*ANSWER, "write"), (*BOOK, "enter"), (*GIVING, "give")],
+}
+"""Of the server, and of a site or an aggregator: module, class and method."""
+WHEN = ("before", "after")

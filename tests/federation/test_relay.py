@@ -1,0 +1,538 @@
+"""Aggregators, sites and a relaying server without FLARE: exact sums, one payment, refusals."""
+
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from epifed.errors import EpifedError
+from epifed.federation import aggregator as aggregators
+from epifed.federation import pact, site
+from epifed.federation.aggregator import AggregatorWork
+from epifed.federation.messages import Parts, pack_task
+from epifed.federation.pact import pack_question, unpack_question
+from epifed.federation.relay import AwayError
+from epifed.federation.sealed import share
+from epifed.federation.site import SiteWork
+from epifed.learner import make_learner
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
+from epifed.privacy import secure
+from epifed.privacy.plan import TRUST, PrivacyPlan
+from epifed.release import Release, read_release
+from epifed.settings import Settings
+from epifed.training import train
+from tests.federation.helpers import panel, plan, settings_of
+from tests.federation.parties import Parties, spent
+from tests.helpers import small_settings
+
+SEALED = {"noise": "aggregators", "epsilon": 2.0}
+
+
+def _ledger(folder: Path, epsilon: float = 1e6) -> Ledger:
+    return Ledger.create(folder / "budget.ledger", Cap(epsilon, 1e-5, "rdp"))
+
+
+def _played(
+    parties: Parties, wanted: Any, ledger: Ledger | None = None
+) -> tuple[Release, list[dict[str, Any]]]:
+    lines: list[dict[str, Any]] = []
+    training = parties.training(wanted, ledger)
+    while not training.finished:
+        training.play(parties, lines.append)
+    release = training.finish()
+    training._lock.close()
+    return release, lines
+
+
+@pytest.mark.parametrize("learner", ["fedavg", "trend", "one-shot"])
+@pytest.mark.parametrize("number", [2, 3])
+def test_with_test_noise_the_release_is_that_of_the_simulation(
+    tmp_path: Path, learner: str, number: int
+) -> None:
+    chosen = settings_of(learner, **SEALED, aggregators=number)
+    release, lines = _played(Parties.make(tmp_path, 4, number), plan("same", chosen))
+    days = panel()
+    view = make_learner(chosen).deployed_view(days, (days.start, days.end))
+    simulated = train(view, chosen)
+    np.testing.assert_allclose(release.vector, simulated.vector, rtol=1.3e-6, atol=1e-5)
+    assert release.epsilon == pytest.approx(simulated.calibration.epsilon_spent, rel=1e-9)
+    assert all(line["problems"] == [] for line in lines)
+
+
+class _Watched:
+    """The vectors and the noise of each round, as the parties used them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.vectors: list[NDArray[np.int64]] = []
+        self.noises: list[NDArray[np.int64]] = []
+        self.totals: list[NDArray[np.int64]] = []
+        grid, noise = secure.to_grid, secure.grid_noise
+
+        def to_grid(*args: Any) -> Any:
+            self.vectors.append(grid(*args).sum(axis=0))
+            return grid(*args)
+
+        def grid_noise(*args: Any) -> Any:
+            self.noises.append(noise(*args))
+            return self.noises[-1]
+
+        def plausible(rounds: Any, steps: Any, clients: int) -> bool:
+            del rounds, clients
+            self.totals.append(steps.copy())
+            return True
+
+        monkeypatch.setattr(site, "to_grid", to_grid)
+        monkeypatch.setattr(aggregators, "grid_noise", grid_noise)
+        monkeypatch.setattr("epifed.rounds.Rounds.plausible", plausible)
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(dropped=st.sets(st.integers(1, 5), max_size=5), number=st.integers(2, 3))
+def test_the_sum_is_that_of_the_vectors_and_the_noises_exactly_whoever_drops(
+    dropped: set[int], number: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setenv("EPIFED_STATE", str(Path(folder) / "state"))
+        watched = _Watched(patch)
+        parties = Parties.make(Path(folder), 5, number)
+        parties.dropped = {f"site-{i}" for i in dropped}
+        chosen = settings_of("one-shot", **SEALED, aggregators=number)
+        _, (line,) = _played(parties, plan("exact", chosen, seeded=False), _ledger(Path(folder)))
+        assert len(watched.vectors) == 5 - len(dropped)
+        assert len(watched.noises) == number
+        expected = [0] * len(watched.totals[0])
+        for one in [*watched.vectors, *watched.noises]:
+            expected = [a + int(b) for a, b in zip(expected, one, strict=True)]
+        assert watched.totals[0].tolist() == expected
+        assert {p["site"] for p in line["problems"]} == parties.dropped
+
+
+def test_a_training_is_paid_once_by_everybody_and_priced_by_one_share(tmp_path: Path) -> None:
+    chosen, ledger = small_settings(**SEALED), _ledger(tmp_path)
+    parties = Parties.make(tmp_path)
+    parties.dropped = {"site-3"}
+    release, _ = _played(parties, plan("paid", chosen, seeded=False), ledger)
+    for name in ("sum-1", "sum-2"):
+        path = parties.kit(name) / aggregators.LEDGER
+        assert spent(path) == chosen.rounds
+        content = (tmp_path / "trainings" / "paid" / "model.epifed").read_bytes()
+        AggregatorWork(parties.kit(name)).receive(content, chosen.rounds, "paid")
+        (run,) = Ledger(path).book().runs.values()
+        assert (run.outcome, run.model_hash) == ("finished", release.sha256)
+    assert spent(parties.kit("site-1") / site.LEDGER) == chosen.rounds
+    assert spent(parties.kit("site-3") / site.LEDGER) == 0
+    (run,) = ledger.book().runs.values()
+    assert (run.spent, run.model_hash) == (chosen.rounds, release.sha256)
+    (cost,) = release.spent
+    alone = PrivacyPlan.of(chosen.but(noise="server", aggregators=None), 12)
+    assert cost.noise_multiplier == alone.noise_multiplier == run.noise_multiplier
+    assert release.epsilon == pytest.approx(2.0, rel=1e-4)
+
+
+def test_the_noise_of_outsiders_is_wider_and_the_price_is_not_theirs() -> None:
+    alone = PrivacyPlan.of(small_settings(epsilon=2.0), 12)
+    for number in (2, 3):
+        both = PrivacyPlan.of(small_settings(**SEALED, aggregators=number), 12)
+        assert both.noise_multiplier == alone.noise_multiplier
+        assert both.noise_std(5) == pytest.approx(math.sqrt(number) * alone.noise_std(5))
+        assert both.price().epsilon_spent == alone.price().epsilon_spent
+        assert both.epsilon_if_drawn_seen() == pytest.approx(both.price().epsilon_spent)
+        assert alone.epsilon_if_drawn_seen() > 2.5
+        assert TRUST["aggregators"] in both.calibration.sentence()
+
+
+def test_every_message_of_a_site_has_one_size_and_the_same_question_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    chosen = small_settings(**SEALED, rounds=12, clients_per_round=2)
+    parties = Parties.make(tmp_path)
+    _played(parties, plan("sizes", chosen, seeded=False), _ledger(tmp_path))
+    log = (parties.kit("site-1") / site.LOG).read_text().splitlines()
+    drawn = {len(json.loads(line)["drawn"]) for line in log}
+    assert {0, 1} <= drawn
+    sent = [parts for name, parts in parties.seen if name == "site-1"]
+    assert len({len(parts["array"]) for parts in sent}) == 1
+    assert len({len(parts["about"]) - len(str(i + 1)) for i, parts in enumerate(sent)}) == 1
+    assert len({parts["array"] for parts in sent}) == len(sent)
+    again, _ = SiteWork(parties.kit("site-1")).answer(pack_task(parties.tasks["site-1"]))
+    assert again == sent[-1]
+    assert spent(parties.kit("site-1") / site.LEDGER) == 12
+
+
+def test_nobody_alone_holds_a_contribution_or_a_cohort(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = _Watched(monkeypatch)
+    chosen = settings_of("trend", **SEALED)
+    parties = Parties.make(tmp_path)
+    _played(parties, plan("blind", chosen, seeded=False), _ledger(tmp_path))
+    held = {
+        "server": b"".join(_contents(tmp_path / "trainings")) + _content(parties.seen),
+        "sum-1": b"".join(_contents(parties.kit("sum-1"))),
+        "sum-2": b"".join(_contents(parties.kit("sum-2"))),
+    }
+    for content in held.values():
+        for vector in watched.vectors:
+            assert vector.tobytes() not in content
+            assert not any(n.tobytes() in content for n in vector if abs(n) > 2**20)
+        assert b'"drawn": [' not in content
+
+
+def _contents(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _content(seen: list[tuple[str, Parts]]) -> bytes:
+    return b"".join(parts["about"].encode() + parts.get("array", b"") for _, parts in seen)
+
+
+# What is refused, by whom, and how the report says it.
+
+
+def _round(
+    parties: Parties, ledger: Ledger, name: str = "refused", **changes: Any
+) -> list[dict[str, Any]]:
+    """One round of a training, and what was reported of it."""
+    chosen = settings_of("trend", **SEALED | changes)
+    training = parties.training(plan(name, chosen, seeded=False), ledger)
+    lines: list[dict[str, Any]] = []
+    try:
+        training.play(parties, lines.append)
+    finally:
+        training._lock.close()
+    return lines
+
+
+def _only(name: str, change: Callable[[Parts], Parts]) -> Callable[[str, Parts], Parts]:
+    return lambda party, parts: change(parts) if party == name else parts
+
+
+def _without_first(parts: Parts) -> Parts:
+    question = unpack_question(parts)
+    return pack_question(replace(question, reports=question.reports[1:]))
+
+
+def _twice(parts: Parts) -> Parts:
+    question = unpack_question(parts)
+    return pack_question(replace(question, reports=(*question.reports, question.reports[0])))
+
+
+def _of_a_stranger(parts: Parts) -> Parts:
+    question = unpack_question(parts)
+    stranger = replace(question.reports[0], site="site-9")
+    return pack_question(replace(question, reports=(stranger, *question.reports[1:])))
+
+
+def _swapped(parts: Parts) -> Parts:
+    question = unpack_question(parts)
+    one, other, *rest = question.reports
+    mixed = replace(one, share=other.share)
+    return pack_question(replace(question, reports=(mixed, other, *rest)))
+
+
+def _forged(parts: Parts) -> Parts:
+    question = unpack_question(parts)
+    one, *rest = question.reports
+    forged = replace(one, signature=bytes(64))
+    return pack_question(replace(question, reports=(forged, *rest)))
+
+
+def _said(**changes: Any) -> Callable[[Parts], Parts]:
+    def change(parts: Parts) -> Parts:
+        about = json.loads(parts["about"])
+        return parts | {"about": json.dumps(about | changes)}
+
+    return change
+
+
+def _other_clip(parts: Parts) -> Parts:
+    about = json.loads(parts["about"])
+    text = Settings.from_toml(about["settings"]).but(clip_norm=0.001).to_toml()
+    return parts | {"about": json.dumps(about | {"settings": text})}
+
+
+def _cut_off(parts: Parts) -> Parts:
+    return parts | {"array": parts["array"][:-1]}
+
+
+@pytest.mark.parametrize(
+    ("who", "change", "reason"),
+    [
+        ("sum-2", _without_first, "reports"),
+        ("sum-2", _said(before=[]), "reports"),
+        ("sum-1", _twice, "doubled"),
+        ("sum-1", _of_a_stranger, "foreign"),
+        ("sum-2", _swapped, "digest"),
+        ("sum-1", _forged, "signature"),
+        ("sum-1", _said(noise_multiplier=1e-3), "signature"),
+        ("sum-2", _said(training="another"), "signature"),
+        ("sum-1", _said(enrolled=11), "refused-roster"),
+        ("sum-1", _other_clip, "signature"),
+        ("sum-1", _cut_off, "size"),
+        ("sum-2", _said(rounds=9), "bad-task"),
+        ("sum-2", _said(aggregator="sum-1"), "refused-roster"),
+        ("sum-1", _said(randomness="seeded"), "signature"),
+        ("sum-1", _said(aggregators=[]), "bad-task"),
+        ("sum-1", lambda _: {"about": "nonsense"}, "message"),
+    ],
+)
+def test_an_aggregator_refuses_what_was_changed_on_the_way_and_pays_nothing(
+    tmp_path: Path, who: str, change: Callable[[Parts], Parts], reason: str
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    parties.questions = _only(who, change)
+    with pytest.raises(EpifedError, match=rf"refused by the aggregator '{who}' \({reason}\)"):
+        _round(parties, ledger)
+    assert spent(parties.kit(who) / aggregators.LEDGER) == 0
+    parties.questions = lambda _, parts: parts
+    (line,) = _round(parties, ledger)
+    assert line["problems"] == []
+    assert spent(parties.kit(who) / aggregators.LEDGER) == 1
+    assert spent(ledger.path) == 1
+
+
+def test_a_refusal_is_in_the_report(tmp_path: Path) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    parties.questions = _only("sum-2", _without_first)
+    chosen = settings_of("trend", **SEALED)
+    training = parties.training(plan("told", chosen, seeded=False), ledger)
+    lines: list[dict[str, Any]] = []
+    with pytest.raises(EpifedError, match="not given the same reports"):
+        training.play(parties, lines.append)
+    assert lines[0]["problems"] == [{"site": "sum-2", "reason": "reports"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_cut_off, "size"),
+        (lambda parts: parts | {"array": bytes(64) + parts["array"][64:]}, "signature"),
+        (lambda parts: parts | {"array": parts["array"][:-9] + bytes(9)}, "signature"),
+        (_said(round=2), "late"),
+        (lambda _: {"about": "{}"}, "late"),
+        (lambda _: {"about": "[]"}, "message"),
+        (lambda parts: {"about": parts["about"]}, "message"),
+    ],
+)
+def test_the_server_leaves_out_what_everybody_can_see_to_be_wrong(
+    tmp_path: Path, change: Callable[[Parts], Parts], reason: str
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    parties.reports = _only("site-2", change)
+    (line,) = _round(parties, ledger)
+    assert line["problems"] == [{"site": "site-2", "reason": reason}]
+
+
+def test_an_old_report_in_a_new_round_is_refused(tmp_path: Path) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    chosen = small_settings(**SEALED)
+    training = parties.training(plan("old", chosen, seeded=False), ledger)
+    lines: list[dict[str, Any]] = []
+    training.play(parties, lines.append)
+    old = next(parts for name, parts in parties.seen if name == "site-2")
+    parties.reports = _only("site-2", lambda _: old)
+    training.play(parties, lines.append)
+    parties.reports = _only("site-2", lambda _: _said(round=3)(old))
+    training.play(parties, lines.append)
+    reasons = [[p["reason"] for p in line["problems"]] for line in lines]
+    assert reasons == [[], ["late"], ["signature"]]
+
+
+def test_a_share_that_cannot_be_opened_spoils_one_round_and_names_its_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    chosen = small_settings(**SEALED)
+    training = parties.training(plan("spoilt", chosen, seeded=False), ledger)
+    before = training.rounds.learner.pack(training.state)
+    lines: list[dict[str, Any]] = []
+    with monkeypatch.context() as patch:
+        original = pact.seal_info
+
+        def wrong(agreed: Any, who: str, name: str) -> bytes:
+            return original(agreed, "x" if (who, name) == ("site-2", "sum-2") else who, name)
+
+        patch.setattr(pact, "seal_info", wrong)
+        training.play(parties, lines.append)
+    after = training.rounds.learner.pack(training.state)
+    assert after.tolist() == before.tolist(), "nothing was learned, and nothing else was"
+    training.play(parties, lines.append)
+    reasons = [[(p["site"], p["reason"]) for p in line["problems"]] for line in lines]
+    assert reasons == [[("site-2", "sealed"), ("all", "total")], [("site-2", "sealed")]]
+    assert spent(ledger.path) == 2
+
+
+def test_a_site_that_lies_about_its_norm_spoils_the_release_and_it_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    grid = secure.to_grid
+    monkeypatch.setattr(site, "to_grid", lambda *args: grid(*args) + 2**50)
+    (line,) = _round(parties, ledger)
+    assert line["problems"] == [{"site": "all", "reason": "total"}]
+
+
+def test_an_aggregator_that_changes_its_answer_or_signs_for_another_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    parties.answers = _only("sum-1", lambda p: p | {"array": bytes(len(p["array"]))})
+    with pytest.raises(EpifedError, match=r"'sum-1' \(digest\)"):
+        _round(parties, ledger)
+    parties.answers = _only("sum-1", _said(aggregator="sum-2"))
+    with pytest.raises(EpifedError, match=r"'sum-1' \(digest\)"):
+        _round(parties, ledger)
+    parties.answers = _only("sum-1", _said(reports="00" * 32))
+    with pytest.raises(EpifedError, match=r"'sum-1' \(signature\)"):
+        _round(parties, ledger)
+    parties.answers = lambda _, parts: parts
+    assert _round(parties, ledger)[0]["problems"] == []
+
+
+def test_another_question_of_a_round_that_was_answered_is_refused(tmp_path: Path) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    chosen = small_settings(**SEALED)
+    training = parties.training(plan("again", chosen, seeded=False), ledger)
+    training.play(parties, lambda _: None)
+    work, task = SiteWork(parties.kit("site-1")), parties.tasks["site-1"]
+    other = replace(task, state=task.state + 1)
+    assert json.loads(work.answer(pack_task(other))[0]["about"])["code"] == "refused-repeat"
+    asked: list[Parts] = []
+
+    def overheard(name: str, parts: Parts) -> Parts:
+        if name == "sum-1":
+            asked.append(parts)
+        return parts
+
+    parties.questions = overheard
+    training.play(parties, lambda _: None)
+    adder = AggregatorWork(parties.kit("sum-1"))
+    first, _ = adder.answer(asked[0])
+    assert adder.answer(asked[0])[0] == first
+    fewer = unpack_question(asked[0])
+    changed = pack_question(replace(fewer, reports=fewer.reports[1:]))
+    assert json.loads(adder.answer(changed)[0]["about"])["code"] == "refused-repeat"
+    assert spent(parties.kit("sum-1") / aggregators.LEDGER) == 2
+
+
+def test_a_budget_that_is_spent_and_terms_that_are_broken_are_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    broken: dict[str, dict[str, Any]] = {
+        "refused-total": {"epsilon_total": 2.5},
+        "refused-epsilon": {"epsilon_per_release": 1.0},
+        "refused-settings": {"limits": {"clip_norm": 0.01}},
+    }
+    for reason, own in broken.items():
+        folder = tmp_path / reason
+        parties = Parties.make(folder, own=own)
+        ledger = _ledger(folder)
+        first = reason == "refused-total"
+        if first:
+            _round(parties, ledger, "first")
+        with pytest.raises(EpifedError, match=rf"'sum-1' \({reason}\)"):
+            _round(parties, ledger, "second")
+        assert spent(parties.kit("sum-1") / aggregators.LEDGER) == int(first)
+
+
+def test_less_noise_or_fewer_clients_under_a_known_name_is_refused(tmp_path: Path) -> None:
+    parties = Parties.make(tmp_path)
+    _round(parties, _ledger(tmp_path), "weekly")
+    other = Parties(tmp_path / "other", parties.federation)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kits").symlink_to(tmp_path / "kits")
+    for changes in ({"epsilon": 40.0}, {"clip_norm": 0.2}):
+        ledger = Ledger.create(tmp_path / f"{changes}.ledger", Cap(1e6, 1e-5, "rdp"))
+        chosen = settings_of("trend", **SEALED | changes)
+        wanted = plan("weekly", chosen, seeded=False)
+        training = Parties(tmp_path / f"{changes}", parties.federation).training(wanted, ledger)
+        lines: list[dict[str, Any]] = []
+        with pytest.raises(EpifedError, match=r"'sum-1' \(refused-repeat\)"):
+            training.play(other, lines.append)
+        assert {p["reason"] for p in lines[0]["problems"]} == {"refused-repeat"}
+
+
+def test_a_site_with_pinned_aggregators_trusts_neither_others_nor_the_server(
+    tmp_path: Path,
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    _round(parties, ledger)
+    task, work = parties.tasks["site-1"], SiteWork(parties.kit("site-1"))
+
+    def code(**changes: Any) -> str:
+        parts, _ = work.answer(pack_task(replace(task, training="other", **changes)))
+        return str(json.loads(parts["about"])["code"])
+
+    (name, keys), last = task.aggregators
+    swapped = ((name, last[1]), (last[0], keys))
+    plain = Settings.from_toml(task.settings).but(noise="server", aggregators=None).to_toml()
+    drawn = "0" * len(task.clients)
+    assert code(aggregators=swapped) == "refused-trust"
+    assert code(aggregators=((name, keys), ("sum-3", last[1]))) == "refused-trust"
+    assert code(aggregators=(), settings=plain, drawn=drawn) == "refused-trust"
+    assert code(drawn=drawn) == "bad-task", "a server that tosses the coins"
+    assert code(length=task.length + 1) == "bad-task"
+    one = ((name, keys), (name, keys))
+    assert code(aggregators=one) == "bad-task"
+
+
+def test_a_lost_answer_is_paid_for_again_and_a_lost_server_waits(tmp_path: Path) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    chosen = small_settings(**SEALED)
+    training = parties.training(plan("away", chosen, seeded=False), ledger)
+    parties.dropped = {"sum-2"}
+    with pytest.raises(AwayError, match="sum-2"):
+        training.play(parties, lambda _: None)
+    assert spent(ledger.path) == 0, "nobody was asked"
+    parties.dropped = set()
+    parties.answers = lambda name, parts: None if name == "sum-2" else parts
+    for _ in range(2):
+        with pytest.raises(AwayError, match="sum-2"):
+            training.play(parties, lambda _: None)
+        assert spent(ledger.path) == 1
+    first = {name: parts for name, parts in parties.seen if name.startswith("sum")}
+    (parties.kit("sum-2") / aggregators.ANSWERS / "away.answer").unlink()
+    parties.answers = lambda _, parts: parts
+    training.play(parties, lambda _: None)
+    second = {name: parts for name, parts in parties.seen if name.startswith("sum")}
+    assert first["sum-1"] == second["sum-1"]
+    assert first["sum-2"] != second["sum-2"]
+    assert spent(parties.kit("sum-1") / aggregators.LEDGER) == 1
+    assert spent(parties.kit("sum-2") / aggregators.LEDGER) == 2
+
+
+def test_partial_sums_look_uniform(tmp_path: Path) -> None:
+    parties = Parties.make(tmp_path)
+    chosen = small_settings(**SEALED, rounds=12)
+    _played(parties, plan("uniform", chosen, seeded=False), _ledger(tmp_path))
+    for name in ("sum-1", "sum-2"):
+        content = b"".join(parts["array"] for who, parts in parties.seen if who == name)
+        counts = np.bincount(np.frombuffer(content, dtype=np.uint8) % 16, minlength=16)
+        assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_share_of_a_wrong_size_is_none() -> None:
+    assert share(b"", 3, last=False) is None
+    assert share(bytes(32), 3, last=True) is None
+
+
+def test_a_release_says_whom_one_must_trust(tmp_path: Path) -> None:
+    chosen = small_settings(**SEALED)
+    parties = Parties.make(tmp_path)
+    release, _ = _played(parties, plan("told", chosen, seeded=False), _ledger(tmp_path))
+    path = tmp_path / "trainings" / "told" / "model.epifed"
+    assert read_release(path).settings.noise == "aggregators"
+    assert "against whoever sees who was drawn" not in release.sentence()

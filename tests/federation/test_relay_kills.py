@@ -1,0 +1,116 @@
+"""kill -9 of aggregators, sites and the server at every point of a round: paid once, none unpaid.
+
+Forked processes play all parties and are killed at each point in turn. Then real ones over
+loopback: EPIFED_KILLS sets how often one of them is killed.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epifed.federation import aggregator as aggregators
+from epifed.federation import site
+from epifed.federation.flare.kits import SERVER
+from epifed.federation.flare.local import LocalFederation
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
+from epifed.release import read_release
+from tests.federation.helpers import Training, federation, on_path, plan, settings_of
+from tests.federation.lethal.points import POINTS, WHEN
+from tests.federation.parties import spent
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
+
+KILLS = int(os.environ.get("EPIFED_KILLS", "4"))
+
+
+def _settings(rounds: int) -> Any:
+    values = {"rounds": rounds, "clients_per_round": 6, "epsilon": 4.0}
+    return settings_of("trend", noise="aggregators", **values)
+
+
+def test_killed_at_every_point_every_round_is_paid_once_by_everybody(tmp_path: Path) -> None:
+    script = [sys.executable, "-m", "tests.federation.lethal.forked", str(tmp_path)]
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        script,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": path, "EPIFED_STATE": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 30, "so often was it killed"
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    folder = tmp_path_factory.mktemp("lethal")
+    ledger = folder / "budget.ledger"
+    Ledger.create(ledger, Cap(1e6, 1e-5, "rdp"))
+    roles = {SERVER: "server", "aggregator-1": "party", "aggregator-2": "party", "site-2": "party"}
+    environment = {
+        party: on_path("lethal", LETHAL_FILE=str(folder / f"kill-{party}"), LETHAL_ROLE=role)
+        for party, role in roles.items()
+    }
+    with federation(
+        folder,
+        2,
+        aggregators=2,
+        environment=environment,
+        ledger=ledger,
+        rounds_per_job=5,
+        round_timeout=8,
+        terms={"epsilon_per_release": 1e6, "epsilon_total": 1e6},
+    ) as local:
+        yield local
+
+
+def test_real_parties_killed_at_every_point_of_a_round(local: LocalFederation) -> None:
+    """The server, both aggregators and a site in turn."""
+    deaths = [
+        (party, method, when)
+        for place in range(6)
+        for when in WHEN
+        for party in (SERVER, "aggregator-1", "aggregator-2", "site-2")
+        for _, _, method in [_point(party, place)]
+    ]
+    rounds = KILLS + 2
+    wanted = plan("lethal", _settings(rounds), seeded=False)
+    assert local.ledger is not None
+    training = Training(local, wanted)
+    training.until_round(1)
+    for kill in range(KILLS):
+        party, method, when = deaths[(kill * 13) % len(deaths)]
+        (local.folder / f"kill-{party}").write_text(f"{method} {when}")
+
+        def dead(party: str = party) -> bool:
+            return local.processes[party].poll() is not None or training.done() == rounds
+
+        training.until(dead, f"the death of {party} {when} {method}")
+        done = training.done()
+        for name in ("aggregator-1", "aggregator-2"):
+            paid = spent(local.kit(name) / aggregators.LEDGER)
+            assert done <= paid <= done + 1, (party, method, when)
+        if local.processes[party].poll() is not None:
+            local.processes.pop(party).wait()
+            local.start(party)
+    status = training.finished(600)
+    assert status["round"] == rounds
+    release = read_release(local.kit("site-1") / "models" / "lethal.epifed")
+    assert spent(local.ledger) == release.spent[-1].rounds == rounds
+    for name in ("aggregator-1", "aggregator-2"):
+        assert spent(local.kit(name) / aggregators.LEDGER) == rounds
+    assert spent(local.kit("site-1") / site.LEDGER) == rounds
+
+
+def _point(party: str, place: int) -> tuple[str, str, str]:
+    points = POINTS["server" if party == SERVER else "party"]
+    return points[place % len(points)]
