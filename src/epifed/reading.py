@@ -1,7 +1,7 @@
 """How a file of case counts is to be read, as its owner says it: one list for all commands."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from epifed.errors import EpifedError
@@ -115,10 +115,6 @@ class Assumptions:
                 )
         return cls(**options)
 
-    def to_dict(self) -> dict[str, Any]:
-        """What was said or found, without what was not."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
 
 def option_of(name: str) -> str:
     """How an assumption is said on the command line.
@@ -136,7 +132,7 @@ def in_words(choice: Mapping[str, Any]) -> str:
     """Options as they are typed.
 
     >>> in_words({"thousands": ".", "decimal": ","})
-    "--thousands . --decimal ,"
+    '--thousands . --decimal ,'
     """
     return " ".join(
         option_of(name) if value is True else f"{option_of(name)} {_quoted(value)}"

@@ -25,7 +25,7 @@ COMMANDS = {
     "explain": "Say in plain sentences what a result guarantees, to whom, and what it does not.",
     "audit": "Measure a lower bound on ε from outside, and check every rule of the deployed code.",
     "calibrate": "Find the noise multiplier for a privacy budget, or price a finished training.",
-    "data": "Check case data, fetch the official German file, or draw communities.",
+    "data": "Check or convert case data, fetch the official German file, or draw communities.",
     "ledger": "Keep the privacy budget of a federation across all its trainings.",
     "federation": "A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
 }

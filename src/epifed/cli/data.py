@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from epifed.reading import UnsaidError
 
 app = typer.Typer(
-    help="Check case data, fetch the official German file, or draw communities.",
+    help="Check or convert case data, fetch the official German file, or draw communities.",
     no_args_is_help=True,
 )
 fetch_app = typer.Typer(

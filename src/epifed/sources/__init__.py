@@ -96,7 +96,8 @@ def load_table(
     if not isinstance(source, Path | str):
         return _frame_table(source, format, options)
     path, chosen = _chosen(source, format, options)
-    return load_tidy(path, **options) if chosen == "tidy" and not path.is_dir() else None
+    is_table = SOURCES.load(chosen) is read_tidy and not path.is_dir()
+    return load_tidy(path, **options) if is_table else None
 
 
 def _chosen(source: Path | str, format: str | None, options: Mapping[str, Any]) -> tuple[Path, str]:
