@@ -13,6 +13,7 @@ from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.check import CheckReport
+    from epifed.expectation import Expectation
     from epifed.panel import CasePanel
     from epifed.reading import UnsaidError
 
@@ -28,6 +29,7 @@ app.add_typer(fetch_app, name="fetch")
 app.command("communities")(communities)
 app.command("convert")(convert)
 
+USUAL_EPSILONS = (1.0, 0.1)
 _LISTED = 8
 _BAR = 20
 
@@ -63,10 +65,12 @@ def check(
         _say_what_reads(file, reading, first)
         raise typer.Exit(2) from None
     report = check_panel(panel)
+    expected = _expected(panel)
     if as_json:
-        print(to_json(report.to_dict() | {"read_as": read_as}))
+        noise = [one.to_dict() for one in expected]
+        print(to_json(report.to_dict() | {"read_as": read_as, "expected_noise": noise}))
     else:
-        _print_report(report, read_as)
+        _print_report(report, read_as, [one.sentence() for one in expected])
 
 
 def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
@@ -172,7 +176,20 @@ def fetch_rki(
     print(f"Look at it with: epifed data check {path}")
 
 
-def _print_report(report: "CheckReport", read_as: dict[str, Any]) -> None:
+def _expected(panel: "CasePanel") -> list["Expectation"]:
+    """What noise to expect of a training with these regions, at usual budgets."""
+    from epifed.expectation import expect
+    from epifed.learner import make_learner, settings_for
+    from epifed.privacy.plan import PrivacyPlan
+
+    found = []
+    for epsilon in USUAL_EPSILONS:
+        settings = settings_for(panel, {"learner": "trend", "epsilon": epsilon})
+        found.append(expect(make_learner(settings), PrivacyPlan.of(settings, len(panel.regions))))
+    return [one for one in found if one is not None]
+
+
+def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -202,7 +219,12 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any]) -> None:
             cells = (one.day.isoformat(), one.region, one.name, one.kind)
             anomalies.add_row(*cells, f"{one.reported:,.6g}", f"{one.expected:,.1f}")
         console.print(anomalies)
-    for title, lines in (("Notes", report.warnings), ("Attribution", report.attribution)):
+    sections = {
+        "If all regions train together": expected,
+        "Notes": report.warnings,
+        "Attribution": report.attribution,
+    }
+    for title, lines in sections.items():
         if lines:
             console.print(f"\n{title}", style="bold")
             for line in lines:
