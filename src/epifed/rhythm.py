@@ -28,12 +28,16 @@ HALF_LIFE = 5.0
 """Weeks after which a week counts half for the weekdays."""
 FEW = 3.0
 """Cases that are assumed to be spread evenly, before a client has seen its own."""
-HOLIDAY_HALF_LIFE = 6.0
-"""Holidays of a kind after which one counts half."""
-ASSUMED = 6.0
-"""How many holidays the assumption about their kind is worth."""
+HOLIDAY_HALF_LIFE = 10.0
+"""Days on or after holidays after which one counts half."""
+ASSUMED = 3.0
+"""How many such days the assumption is worth that a client keeps holidays."""
+TYPICAL = 0.5
+"""How far cases on such a day are from the usual, relative to the average day."""
 EXPECTED = np.array([1.0, 1.0, 1.0, 1.0, 1.05, 1.08, 0.9])
-"""Cases on a kind of day relative to the weekday it is like, before a client has seen one."""
+"""Cases on a kind of day relative to the weekday it is like."""
+GROUP = np.array([0, 0, 0, 1, 1, 1, 0])
+"""What is learned together: days off, and days back."""
 TRUST = np.array([1.0, 0.05, 0.05, 0.8, 0.8, 0.8, 0.8])
 """Weight of a kind of day where growth is measured."""
 LEAST, MOST = 0.05, 3.0
@@ -135,14 +139,19 @@ class _Known:
 
     share: Floats
     """Cases on each day of the week relative to the average day."""
-    effect: Floats
-    """Cases on each kind of day relative to the weekday it is like."""
+    keeping: Floats
+    """How much a client keeps of what is expected of days off, and of days back: [clients, 2]."""
+
+    def expected(self, kind: Index, like: Index) -> Floats:
+        """How far each day of a week is from a usual one, where holidays are kept, as a share."""
+        ratio = np.take_along_axis(self.share, like, axis=1) / self.share * EXPECTED[kind]
+        found: Floats = np.where(kind == holidays.USUAL, 0.0, np.clip(ratio, LEAST, MOST) - 1)
+        return found
 
     def factor(self, kind: Index, like: Index) -> Floats:
         """Cases on each day of a week relative to what they are on a usual day."""
-        ratio = np.take_along_axis(self.share, like, axis=1) / self.share
-        ratio = ratio * np.take_along_axis(self.effect, kind, axis=1)
-        found: Floats = np.where(kind == holidays.USUAL, 1.0, np.clip(ratio, LEAST, MOST))
+        kept = np.take_along_axis(self.keeping, GROUP[kind], axis=1)
+        found: Floats = np.clip(1 + kept * self.expected(kind, like), LEAST, MOST)
         return found
 
 
@@ -151,14 +160,14 @@ class _Learned:
 
     def __init__(self, clients: int) -> None:
         self.on_day, self.in_week = np.zeros((2, clients, WEEK))
-        self.found, self.expected, self.number = np.zeros((3, clients, holidays.KINDS))
+        self.moved, self.expected = np.zeros((2, clients, 2))
 
     def known(self) -> _Known:
         """What follows from them."""
         share = np.clip((self.on_day + FEW) / (self.in_week + FEW), 0.02, WEEK)
-        assumed = ASSUMED * self.expected / np.maximum(self.number, 1e-9) + FEW
-        effect = (self.found + assumed * EXPECTED) / (self.expected + assumed)
-        return _Known(share, np.clip(effect, 0.3, 2.0))
+        assumed = ASSUMED * TYPICAL**2
+        keeping = (self.moved + assumed) / (self.expected + assumed)
+        return _Known(share, np.clip(keeping, 0.0, 1.3))
 
     def see_week(self, counts: Floats, level: Floats) -> None:
         """Learn from a week of usual days, the level around each of which is known."""
@@ -176,11 +185,14 @@ class _Learned:
             np.where(usual, now, then)
             for now, then in zip((self.on_day, self.in_week), before, strict=True)
         )
-        likely = level * np.take_along_axis(known.share, like, axis=1)
-        for one in range(1, holidays.KINDS):
-            here = kind == one
-            times = here.sum(axis=1)
-            keep = 0.5 ** (times / HOLIDAY_HALF_LIFE)
-            self.found[:, one] = self.found[:, one] * keep + (counts * here).sum(axis=1)
-            self.expected[:, one] = self.expected[:, one] * keep + (likely * here).sum(axis=1)
-            self.number[:, one] = self.number[:, one] * keep + times
+        expected = known.expected(kind, like) * known.share
+        moved = np.clip(counts / (level + FEW / WEEK) - known.share, -1.0, 1.0)
+        for group in range(2):
+            here = ~usual & (GROUP[kind] == group)
+            keep = 0.5 ** (here.sum(axis=1) / HOLIDAY_HALF_LIFE)
+            self.moved[:, group] = self.moved[:, group] * keep + (here * expected * moved).sum(
+                axis=1
+            )
+            self.expected[:, group] = self.expected[:, group] * keep + (here * expected**2).sum(
+                axis=1
+            )

@@ -20,12 +20,14 @@ from pydantic import Field
 from epifed import holidays
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.learner import DAYS_BACK, Floats, Learner, Own, Parts, Period, Vector
+from epifed.learner import DAYS_BACK, Floats, Learner, Own, Parts, Period, Signal, Vector
 from epifed.learners.shared import (
     EXACT,
+    GROWTH,
     LEVEL,
     LEVEL_WIDTH,
     MODES,
+    TYPICAL,
     Signals,
     TrendState,
     signals,
@@ -55,7 +57,7 @@ PLACE_SHARE = np.array([0.8, 0.5, 0.5])
 REVERTING = 0.13
 """Share of its distance from the country's level that a client loses in a week."""
 FARTHEST_LEVEL = 1.5
-DAMPING = 0.5
+DAMPING = 0.3
 """Growth of a forecast week relative to that of the week before."""
 LARGEST_FORECAST = 0.8
 """Bound on the log growth forecast for the first week."""
@@ -115,6 +117,7 @@ class Trend(Learner[TrendState, LastDays]):
         super().__init__(settings)
         self.own = TrendOwn(**settings.own)
         self.modes = min(self.own.modes, len(self.own.places) // 2)
+        self._seen: tuple[CasePanel, Rhythm] | None = None
         if self.own.holidays not in ("region", "none"):
             holidays.refuse_unknown_calendar(self.own.holidays)
 
@@ -233,7 +236,18 @@ class Trend(Learner[TrendState, LastDays]):
             calendar=np.log((again[:, 0] + SOFTENING) / (last + SOFTENING)),
         )
 
+    def signal(self) -> Signal:
+        """The growth of the country in a week."""
+        scale = 2.0  # log growth per relative change, near none
+        return Signal("the growth of a week", scale * float(TYPICAL[GROWTH]), scale)
+
     def _rhythm(self, panel: CasePanel) -> Rhythm:
+        """The rhythm of a panel's regions; that of the last panel is remembered."""
+        if self._seen is None or self._seen[0] is not panel:
+            self._seen = panel, self._rhythm_of(panel)
+        return self._seen[1]
+
+    def _rhythm_of(self, panel: CasePanel) -> Rhythm:
         calendars = panel.calendars
         if self.own.holidays != "region":
             code = "" if self.own.holidays == "none" else self.own.holidays
