@@ -1,5 +1,6 @@
 """Reports that are no count of their day: judged by a region's own past, and by nothing else."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -102,6 +103,15 @@ def test_a_region_that_reports_once_a_week_is_silent_when_that_day_fails() -> No
     weekly = np.array([0, 0, 400.0, 0, 0, 0, 0])
     assert said(found(week=weekly)) == []
     assert said(found((37, 0), (38, 400), week=weekly)) == [(37, "silence"), (38, "catch-up")]
+
+
+def test_a_holiday_without_a_report_is_no_silence() -> None:
+    """2020-12-25 is a Friday; a learner knows the calendar, and what a holiday is like."""
+    counts = np.tile(WEEK, 9)
+    counts[53] = 0
+    panel = panel_of(counts[None])
+    assert said(clean(panel)) == [(53, "silence")]
+    assert said(clean(replace(panel, calendars=("DE-BY",)))) == []
 
 
 def test_small_numbers_are_never_anomalous() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from epifed import holidays
 from epifed.days import WEEK
 from epifed.panel import CasePanel
 
@@ -114,12 +115,13 @@ def clean(panel: CasePanel) -> Cleaned:
     usual, kinds = reports.copy(), np.zeros(reports.shape, dtype=np.uint8)
     total = np.zeros((len(reports) + 1, reports.shape[1]))
     np.cumsum(reports[:LEARNING_DAYS], axis=0, out=total[1 : LEARNING_DAYS + 1])
-    habit = _Habit.of(reports[:LEARNING_DAYS])
+    habit, off = _Habit.of(reports[:LEARNING_DAYS]), _days_off(panel)
     for day in range(LEARNING_DAYS, len(reports)):
         weeks = total[[day - LEARNING_DAYS, day - WEEK, day]]
         alike = slice(day - LEARNING_DAYS, day, WEEK)
         always = np.logical_and.reduce(reports[alike] > 0)
-        kinds[day], usual[day] = habit.judge(reports[day], _expected(usual[alike], weeks), always)
+        expected = _expected(usual[alike], weeks)
+        kinds[day], usual[day] = habit.judge(reports[day], expected, always, off[day])
         total[day + 1] = total[day] + usual[day]
     return Cleaned(replace(panel, counts=usual.T), kinds.T, panel.counts)
 
@@ -133,6 +135,16 @@ def _expected(alike: Floats, total: Floats) -> Floats:
     shift = (last + STEADY_CASES) / (usual + STEADY_CASES)
     expected: Floats = sum(alike) / WEEKS * shift.clip(1 / LARGEST_SHIFT, LARGEST_SHIFT)
     return expected
+
+
+def _days_off(panel: CasePanel) -> Booleans:
+    """On which days [days, regions] a region's calendar explains that nothing is reported."""
+    regions, days = panel.counts.shape
+    if not panel.calendars:
+        return np.zeros((days, regions), dtype=np.bool_)
+    codes, row = np.unique(panel.calendars, return_inverse=True)
+    closed = np.stack([holidays.closed(str(code), panel.start, days)[0] for code in codes], axis=1)
+    return closed[:, row]
 
 
 class _Habit:
@@ -151,16 +163,19 @@ class _Habit:
             habit._learn(report, report > 0)
         return habit
 
-    def judge(self, report: Floats, expected: Floats, always: Booleans) -> tuple[Kinds, Floats]:
+    def judge(
+        self, report: Floats, expected: Floats, always: Booleans, off: Booleans
+    ) -> tuple[Kinds, Floats]:
         """What a day's reports are, and what to take for them.
 
-        `always`: whether there was a report on this weekday in all of the last weeks.
+        `always`: whether there was a report on this weekday in all of the last weeks; `off`:
+        whether the day is a public holiday.
         """
         some = report > 0
         missing = self.missing + expected
         pausing = self.pause + 1
         unusual = always | (pausing > self.longest + LONGER_BY)
-        silent = ~some & unusual & (missing > MISSING) & (pausing <= LONGEST_SILENCE)
+        silent = ~some & ~off & unusual & (missing > MISSING) & (pausing <= LONGEST_SILENCE)
         tall = report > TALLER * self.tallest + TALLER_BY + missing
         backlog = tall & ~self.doubted
         late = np.where(tall, 0.0, np.clip(report - expected, 0.0, self.owed))
