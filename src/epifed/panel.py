@@ -191,6 +191,23 @@ class CasePanel:
             schema={"day": pl.Date, "region": pl.String, "cases": pl.Float64},
         )
 
+    def to_table(self) -> pl.DataFrame:
+        """The panel as a tidy file has it: date, region, cases and what is known of the regions.
+
+        A day without a report has no row.
+        """
+        facts: dict[str, Any] = {"region": self.regions}
+        if self.population is not None:
+            facts["population"] = self.population
+        if any(self.calendars):
+            facts["calendar"] = self.calendars
+        if self.positions is not None:
+            facts["longitude"], facts["latitude"] = self.positions.T
+        long = self.to_long().rename({"day": "date"})
+        if self.reported is not None:
+            long = long.filter(pl.Series(self.reported.ravel()))
+        return long.join(pl.DataFrame(facts), on="region", maintain_order="left")
+
     def day(self, index: int) -> date:
         """The calendar day of a column."""
         return self.start + timedelta(days=index)

@@ -67,7 +67,7 @@ class Parties:
         agreed |= terms
         kits = folder / "kits"
         pins = {name: own_keys(_made(kits / name)).public.fingerprint for name in names}
-        long = cases.to_long().rename({"day": "date"})
+        long = cases.to_table()
         hosted = []
         for i in range(sites):
             kit, clients = _made(kits / f"site-{i + 1}"), cases.regions[i::sites]

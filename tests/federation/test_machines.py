@@ -122,7 +122,7 @@ def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_por
     roster.write_text(f'min_sites = 2\n[server]\nhost = "{HOST}"\nport = {PORT}\n{sites}')
     settings = tmp_path / "settings.toml"
     settings.write_text(small_settings(epsilon=1.0, clients_per_round=len(regions)).to_toml())
-    long = panel().to_long().rename({"day": "date"})
+    long = panel().to_table()
     data_of = {name: str(tmp_path / f"{name}.csv") for name in hosted}
     for name, clients in hosted.items():
         long.filter(pl.col("region").is_in(clients)).write_csv(data_of[name])

@@ -22,7 +22,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
     federation = rehearsal_federation(panel(), 1)
     (folder / "federation.toml").write_text(federation.to_toml())
     (folder / "settings.toml").write_text(small_settings().to_toml())
-    panel().to_long().rename({"day": "date"}).write_csv(folder / "cases.csv")
+    panel().to_table().write_csv(folder / "cases.csv")
     make_kits(federation, folder)
     return folder
 

@@ -49,7 +49,7 @@ def test_the_commands_of_a_federation_and_of_one_process_make_the_same_release(
     local: LocalFederation, tmp_path: Path, learner: str
 ) -> None:
     data, wanted, made = tmp_path / "cases.csv", tmp_path / "wanted.toml", tmp_path / "made.epifed"
-    CASES.to_long().rename({"day": "date"}).write_csv(data)
+    CASES.to_table().write_csv(data)
     wanted.write_text(f'learner = "{learner}"\nepsilon = 2.0\nseed = 7\n')
     days = ("--seeded", "--from", str(PERIOD[0]), "--to", str(PERIOD[1]))
     _epifed("train", "--data", data, "--settings", wanted, "--out", made, *days)

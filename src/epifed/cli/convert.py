@@ -1,7 +1,7 @@
 """`epifed data convert`: the clean table of a file, and a record of every assumption behind it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from epifed.files import to_json, write_parquet, write_text
 if TYPE_CHECKING:
     import polars as pl
 
-    from epifed.panel import CasePanel
 
 _KEPT = {"cadence": ("day", "week"), "counts": ("new",), "totals": ("keep",), "id_width": (0,)}
 """What a clean table does not say by itself either: the option is needed to read it, too."""
@@ -44,7 +43,8 @@ def convert(
     table = load_table(file, reading.format, **reading.options)
     if table is None:
         panel = load_panel(file, reading.format, **reading.options)
-        frame, notes, read_as = _reported(panel), panel.notes, dict(reading.options)
+        frame = panel.to_table().rename({"date": "day"})
+        notes, read_as = panel.notes, dict(reading.options)
     else:
         frame, notes, read_as = table.frame, table.notes, table.read_as
     clean = _clean(frame)
@@ -75,23 +75,6 @@ def convert(
         print(f"  {note}")
     kept = {k: v for k, v in reading.options.items() if v in _KEPT.get(k, ())}
     print(f"Look at it with: epifed data check {out} {in_words(kept)}".rstrip())
-
-
-def _reported(panel: "CasePanel") -> "pl.DataFrame":
-    """The panel as rows, those that were reported, with the facts of its regions."""
-    import polars as pl
-
-    frame = panel.to_long()
-    if panel.reported is not None:
-        frame = frame.filter(pl.Series(panel.reported.ravel()))
-    facts: dict[str, Any] = {"region": panel.regions}
-    if panel.population is not None:
-        facts["population"] = panel.population
-    if any(panel.calendars):
-        facts["calendar"] = panel.calendars
-    if panel.positions is not None:
-        facts["longitude"], facts["latitude"] = panel.positions.T
-    return frame.join(pl.DataFrame(facts), on="region")
 
 
 def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":

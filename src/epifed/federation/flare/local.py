@@ -59,7 +59,7 @@ class LocalFederation:
         """Kits and a data file for each site, with the days of its own clients alone."""
         write_text(folder / "federation.toml", federation.to_toml())
         make_kits(federation, folder)
-        long = panel.to_long().rename({"day": "date"})
+        long = panel.to_table()
         for site in federation.sites:
             path = folder / "data" / f"{site.name}.csv"
             path.parent.mkdir(exist_ok=True)
