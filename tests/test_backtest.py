@@ -241,9 +241,12 @@ def test_a_file_is_obeyed_and_an_option_given_wins_over_it(
 def test_a_mistake_is_one_sentence(
     file: Path, tmp_path: Path, more: tuple[str, str], sentence: str
 ) -> None:
-    words = dict(zip(*[iter(command(file, tmp_path / "out")[1:])] * 2, strict=True)) | dict([more])
-    given = ["backtest", *(word for pair in words.items() for word in pair)]
-    assert sentence in str(CliRunner().invoke(app, given).exception)
+    arguments = [*command(file, tmp_path / "out")]
+    name, value = more
+    at = arguments.index(name) if name in arguments else len(arguments)
+    arguments[at : at + 2] = [name, value]
+    result = CliRunner().invoke(app, arguments)
+    assert sentence in str(result.exception)
     assert not (tmp_path / "out" / "backtest.json").exists()
 
 

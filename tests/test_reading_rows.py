@@ -256,7 +256,16 @@ def test_an_option_that_cannot_be(tmp_path: Path, options: dict[str, Any], messa
 
 
 def test_a_sentence_stays_short_whatever_the_names_are(tmp_path: Path) -> None:
-    for text in (f"{'x' * 70_000},region\n1,2\n", f"date,region,cases\n{'y' * 70_000},a,1\n"):
+    folder = tmp_path / ("deep" * 40) / ("down" * 40)
+    folder.mkdir(parents=True)
+    long = [c * 70_000 for c in "xyzuvw"]
+    for text in (
+        f"{','.join(long)},region\n1,2\n",
+        f"Datum,Landkreis,{long[0]}\n1,2,3\n",
+        f"date,region,cases\n{long[0]},a,1\n",
+        f"date,region,cases\n2020-11-01,{long[0]},1\n2020-11-01,{long[0]},1\n",
+        f"date,region,cases\n2020-11-01,a,{long[0]}\n",
+    ):
         with pytest.raises(EpifedError) as refused:
-            load_panel(csv(tmp_path, text))
+            load_panel(csv(folder, text))
         assert len(str(refused.value)) <= 500

@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from epifed.errors import EpifedError
 
+LONGEST = 480
+"""Characters of a sentence, so that with its end it has 500 at most."""
 LONGEST_WORD = 60
 """Characters of a cell, a name or a reason that a sentence repeats."""
 
@@ -22,7 +24,7 @@ def short(text: object, longest: int = LONGEST_WORD) -> str:
 
 def listed(names: Sequence[object], most: int = 6) -> str:
     """Some names, and how many more there are."""
-    some = ", ".join(short(name, 30) for name in names[:most])
+    some = ", ".join(short(name, 20) for name in names[:most])
     return f"{some} and {len(names) - most} more" if len(names) > most else some
 
 
@@ -154,5 +156,5 @@ class UnsaidError(EpifedError):
 
     def __init__(self, sentence: str, *choices: Mapping[str, Any]) -> None:
         ways = " or ".join(in_words(choice) for choice in choices)
-        super().__init__(f"{sentence}; add {ways}")
+        super().__init__(f"{sentence[: LONGEST - len(ways)]}; add {ways}")
         self.choices = choices

@@ -18,6 +18,8 @@ from epifed.errors import EpifedError
 from epifed.reading import Assumptions, UnsaidError, listed, short
 
 STDIN = "-"
+LONGEST_PATH = 150
+"""Characters of a path that a sentence repeats."""
 MOST_BYTES = 4 << 30
 """What a compressed file may grow to."""
 Kind = Literal["text", "parquet", "excel"]
@@ -70,14 +72,14 @@ def existing(path: Path) -> Path:
         if path.is_file() and path.stat().st_size == 0:
             raise EpifedError(f"{path}: found an empty file; expected case counts")
     except OSError as error:
-        raise unreadable(short(path, 200), error) from None
+        raise unreadable(short(path, LONGEST_PATH), error) from None
     return path
 
 
 def open_content(path: Path, said: Assumptions | None = None) -> Content:
     """The content of a file, or of standard input where the path is `-`."""
     said = said or Assumptions()
-    where = "standard input" if str(path) == STDIN else short(existing(path), 200)
+    where = "standard input" if str(path) == STDIN else short(existing(path), LONGEST_PATH)
     data = path if path.is_file() and str(path) != STDIN else _piped(where, path)
     plain = Content(where, "text", data, {})
     unwrapped = _unwrapped(plain, said)
