@@ -32,8 +32,9 @@ def test_the_noise_is_that_of_the_releases() -> None:
     panel = small_panel(16)
     view = learner.deployed_view(panel, (panel.start, panel.end))
     said = [
-        train(view, settings, seeds=np.random.SeedSequence(seed), learner=learner)
-        .state.values[0, 0]
+        train(view, settings, seeds=np.random.SeedSequence(seed), learner=learner).state.values[
+            0, 0
+        ]
         for seed in range(400)
     ]
     assert 2 * float(np.std(said)) == pytest.approx(found.noise, rel=0.12)
