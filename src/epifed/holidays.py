@@ -35,9 +35,18 @@ def german_calendars(keys: Iterable[str]) -> dict[str, str]:
     return {key: f"DE-{GERMAN_STATES[key[:2]]}" for key in keys if key[:2] in GERMAN_STATES}
 
 
-def refuse_unknown_calendar(code: str) -> None:
+def refuse_unknown(code: str) -> None:
     """Refuse a code that no calendar has."""
     _calendar(code, 2020)
+
+
+def is_calendar(code: str) -> bool:
+    """Whether some calendar has this code."""
+    try:
+        refuse_unknown(code)
+    except EpifedError:
+        return False
+    return True
 
 
 def closed(code: str, first: date, days: int) -> tuple[Bools, tuple[int, ...]]:

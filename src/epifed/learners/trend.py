@@ -119,7 +119,7 @@ class Trend(Learner[TrendState, LastDays]):
         self.modes = min(self.own.modes, len(self.own.places) // 2)
         self._seen: tuple[CasePanel, Rhythm] | None = None
         if self.own.holidays not in ("region", "none"):
-            holidays.refuse_unknown_calendar(self.own.holidays)
+            holidays.refuse_unknown(self.own.holidays)
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:

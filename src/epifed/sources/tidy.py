@@ -9,7 +9,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.frames import Table
-from epifed.holidays import refuse_unknown_calendar
+from epifed.holidays import is_calendar
 from epifed.panel import CasePanel
 from epifed.sources.table import (
     IN_MEMORY,
@@ -97,9 +97,12 @@ def region_facts(path: Path | str, frame: pl.DataFrame, columns: Mapping[str, st
         people = _constant(path, frame, "population", columns["population"])
         population = {region: int(value) for region, value in people.items()}
     if "calendar" in columns:
-        calendars = _constant(path, frame, "calendar", columns["calendar"])
-        for code in sorted(set(calendars.values())):
-            refuse_unknown_calendar(code)
+        codes = frame["calendar"].drop_nulls().unique().to_list()
+        unknown = [code for code in codes if not is_calendar(code)]
+        bad = frame["calendar"].is_in(unknown).fill_null(value=False)
+        column = columns["calendar"]
+        refuse(path, frame, bad, key="calendar", column=column, expected="a code such as DE-BY")
+        calendars = _constant(path, frame, "calendar", column)
     if "longitude" in columns:
         x, y = (
             _constant(path, _degrees(path, frame, key), key, columns[key])
