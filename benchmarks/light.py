@@ -2,7 +2,7 @@
 
     python benchmarks/light.py
 
-The federation has two sites with real certificates and the learner `trend`: one release of seven
+The federation has two sites with real certificates and the learner `trend`: one release of two
 numbers a client. A site is FLARE's client and the worker that it starts for a training. Run in an
 environment without PyTorch it measures what a county office needs.
 """

@@ -9,6 +9,7 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.sources import load_panel, read_communities, read_counties, read_prepared
+from epifed.sources.positions import middles
 
 COUNTIES = """county,name,state,population_2020,population_2022
 01001,SK Flensburg,Schleswig-Holstein,90164,89934
@@ -139,3 +140,26 @@ def test_real_counties(real_data: Path, tmp_path: Path) -> None:
     shutil.copy(real_data / "county_cases.parquet", tmp_path / "a.parquet")
     alone = load_panel(tmp_path / "a.parquet", region="county")
     assert (alone.counts == panel.counts).all()
+
+
+def test_real_counties_have_the_holidays_of_their_state_and_a_place(real_data: Path) -> None:
+    panel = read_prepared(real_data)
+    calendar = dict(zip(panel.names, panel.calendars, strict=True))
+    assert calendar["SK München"] == "DE-BY" and calendar["SK Kiel"] == "DE-SH"
+    assert panel.positions is not None
+    longitude, latitude = panel.positions[panel.names.index("SK München")]
+    assert (longitude, latitude) == pytest.approx((11.55, 48.15), abs=0.1)
+
+
+def test_a_directory_with_its_own_attribution_has_no_german_holidays(prepared: Path) -> None:
+    assert read_prepared(prepared).calendars[0].startswith("DE-")
+    (prepared / "ATTRIBUTION.txt").write_text("another country")
+    assert set(read_prepared(prepared).calendars) <= {""}
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"features": [{"geometry": null}]}', "[1]"])
+def test_a_broken_map_places_nobody(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "counties.geojson"
+    path.write_text(content)
+    assert middles(path) == {}
+    assert middles(tmp_path / "absent") == {}

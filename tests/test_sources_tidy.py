@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.sources import load_panel, read_tidy
+from epifed.sources.hosted import load_hosted
 
 TABLE = """date,region,cases,population
 2020-11-01,00101,3,1000
@@ -299,3 +300,67 @@ def test_a_gap_becomes_zero_wherever_it_is(panel: CasePanel, random: Random) -> 
         expected = panel.counts[row_of[region]]
         assert np.array_equal(read.counts[i], np.where(read.reported[i], expected, 0))
     assert int(read.reported.sum()) == len(kept)
+
+
+FACTS = "date,region,cases,population,calendar,longitude,latitude\n"
+
+
+def test_facts_of_regions(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text(
+        FACTS
+        + "2021-01-04,a,1,500,DE-BY,11.5,48.1\n2021-01-04,b,2,700,,-73.9,40.7\n"
+        + "2021-01-05,a,3,500,DE-BY,11.5,48.1\n2021-01-05,b,4,700,,,\n"
+    )
+    panel = read_tidy(path)
+    assert panel.calendars == ("DE-BY", "")
+    assert panel.positions is not None
+    assert panel.positions.tolist() == [[11.5, 48.1], [-73.9, 40.7]]
+    part = panel.of(["b"])
+    assert part.calendars == ("",) and part.positions is not None
+    assert part.positions.tolist() == [[-73.9, 40.7]]
+    assert panel.digest() != read_tidy(path.rename(tmp_path / "c.csv")).of(["a"]).digest()
+
+
+def test_positions_count_only_if_every_region_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text(FACTS + "2021-01-04,a,1,500,,11.5,48.1\n2021-01-04,b,2,700,,,40.7\n")
+    assert read_tidy(path).positions is None
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("2021-01-05,a,1,500,DE-XX,11.5,48.1", "column calendar: found 'DE-XX'; expected a code"),
+        ("2021-01-05,a,1,500,DE-BY,east,48.1", "column longitude: found 'east'; expected degrees"),
+        ("2021-01-05,a,1,500,DE-BY,11.5,481", "column latitude: found '481'; expected degrees"),
+        ("2021-01-05,a,1,500,DE-BY,11.6,48.1", "column longitude: found 11.6 for region a; "
+         "expected 11.5 as in its first row"),
+        ("2021-01-05,a,1,500,DE-BE,11.5,48.1", "column calendar: found DE-BE for region a; "
+         "expected DE-BY as in its first row"),
+    ],
+)  # fmt: skip
+def test_a_bad_fact_is_named(tmp_path: Path, row: str, message: str) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text(f"{FACTS}2021-01-04,a,1,500,DE-BY,11.5,48.1\n{row}\n")
+    with pytest.raises(EpifedError) as caught:
+        read_tidy(path)
+    assert message in str(caught.value)
+
+
+def test_a_site_reads_the_facts_of_its_clients_each_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text(
+        FACTS
+        + "2021-01-04,a,1,500,DE-BY,11.5,48.1\n2021-01-04,b,2,,DE-BE,13.4,52.5\n"
+        + "2021-01-04,c,2,700,DE-XX,9.9,53.5\n2021-01-04,d,5,900,,10,50\n"
+    )
+    found = load_hosted(path, {"a", "b", "c", "d"})
+    assert found.panel is not None and found.panel.population is not None
+    assert found.panel.regions == ("a", "d")
+    assert found.panel.calendars == ("DE-BY", "")
+    assert found.panel.population.tolist() == [500, 900]
+    assert found.panel.positions is not None
+    assert found.panel.positions.tolist() == [[11.5, 48.1], [10, 50]]
+    assert "column population: found no value for region b" in found.left_out["b"]
+    assert "found 'DE-XX'" in found.left_out["c"]

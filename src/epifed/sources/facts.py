@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from epifed.errors import EpifedError
-from epifed.holidays import refuse_unknown_calendar
+from epifed.holidays import is_calendar
 from epifed.reading import Assumptions
 from epifed.sources.numbers import INHABITANTS, parse_numbers
 from epifed.sources.table import refuse
@@ -56,9 +56,12 @@ def region_facts(
         people = _constant(where, frame, POPULATION, column)
         population = {region: int(value) for region, value in people.items()}
     if CALENDAR in frame.columns:
-        calendars = _constant(where, frame, CALENDAR, columns[CALENDAR])
-        for code in sorted(set(calendars.values())):
-            refuse_unknown_calendar(code)
+        codes = frame[CALENDAR].drop_nulls().unique().to_list()
+        unknown = [code for code in codes if not is_calendar(code)]
+        bad = frame[CALENDAR].is_in(unknown).fill_null(value=False)
+        column = columns[CALENDAR]
+        refuse(where, frame, bad, key=CALENDAR, column=column, expected="a code such as DE-BY")
+        calendars = _constant(where, frame, CALENDAR, column)
     if LONGITUDE in frame.columns and LATITUDE in frame.columns:
         x, y = (
             _constant(where, _degrees(where, frame, key, columns[key], said), key, columns[key])
