@@ -333,29 +333,36 @@ def _level(own: Rhythm, panel: CasePanel, days: int) -> Floats:
 
     Where the population is not known, by the client's own average so far.
     """
-    total = np.concatenate([np.zeros((len(own.usual), 1)), np.cumsum(own.usual, axis=1)], axis=1)
-    ends = np.arange(total.shape[1] - days, total.shape[1])
-    cases = (total[:, ends] - total[:, ends - WEEK] + SOFTENING) / WEEK
     if panel.population is not None:
+        total = _running(own.usual[:, -(days + WEEK - 1) :])
         usual = panel.population[:, None] / 1e5 * math.exp(LEVEL_MIDDLE)
     else:
+        total = _running(own.usual)
+        ends = np.arange(total.shape[1] - days, total.shape[1])
         usual = (total[:, ends] + 1) / ends
+    cases = (total[:, -days:] - total[:, -days - WEEK : -WEEK] + SOFTENING) / WEEK
     level: Floats = np.tanh(np.log(cases / usual) / LEVEL_WIDTH)
     return level
+
+
+def _running(values: Floats) -> Floats:
+    """The sums up to before each day, and up to the last."""
+    total = np.zeros((values.shape[1] + 1, len(values))).T
+    np.cumsum(values, axis=1, out=total[:, 1:])
+    return total
 
 
 def _carried_on(own: Rhythm, growing: _Growth, days: int, horizon: int) -> Floats:
     """The average of the week that ends `horizon` days after each of the last days."""
     length = own.usual.shape[1]
     origins = np.arange(length - days, length)
-    total = np.zeros((len(own.usual), days))
+    total = np.zeros((days, len(own.usual))).T
     for ahead in range(horizon - WEEK + 1, min(horizon, 0) + 1):
         total += own.counts[:, origins + ahead]
     for weeks in range(1, -(-horizon // WEEK) + 1):
         first, last = max(horizon - WEEK, (weeks - 1) * WEEK) + 1, min(horizon, weeks * WEEK)
         if first > last:
             continue
-        so_far = np.cumsum(own.again(weeks), axis=1)
-        week = so_far[:, origins + last] - so_far[:, origins + first - 1]
-        total += week * np.exp(growing.over(weeks))
-    return np.maximum(total, 0.0) / WEEK
+        so_far = _running(own.again(weeks, length - days + first, length + last))
+        total += (so_far[:, last - first + 1 :] - so_far[:, :days]) * np.exp(growing.over(weeks))
+    return np.ascontiguousarray(np.maximum(total, 0.0)) / WEEK
