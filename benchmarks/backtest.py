@@ -17,8 +17,9 @@ import numpy as np
 
 from _clock import Times, clocked, machine
 from epifed.evaluate.backtest import origins_between, run_backtest
+from epifed.holidays import GERMAN_STATES
+from epifed.learner import settings_for
 from epifed.panel import CasePanel
-from epifed.settings import Settings
 
 DAYS, FIRST = 911, date(2020, 9, 1)
 COUNTIES, COMMUNITIES, ORIGINS = 400, 10_786, 95
@@ -33,15 +34,20 @@ def invented(regions: int) -> CasePanel:
     wave = np.exp(1.5 * np.sin(days / 40)) * (1 + 0.3 * np.cos(2 * np.pi * days / 7))
     counts = rng.poisson(people * 2e-4 * wave).astype(np.float64)
     names = tuple(f"{i:05d}" for i in range(regions))
+    states = [f"DE-{state}" for state in GERMAN_STATES.values()]
     return CasePanel(
-        counts, names, date(2020, 1, 2), population=people[:, 0].astype(np.int64) + 100
+        counts,
+        names,
+        date(2020, 1, 2),
+        population=people[:, 0].astype(np.int64) + 100,
+        calendars=tuple(states[i % len(states)] for i in range(regions)),
     )
 
 
 def timed(regions: int, origins: int, workers: int) -> Times:
     """One backtest, from the panel to the scores."""
     panel = invented(regions)
-    settings = Settings.for_learner("trend", regions, epsilon=1.0)
+    settings = settings_for(panel, {"learner": "trend", "epsilon": 1.0})
     days = origins_between(FIRST, panel.end, 7, panel, 7)[-origins:]
 
     def run(some: list[date]) -> None:
