@@ -21,6 +21,7 @@ STATUS = {
     "delivered": ["north"],
     "missing": ["south"],
     "undelivered": {"south": "message"},
+    "noise": "server",
 }
 
 
@@ -29,6 +30,14 @@ def test_a_status_tells_both_prices_rounded_up_and_who_has_no_release_and_why() 
     assert "ε = 1.23455 spent at δ = 1e-05 (one client added or removed, RDP accountant)" in said
     assert "against whoever sees who is drawn, the server: ε = 8.70001" in said
     assert "not yet at south (message)" in said
+    assert "the model is at 1 site;" in said
+
+
+def test_a_status_tells_whom_one_must_trust() -> None:
+    assert "clients trust the server" in outcome(STATUS)
+    sealed = STATUS | {"noise": "aggregators", "delivered": ["north", "sum-1"]}
+    assert "clients trust no one alone" in outcome(sealed)
+    assert "the model is at 2 parties" in outcome(sealed)
 
 
 def test_one_price_is_told_once_and_none_is_no_privacy() -> None:

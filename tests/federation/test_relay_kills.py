@@ -26,7 +26,7 @@ from tests.federation.parties import spent
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
 
-KILLS = int(os.environ.get("EPIFED_KILLS", "4"))
+KILLS = int(os.environ.get("EPIFED_KILLS", "2"))
 
 
 def _settings(rounds: int) -> Any:

@@ -130,25 +130,27 @@ sees who is drawn, the server: ε = 3.5'
 
 def outcome(status: dict[str, Any]) -> str:
     """A status as a sentence."""
-    where = f"training '{status['training']}': {status['round']} of {status['rounds']} rounds"
     from epifed.privacy.plan import TRUST
 
+    where = f"training '{status['training']}': {status['round']} of {status['rounds']} rounds"
     cost = price(
         status["epsilon"], status["epsilon_if_drawn_seen"], status["delta"], status["accountant"]
     )
     cost = f"{cost}; {TRUST[status['noise']]}"
     if not status["finished"]:
-        return f"{where}, {_sites(status['sites'])}, {cost}"
+        return f"{where}, {_counted(status['sites'], 'site')}, {cost}"
     missing = status.get("missing", [])
-    held = f"the model is at {_sites(status.get('delivered', []))}"
+    parties = "party" if status["noise"] == "aggregators" else "site"
+    held = f"the model is at {_counted(status.get('delivered', []), parties)}"
     undelivered = status.get("undelivered", {})
     missing = [f"{site} ({undelivered[site]})" if site in undelivered else site for site in missing]
     absent = f"; not yet at {', '.join(missing)}: repeat when they are back" if missing else ""
     return f"{where}, {cost}; {held}{absent}"
 
 
-def _sites(names: list[str]) -> str:
-    return f"{len(names)} site{'s' if len(names) != 1 else ''}"
+def _counted(names: list[str], one: str) -> str:
+    several = {"site": "sites", "party": "parties"}
+    return f"{len(names)} {one if len(names) == 1 else several[one]}"
 
 
 class Watching:
