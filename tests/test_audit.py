@@ -28,6 +28,7 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import SeededRandomness
 from epifed.seeds import seed_sequence
 from tests.helpers import small_settings
+from tests.test_audit_aggregators import CAUGHT as SEALED
 from tests.test_audit_planted import CAUGHT
 from tests.test_audit_planted_field import CAUGHT as FIELD
 
@@ -160,6 +161,7 @@ def test_the_engine_passes_the_audit_and_every_check() -> None:
         *CAUGHT_BY_CHECK.values(),
         *CAUGHT.values(),
         *FIELD.values(),
+        *SEALED.values(),
     }
     assert {c.group for c in found.checks} == set(GROUPS) - {"federation"}
     assert 1 < found.lower_bound < SETTINGS.epsilon

@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Literal
 
-Group = Literal["mechanism", "learners", "randomness", "files", "labels", "ledger", "federation"]
+Group = Literal[
+    "mechanism",
+    "learners",
+    "randomness",
+    "files",
+    "labels",
+    "ledger",
+    "aggregators",
+    "federation",
+]
 GROUPS: tuple[Group, ...] = (
     "mechanism",
     "learners",
@@ -13,6 +22,7 @@ GROUPS: tuple[Group, ...] = (
     "files",
     "labels",
     "ledger",
+    "aggregators",
     "federation",
 )
 

@@ -25,7 +25,7 @@ from epifed.audit.mechanisms import EngineMechanism, Trial
 from epifed.audit.sampling_checks import attendance
 from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
 from epifed.audit.statistics import deviations
-from epifed.explain import explain
+from epifed.explain import Explanation, explain
 from epifed.learner import make_learner
 from epifed.privacy.accountants import hushed
 from epifed.privacy.accounting import rounded_up
@@ -105,6 +105,11 @@ def released(settings: Settings, earlier: Release | None = None) -> tuple[Releas
 def noise_of(release: Release) -> float:
     """c of the newest training inside a release."""
     return release.spent[-1].noise_multiplier
+
+
+def printed(told: Explanation) -> list[float]:
+    """Every ε in the sentences of an explanation."""
+    return [float(value) for value in _EPSILON.findall(" ".join(told.sentences()))]
 
 
 def off(found: float, due: float, grid: float = 0.0) -> str:
@@ -314,7 +319,7 @@ def _explained(settings: Settings) -> Check:
         ):
             wrong = off(epsilon, due)
             problem = problem or (wrong and f"of noise '{noise}' {what} {wrong}")
-        said = [float(value) for value in _EPSILON.findall(" ".join(told.sentences()))]
+        said = printed(told)
         if said and min(said) < due * (1 - ROUNDING):
             problem = problem or f"of noise '{noise}' explain prints ε = {min(said)}"
     return Check(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom, chi2, kstest, norm
+from scipy.stats import beta, binom, chi2, kstest, ncx2, norm
 
 Floats = NDArray[np.float64]
 
@@ -164,3 +164,23 @@ def dispersion(sizes: Floats, clients: int, chance: float) -> tuple[bool, float]
     degrees = len(sizes) * 2 / (2 + max(excess, 0.0))
     low, high = (float(chi2.ppf(p, degrees)) for p in (LEVEL / 2, 1 - LEVEL / 2))
     return low <= ratio * degrees <= high, ratio
+
+
+def uniform(rows: NDArray[np.uint8]) -> tuple[bool, float]:
+    """Whether the bytes of each row are uniformly distributed (χ²), and the smallest p-value."""
+    numbers = rows.shape[1]
+    counts = np.stack([np.bincount(row, minlength=256) for row in rows])
+    statistics = np.square(counts - numbers / 256).sum(axis=1) / (numbers / 256)
+    worst = float(chi2.sf(statistics.max(), 255))
+    return worst >= LEVEL / len(rows), worst
+
+
+def least_plain_share(numbers: int, rows: int = 1, sure: float = SURE) -> float:
+    """The smallest share of a row's bytes, all the same, that `uniform` finds."""
+    edge = float(chi2.isf(LEVEL / rows, 255))
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        found = ncx2.sf(edge, 255, max(255 * numbers * middle**2, 1e-12)) >= sure
+        low, high = (low, middle) if found else (middle, high)
+    return high

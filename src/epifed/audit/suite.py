@@ -14,6 +14,7 @@ from epifed.audit.learner_checks import check_learners
 from epifed.audit.ledger_checks import check_ledger
 from epifed.audit.mechanisms import EngineMechanism, Mechanism
 from epifed.audit.processes import check_processes
+from epifed.audit.sealed_checks import check_aggregators
 from epifed.audit.served import ServedMechanism
 from epifed.settings import Settings
 
@@ -55,6 +56,7 @@ def run_checks(
         "files": partial(check_contents, settings, names),
         "labels": partial(check_labels, settings, names),
         "ledger": partial(check_ledger, settings, names),
+        "aggregators": partial(check_aggregators, settings, seed, names),
     }
     if federation:
         makers["federation"] = partial(check_processes, settings)

@@ -60,9 +60,9 @@ def audit(
     """Measure a lower bound on ε from outside, and check every rule of the deployed code.
 
     A worst-case client takes part in half of many trainings by the real engine; how well can one
-    tell which? Named checks look at both transports, the learners, randomness, files, labels and
-    the ledger, and say what they would notice. PASS only if no bound is above the claim and every
-    check holds. Exit code 0: PASS, 1: FAIL, 2: a mistake in the options.
+    tell which? Named checks look at both transports, the learners, randomness, files, labels, the
+    ledger and aggregators, and say what they would notice. PASS only if no bound is above the
+    claim and every check holds. Exit code 0: PASS, 1: FAIL, 2: a mistake in the options.
     """
     if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
         raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")
