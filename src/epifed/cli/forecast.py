@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, messages, print_table, refuse_file
+from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_file
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
 
@@ -70,7 +70,7 @@ def forecast(
     table = pl.concat(one.to_long() for one in made)
     write_parquet(out / "forecast.parquet", table)
     for region in panel.regions[:MOST_FIGURES]:
-        drawing.save(forecast_figure(panel, region, made), out / f"{_file(region)}.png")
+        drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
     if hub:
         write_hub(made, hub, model_name)
     if as_json:
@@ -108,8 +108,3 @@ def forecast(
             "data: the newest trend is missing; ask for a newer one"
         )
     messages.print(f"the forecast is in {out}" + (f", hub files in {hub}" if hub else ""))
-
-
-def _file(region: str) -> str:
-    """A region's id as a file name."""
-    return "".join(c if c.isalnum() else "_" for c in region) or "region"
