@@ -87,11 +87,32 @@ def test_what_becomes_known_a_day_later_moves_no_nowcast() -> None:
 def test_comparable_weeks_are_as_old_as_each_other() -> None:
     panel, late = late_list(regions=200)
     known = late.as_known(late.last - 8 * DAY, like=panel)
-    alike = nowcast.comparable(known)
-    week, before = alike.counts[:, -7:].sum(), alike.counts[:, -14:-7].sum()
-    assert week / before == pytest.approx(1, abs=0.02)
+    found = nowcast.comparable(nowcast.mornings(known))
+    assert found is not None
+    week, before, weeks = found
+    assert week.sum() / before.sum() == pytest.approx(1, abs=0.02)
     assert known.counts[:, -7:].sum() / known.counts[:, -14:-7].sum() < 0.94
-    assert nowcast.comparable(panel) is panel
+    assert weeks == 1
+
+
+def test_where_nobody_looked_a_week_ago_it_is_two_weeks() -> None:
+    _, late = late_list(regions=2)
+    known = late.known(nowcast.AGES)
+    known[-8] = np.nan
+    found = nowcast.comparable(known)
+    assert found is not None
+    assert found[2] == 2
+    known[-15] = np.nan
+    assert nowcast.comparable(known) is None
+
+
+def test_a_panel_without_history_is_taken_as_complete() -> None:
+    panel, _ = late_list(regions=2)
+    known = nowcast.mornings(panel)
+    assert known.shape == (panel.counts.shape[1], 2, nowcast.AGES)
+    assert (known[-1] == panel.counts[:, ::-1][:, : nowcast.AGES]).all()
+    assert (known[-8, :, 0] == panel.counts[:, -8]).all()
+    assert nowcast.late_counts(known)[0].sum() == 0
 
 
 def test_completed_fills_the_newest_days() -> None:

@@ -142,6 +142,11 @@ class Learner(ABC, Generic[S, V]):
     def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
         """What would have been forecast on each of the last days, the panel's last day last."""
 
+    def completed(self, panel: CasePanel, state: S) -> CasePanel:
+        """The panel as the learner takes it: as it is, unless it fills late days up."""
+        del state
+        return panel
+
     def beside(self) -> dict[str, Baseline]:
         """Baselines that mean something beside this learner alone."""
         return {}

@@ -126,16 +126,9 @@ def nowcast(
         known=shown,
         point=point,
         quantiles=quantiles,
-        week=week_total(now, filled),
+        week=now[:, :WEEK].sum(axis=1) + filled.sum(axis=1),
         week_quantiles=total,
     )
-
-
-def week_total(now: Floats, filled: Floats) -> Floats:
-    """The most likely number of cases of the last seven days: a median, as scores ask for."""
-    late = np.maximum(filled.sum(axis=1) - MEDIAN, 0.0)
-    total: Floats = now[:, :WEEK].sum(axis=1) + late
-    return total
 
 
 def completed(panel: CasePanel, filled: Floats) -> CasePanel:
@@ -146,23 +139,34 @@ def completed(panel: CasePanel, filled: Floats) -> CasePanel:
     return replace(panel, counts=counts)
 
 
-def comparable(panel: CasePanel) -> CasePanel:
-    """The last weeks as each was known at its own end, so that a week is compared with its like.
+def comparable(known: Floats) -> tuple[Floats, Floats, float] | None:
+    """The last week as known now, a week before it as known at its own end, and the weeks between.
 
-    Growth between them is not bent by how late cases are reported. A week whose last morning
-    nobody looked at is as known now.
+    By lag, [clients, 7] each. Growth between them is not bent by how late cases are reported. None
+    where nobody looked at the list one or two weeks ago.
     """
-    history = panel.history
-    if history is None:
-        return panel
-    known = history.known(AGES)
-    counts = panel.counts.copy()
-    for week in range(min(counts.shape[1], AGES) // WEEK):
-        back = week * WEEK
-        if back < len(known) and not np.isnan(known[-1 - back, 0, 0]):
-            then = known[-1 - back, :, :WEEK]
-            counts[:, counts.shape[1] - back - 1 : counts.shape[1] - back - WEEK - 1 : -1] = then
-    return replace(panel, counts=np.maximum(counts, 0.0))
+    for weeks in (1, 2):
+        back = weeks * WEEK
+        if back < len(known) and _looked(known[-1 - back]):
+            return known[-1, :, :WEEK], known[-1 - back, :, :WEEK], float(weeks)
+    return None
+
+
+def mornings(panel: CasePanel) -> Floats:
+    """What was known on each morning, as `Vintages.known(AGES)` has it.
+
+    A panel without a history is taken as complete on all of them.
+    """
+    if panel.history is not None:
+        return panel.history.known(AGES)
+    return as_complete(panel.counts)
+
+
+def as_complete(counts: Floats) -> Floats:
+    """The mornings after each day of counts [regions, days], as if nothing were ever late."""
+    padded = np.concatenate([np.zeros((len(counts), AGES - 1)), counts], axis=1)
+    by_age = np.lib.stride_tricks.sliding_window_view(padded, AGES, axis=1)[:, :, ::-1]
+    return np.ascontiguousarray(by_age.transpose(1, 0, 2))
 
 
 def growth(known: Floats, shared: float | None = None) -> Floats:
@@ -171,12 +175,13 @@ def growth(known: Floats, shared: float | None = None) -> Floats:
     The last seven days as known today against those of a week before as known then; few cases say
     little. What all clients share, where that is known, counts as much as the own.
     """
-    back = next((b for b in (WEEK, 2 * WEEK) if b < len(known) and _looked(known[-1 - b])), None)
-    if back is None:
+    found = comparable(known)
+    if found is None:
         own = np.zeros(known.shape[1])
     else:
-        now, before = known[-1, :, :WEEK].sum(axis=1), known[-1 - back, :, :WEEK].sum(axis=1)
-        own = FOLLOW * np.log((now + SOFTENING) / (before + SOFTENING)) * WEEK / back
+        now, before, weeks = found
+        ratio = (now.sum(axis=1) + SOFTENING) / (before.sum(axis=1) + SOFTENING)
+        own = FOLLOW * np.log(ratio) / weeks
     return own if shared is None else (own + shared) / 2
 
 
@@ -204,11 +209,14 @@ def late_shares(known: Floats, pooled: Floats | None = None) -> Floats:
 def fill(known: Floats, growing: Floats, pooled: Floats | None = None) -> Floats:
     """Cases of the last days that are still to come [clients, lags], on the last morning.
 
-    `known` is `Vintages.known(AGES)`, `growing` each client's log growth in a week.
+    `known` is `Vintages.known(AGES)`, `growing` each client's log growth in a week. All days
+    together are a median, as scores ask for, and nothing where less than a third of a case is late.
     """
     expected = _expected(known[-1], growing)
     missing = np.maximum(expected - known[-1, :, :LATE_DAYS], 0.0)
-    filled: Floats = np.minimum(late_shares(known, pooled) * expected, missing)
+    mean = np.minimum(late_shares(known, pooled) * expected, missing)
+    total = mean.sum(axis=1, keepdims=True)
+    filled: Floats = mean * np.maximum(1 - MEDIAN / np.maximum(total, MEDIAN), 0.0)
     return filled
 
 
