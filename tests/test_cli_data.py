@@ -39,7 +39,7 @@ def epifed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_check_prints_what_was_found(table: Path) -> None:
     text = run("check", table)
-    for words in ("2020-11-01 to 2020-11-17", "gaps", "enough", "Sun", "Spikes: 0"):
+    for words in ("2020-11-01 to 2020-11-17", "gaps", "enough", "Sun", "backlog 0, silence 0"):
         assert words in text
 
 

@@ -1,6 +1,7 @@
 """One authority: a release file and its own cases in, a forecast out; and the hub's layout."""
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hubdata import connect_hub
 from typer.testing import CliRunner
 
+from epifed.anomalies import clean
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.forecasting import forecast
@@ -89,6 +91,30 @@ def test_the_same_command_for_humans(model: Path, tmp_path: Path) -> None:
     assert "like today" in result.stdout
     assert "SEEDED" in result.stdout
     assert "shown: the first 12 of 20 regions" in " ".join(result.stderr.split())
+
+
+def test_a_backlog_is_named_and_not_carried_on(model: Path, tmp_path: Path) -> None:
+    panel = cases(2)
+    counts = panel.counts.copy()
+    counts[1, -3] += 40_000
+    for name, one in (("as it was", panel), ("dumped", replace(panel, counts=counts))):
+        result = CliRunner().invoke(
+            app,
+            ["forecast", str(model), "--data", str(csv(one, tmp_path / f"{name}.csv")), "--out",
+             str(tmp_path / name), "--json"],
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout)["anomalies"]
+    assert (found["region"], found["kind"]) == ("00001", "backlog")
+    assert found["reported"] > 40_000 > 10 * found["expected"]
+    assert "00001 on 2021-05-01" in " ".join(result.stderr.split())
+    kept = pl.read_parquet(tmp_path / "dumped" / "anomalies.parquet")
+    assert len(kept) == 1
+    before, after = (
+        pl.read_parquet(tmp_path / name / "forecast.parquet")["value"].to_numpy()
+        for name in ("as it was", "dumped")
+    )
+    np.testing.assert_allclose(after, before, rtol=0.15)
 
 
 def test_short_or_old_cases_are_refused(model: Path, tmp_path: Path) -> None:
@@ -177,9 +203,9 @@ def test_a_learner_with_one_horizon_refuses_another() -> None:
     learner = make_learner(Settings.for_learner("fedavg", 12))
     state = learner.start(seed_sequence(0))
     with pytest.raises(EpifedError, match="found 14 days; expected 7, the one that the 'fedavg'"):
-        forecast(cases(), learner, state, 14)
+        forecast(clean(cases()), learner, state, 14)
     with pytest.raises(EpifedError, match="found 29 days; expected 1 to 28"):
-        forecast(cases(), learner, state, 29)
+        forecast(clean(cases()), learner, state, 29)
 
 
 def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
@@ -187,7 +213,7 @@ def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
     learner = Trend(Settings.for_learner("trend", 12, holidays=""))
     nothing = learner.start(seed_sequence(0))
     state = learner.step(nothing, np.full(7, 0.1, dtype=np.float32), 0.01)
-    made = [forecast(panel, learner, state, days) for days in (7, 14)]
+    made = [forecast(clean(panel), learner, state, days) for days in (7, 14)]
     (path,) = write_hub(made, tmp_path, "health_office-trend")
     assert path.name == f"{panel.end}-health_office-trend.parquet"
     hub = connect_hub(str(tmp_path))
@@ -211,7 +237,7 @@ def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
 
 def test_a_hub_takes_whole_weeks_and_proper_names_only(tmp_path: Path) -> None:
     learner = Trend(Settings.for_learner("trend", 12, holidays=""))
-    made = [forecast(cases(), learner, learner.start(seed_sequence(0)), 10)]
+    made = [forecast(clean(cases()), learner, learner.start(seed_sequence(0)), 10)]
     with pytest.raises(EpifedError, match="found 10 days; expected whole weeks"):
         write_hub(made, tmp_path / "hub", "team-model")
     with pytest.raises(EpifedError, match="expected team-model"):

@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from epifed import intervals
 from epifed.intervals import (
-    COVERAGE,
+    ERRORS,
+    LARGEST_SHARE,
     LEVELS,
+    SOFTENING,
     hub_baseline,
-    log_error,
     quantiles,
+    size,
     weighted_interval_score,
-    widths,
 )
 
 MIDDLE = LEVELS.index(0.5)
@@ -36,35 +39,99 @@ def test_the_score_is_that_of_the_paper(truth: float, values: list[float]) -> No
     assert found == pytest.approx(naive_score(truth, ordered), rel=1e-9, abs=1e-9)
 
 
-def test_widths_grow_with_the_coverage_and_quantiles_are_in_order() -> None:
-    rng = np.random.default_rng(0)
-    half = widths(np.abs(rng.normal(0, 0.3, size=(20, 90))), 7)
-    assert half.shape == (20, len(COVERAGE))
-    assert (np.diff(half, axis=1) >= 0).all()
-    values = quantiles(np.linspace(0, 300, 20), half)
-    assert (np.diff(values, axis=1) >= 0).all()
+counts = st.floats(0, 1e5)
+
+
+@given(
+    st.lists(st.tuples(counts, counts), min_size=14, max_size=60),
+    counts,
+    st.integers(1, 28),
+    st.integers(1, 10**7),
+)
+def test_quantiles_are_in_order_around_the_forecast_and_possible(
+    past: list[tuple[float, float]], now: float, horizon: int, people: int
+) -> None:
+    forecasts, truths = (np.array([row]) for row in zip(*past, strict=True))
+    point = np.array([now])
+    values = quantiles(point, size(forecasts, truths, horizon), horizon, np.array([people]))[0]
+    assert (np.diff(values) >= 0).all()
     assert (values >= 0).all()
-    assert values[:, MIDDLE] == pytest.approx(np.linspace(0, 300, 20))
+    assert values[MIDDLE] == pytest.approx(now, abs=1e-6)
+    assert values.max() <= max(LARGEST_SHARE * people, now) + 1e-9
 
 
-@pytest.mark.parametrize("grow", [1.0, 3.0])
-def test_coverage_is_kept_also_when_errors_become_larger(grow: float) -> None:
-    """Errors are tripled half-way: a plain quantile of the past would miss far too often."""
-    rng = np.random.default_rng(1)
-    clients, days, horizon = 200, 260, 7
-    errors = np.abs(rng.normal(0, 0.2, size=(clients, days)))
-    errors[:, 130:] *= grow
-    inside = np.zeros((clients, len(COVERAGE)))
-    origins = range(160, days - horizon, 7)
-    for origin in origins:
-        inside += errors[:, origin + horizon, None] <= widths(errors[:, : origin + 1], horizon)
-    covered = inside.mean(axis=0) / len(origins)
-    assert np.abs(covered - COVERAGE).max() < (0.03 if grow == 1 else 0.09)
+def drawn(
+    level: float, errors: float, days: int, clients: int, horizon: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Forecasts at a level, and truths whose errors on the root scale are known."""
+    rng = np.random.default_rng(seed)
+    forecast = level * np.exp(rng.normal(0, 0.3, size=(clients, days)))
+    chance = intervals.CHANCE * (7 / horizon) ** intervals.FADING
+    spread = errors * np.sqrt(1 + chance / (forecast + SOFTENING))
+    student = rng.standard_t(7, size=forecast.shape) / np.abs(rng.standard_t(7, 10**6)).mean()
+    root = np.sqrt(forecast + SOFTENING) * (1 + spread * student / 2)
+    return forecast, np.maximum(np.sign(root) * root**2 - SOFTENING, 0.0)
 
 
-def test_an_error_is_symmetric_on_the_log_scale() -> None:
-    assert log_error(np.array([9.0]), np.array([19.0])) == pytest.approx(np.log(2))
-    assert log_error(np.array([19.0]), np.array([9.0])) == pytest.approx(np.log(2))
+def covered(forecast: np.ndarray, truth: np.ndarray, horizon: int, level: float) -> float:
+    """The share of clients whose last day lies in the central interval made `horizon` days ago."""
+    known = slice(0, forecast.shape[1] - horizon)
+    values = quantiles(forecast[:, -1], size(forecast[:, known], truth[:, known], horizon), horizon)
+    low, high = (values[:, LEVELS.index(round(q, 3))] for q in (0.5 - level / 2, 0.5 + level / 2))
+    return float(((low <= truth[:, -1]) & (truth[:, -1] <= high)).mean())
+
+
+@pytest.mark.parametrize("level", [30.0, 300.0])
+@pytest.mark.parametrize("horizon", [1, 7, 14])
+@pytest.mark.parametrize(("factor", "days"), [(0.6, 150), (1.0, 50), (1.0, 150), (1.5, 150)])
+def test_intervals_hold_what_they_say(level: float, horizon: int, factor: float, days: int) -> None:
+    """Own errors of the usual size or another one, of which a known share is borrowed."""
+    usual = 0.17 * (horizon / 7) ** 0.75
+    forecast, truth = drawn(level, factor * usual, days, 4000, horizon, seed=0)
+    own = sum(0.5 ** (age / 42) for age in range(min(days - horizon, 126)))
+    share = 15 * horizon / 7 / (own + 15 * horizon / 7)
+    wider = 1.1 * ((1 - share) + share / factor)
+    for nominal in (0.5, 0.95):
+        expected = 1 - 2 * stats.t.sf(wider * stats.t.isf((1 - nominal) / 2, 7), 7)
+        assert covered(forecast, truth, horizon, nominal) == pytest.approx(expected, abs=0.035)
+
+
+def test_coverage_recovers_when_errors_become_larger() -> None:
+    """Errors tripled twelve weeks ago: the whole past alike would miss far too often."""
+    forecast, truth = drawn(100, 0.1, 210, 4000, 7, seed=1)
+    later, far = drawn(100, 0.3, 90, 4000, 7, seed=2)
+    forecast, truth = np.hstack([forecast, later]), np.hstack([truth, far])
+    assert abs(covered(forecast, truth, 7, 0.5) - 0.5) < 0.09
+    assert abs(covered(forecast, truth, 7, 0.95) - 0.95) < 0.09
+
+
+def test_one_bad_week_does_not_spoil_eighteen() -> None:
+    forecast, truth = drawn(100, 0.17, ERRORS, 50, 7, seed=3)
+    spoilt = truth.copy()
+    spoilt[:, -40:-33] *= 10_000
+    before, after = size(forecast, truth, 7), size(forecast, spoilt, 7)
+    assert (after >= before - 1e-12).all()
+    assert (after < 1.6 * before).all()
+
+
+def test_little_history_borrows_what_is_usual() -> None:
+    perfect = np.full((1, 14), 500.0)
+    few, many = (
+        size(np.tile(perfect, n), np.tile(perfect, n), 7)[0] / intervals.USUAL_ERROR for n in (1, 9)
+    )
+    assert 0.4 < few < 0.7
+    assert few > 2 * many > 0
+
+
+def test_the_level_of_the_forecast_sets_the_width_not_that_of_the_past() -> None:
+    """Chance is large where cases are few, and stays behind when they have become many."""
+    rng = np.random.default_rng(4)
+    forecast = np.full((2000, 120), 2.0)
+    truth = rng.poisson(14, size=forecast.shape) / 7
+    values = quantiles(np.full(2000, 200.0), size(forecast, truth, 7), 7)
+    relative = (values[:, LEVELS.index(0.975)] / 200 - 1).mean()
+    small = quantiles(np.full(2000, 2.0), size(forecast, truth, 7), 7)
+    assert relative < 0.6 * (small[:, LEVELS.index(0.975)] / 2 - 1).mean()
 
 
 def test_the_hub_baseline_is_the_last_value_and_symmetric_differences() -> None:

@@ -119,7 +119,7 @@ def test_completed_fills_the_newest_days() -> None:
     panel, late = late_list(regions=2)
     known = late.as_known(late.last, like=panel)
     filled = np.arange(14.0).reshape(2, 7)
-    full = nowcast.completed(known, filled)
+    full = nowcast.completed(known, nowcast.mornings(known), filled)
     assert (full.counts[:, -1] - known.counts[:, -1] == filled[:, 0]).all()
     assert (full.counts[:, -7] - known.counts[:, -7] == filled[:, 6]).all()
     assert (full.counts[:, :-7] == known.counts[:, :-7]).all()

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from epifed.anomalies import clean
 from epifed.clients import Clients
 from epifed.days import Day, to_day
 from epifed.errors import EpifedError
@@ -73,7 +74,8 @@ def forecast(
         learner = trained.learner
         state = learner.advance(trained.state, (panel.end - last).days)
     horizons = (horizon,) if isinstance(horizon, int) else horizon
-    return pl.concat(forecast_panel(panel, learner, state, days).to_long() for days in horizons)
+    known = clean(panel)
+    return pl.concat(forecast_panel(known, learner, state, days).to_long() for days in horizons)
 
 
 def backtest(

@@ -63,8 +63,7 @@ def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages
     now = panel.between(first, panel.end).counts
     known = np.zeros_like(now)
     if earlier is not None:
-        old = earlier.counts
-        offset = (first - earlier.start).days
+        old, offset = earlier.counts, (first - earlier.start).days
         columns = np.arange(now.shape[1]) + offset
         inside = (columns >= 0) & (columns < old.shape[1])
         known[:, inside] = old[:, columns[inside]]

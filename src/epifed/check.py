@@ -1,4 +1,4 @@
-"""What is in a panel before anyone trains on it: gaps, zeros, the week, spikes."""
+"""What is in a panel before anyone trains on it: gaps, zeros, the week, anomalies."""
 
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -7,14 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.anomalies import ANOMALOUS, clean
 from epifed.panel import CasePanel
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-SPIKE_DAYS = 15
-"""A day is compared with the median of these days around it."""
-SPIKE_FACTOR, SPIKE_FLOOR = 5.0, 20.0
-"""A spike is above factor × median + floor, so that a handful of cases is never one."""
-_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -29,14 +25,15 @@ class Gaps:
 
 
 @dataclass(frozen=True)
-class Spike:
-    """A day far above the days around it, mostly a backlog reported at once."""
+class Anomaly:
+    """A report that is no count of its day, as `epifed.anomalies` finds them."""
 
     region: str
     name: str
     day: date
-    cases: float
-    median: float
+    kind: str
+    reported: float
+    expected: float
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,10 @@ class CheckReport:
     """Regions that have cases, but none on any Saturday or Sunday."""
     weekdays: tuple[float, ...] | None
     """Monday to Sunday relative to the average day, over whole weeks."""
-    spike_count: int
-    spikes: tuple[Spike, ...]
-    """The tallest, by cases above their median."""
+    anomaly_counts: dict[str, int]
+    """Region-days of each kind of anomaly."""
+    anomalies: tuple[Anomaly, ...]
+    """Those farthest from what was expected."""
     days_needed: int
     enough_days: bool
     notes: tuple[str, ...]
@@ -85,7 +83,8 @@ def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int =
     total = counts.sum(axis=1)
     weekend = counts[:, weekday >= 5]
     no_weekend = (total > 0) & (weekend.sum(axis=1) == 0) if weekend.size else total < 0
-    spike_count, spikes = _spikes(panel, top)
+    found = clean(panel).to_long()
+    names = dict(zip(panel.regions, panel.names, strict=True))
     return CheckReport(
         source=panel.source,
         regions=regions,
@@ -100,8 +99,10 @@ def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int =
         silent_regions=_named(panel, total == 0),
         silent_weekends=_named(panel, no_weekend),
         weekdays=_weekdays(counts, weekday),
-        spike_count=spike_count,
-        spikes=spikes,
+        anomaly_counts={kind: len(found.filter(kind=kind)) for kind in ANOMALOUS},
+        anomalies=tuple(
+            Anomaly(name=names[row["region"]], **row) for row in found.head(top).to_dicts()
+        ),
         days_needed=window + horizon,
         enough_days=days >= window + horizon,
         notes=panel.notes,
@@ -138,36 +139,6 @@ def _weekdays(counts: NDArray[np.float64], weekday: NDArray[np.int_]) -> tuple[f
         return None
     by_weekday = np.bincount(weekday[:whole], weights=daily, minlength=7)
     return tuple(float(share) for share in by_weekday / by_weekday.mean())
-
-
-def _spikes(panel: CasePanel, top: int) -> tuple[int, tuple[Spike, ...]]:
-    found = [
-        (row + start, day, panel.counts[row + start, day], median[row, day])
-        for start in range(0, len(panel.counts), _BLOCK)
-        for median in [_median_around(panel.counts[start : start + _BLOCK])]
-        for row, day in np.argwhere(
-            panel.counts[start : start + _BLOCK] > SPIKE_FACTOR * median + SPIKE_FLOOR
-        )
-    ]
-    found.sort(key=lambda spike: spike[3] - spike[2])
-    tallest = tuple(
-        Spike(
-            panel.regions[row], panel.names[row], panel.day(int(day)), float(cases), float(median)
-        )
-        for row, day, cases, median in found[:top]
-    )
-    return len(found), tallest
-
-
-def _median_around(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median of the 15 days nearest to each day; all days where there are fewer."""
-    days = counts.shape[1]
-    width = min(SPIKE_DAYS, days)
-    windows = np.lib.stride_tricks.sliding_window_view(counts, width, axis=1)
-    medians = np.median(windows, axis=-1)
-    first = np.clip(np.arange(days) - width // 2, 0, days - width)
-    around: NDArray[np.float64] = medians[:, first]
-    return around
 
 
 def _plain(value: Any) -> Any:

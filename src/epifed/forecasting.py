@@ -12,9 +12,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed import intervals
+from epifed.anomalies import Cleaned
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.learner import Learner
-from epifed.panel import CasePanel
 from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
@@ -54,19 +55,40 @@ class Forecast:
         )
 
 
-def forecast(panel: CasePanel, learner: Learner[Any, Any], state: Any, horizon: int) -> Forecast:
-    """Forecast from the panel's last day with a state as it stands on that day."""
+def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int) -> Forecast:
+    """Forecast from a panel's last day with a state as it stands on that day.
+
+    Anomalous days are replaced both in what is carried on and in what past forecasts are held to;
+    those that lie in the target week already are known, and come back in at the end.
+    """
     if not 1 <= horizon <= MOST_HORIZON:
         raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
+    panel = cleaned.panel
     past = learner.hindcast(panel, state, horizon)
-    truth = smooth(panel.counts, "trailing")
     known, least = past.shape[1] - horizon, intervals.LEAST_ERRORS
     if known < least:
         raise EpifedError(
             f"{panel.source}: found {panel.counts.shape[1]} days of cases, enough for "
             f"{max(known, 0)} past errors {horizon} days ahead; expected enough for {least}"
         )
-    errors = intervals.log_error(truth[:, -known:], past[:, :known])
-    half = intervals.widths(errors, horizon)
+    used = min(known, intervals.ERRORS)
+    truth = smooth(panel.counts[:, -used - WEEK + 1 :], "trailing")[:, -used:]
     point = past[:, -1]
-    return Forecast(panel.end, horizon, panel.regions, point, intervals.quantiles(point, half))
+    errors = intervals.size(past[:, known - used : known], truth, horizon)
+    values = intervals.quantiles(point, errors, horizon, panel.population)
+    reported = _reported(cleaned, horizon)
+    return Forecast(
+        panel.end,
+        horizon,
+        panel.regions,
+        np.maximum(point + reported, 0.0),
+        np.maximum(values + reported[:, None], 0.0),
+    )
+
+
+def _reported(cleaned: Cleaned, horizon: int) -> Floats:
+    """By how much the days of the target week that have come exceed what they are taken for."""
+    days = max(WEEK - horizon, 0)
+    raw, taken = (panel.counts[:, -days:] for panel in (cleaned.raw, cleaned.panel))
+    excess: Floats = (raw - taken).sum(axis=1) / WEEK if days else np.zeros(len(raw))
+    return excess

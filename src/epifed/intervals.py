@@ -1,13 +1,20 @@
-"""Honest uncertainty: quantiles by adaptive conformal calibration on each client's own past errors.
+"""Honest uncertainty: quantiles as wide as a client's own past errors, at its present level.
 
 All of it is local: a client looks at how wrong the forecasts were on its own past days, so it costs
-no privacy. An interval of 90 % is as wide as 90 % of the last errors; where it then missed more
-often than one time in ten, the level is raised (Gibbs and Candès 2021), and lowered where it
-missed less.
+no privacy. An error is measured on the scale on which counts have a steady spread, the square root,
+and in units of what is usual at its level: a part that every level has, the growth that nobody
+foresaw, and a part that few cases have, chance. How large a client's errors are in these units is
+one number, the mean of the last ones, newer ones counting more; so a client with little history
+borrows what is usual, and one bad week moves it by no more than a bounded error can.
 """
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
+
+from epifed.days import WEEK
 
 Floats = NDArray[np.float64]
 
@@ -20,61 +27,78 @@ LEVELS: tuple[float, ...] = (
 LEAST_ERRORS = 14
 """Past errors below which an interval says nothing."""
 ERRORS = 126
-"""How many past errors an interval looks at: 18 weeks."""
-STEP = 0.01
-"""How far one miss, or hit, moves a level."""
-FARTHEST = 0.3
-BEYOND = 5.0
-"""How fast an interval grows past the largest error, if even that does not cover enough."""
+"""How many past errors an interval looks at, at most: 18 weeks."""
+HALF_LIFE = 42.0
+"""Days in which an error loses half its weight."""
 
-_MIDDLE = LEVELS.index(0.5)
-COVERAGE = 2 * np.array(LEVELS[_MIDDLE + 1 :]) - 1
-"""The central coverage of each pair of levels around the median."""
+SOFTENING = 0.3
+"""Daily cases added to a count before its root is taken: about two a week."""
+USUAL_ERROR, GROWING = 0.17, 0.75
+"""The mean error a week ahead that is usual at high levels, and the power of the horizon it grows
+with."""
+CHANCE, FADING = 16.0, 0.5
+"""The daily cases at which chance errs as much as growth a week ahead, and the power of the horizon
+it falls with."""
+BORROWED = 15.0
+"""How many own errors the usual one is worth a week ahead; further ahead errors are more alike."""
+LARGEST = 6.0
+"""An error counts at most as so many usual ones."""
+
+FREEDOM = 7.0
+"""Degrees of freedom of Student's distribution, whose shape the quantiles have."""
+WIDER = 1.1
+"""By how much intervals are wider for not knowing how wide they must be."""
+LARGEST_SHARE = 0.02
+"""Of a population, not more become cases in a day, on the average of a week."""
 
 
-def log_error(truth: Floats, forecast: Floats) -> Floats:
-    """How far apart two counts are, on the log scale, softened by one case."""
-    difference: Floats = np.abs(np.log((truth + 1) / (forecast + 1)))
-    return difference
+def _shape() -> Floats:
+    """The quantiles of Student's distribution in units of its mean absolute value."""
+    half = FREEDOM / 2
+    mean = math.sqrt(FREEDOM / math.pi) * math.gamma(half + 0.5) / math.gamma(half) / (half - 0.5)
+    quantile: Floats = special.stdtrit(FREEDOM, np.array(LEVELS)) / mean
+    return quantile
 
 
-def widths(errors: Floats, horizon: int) -> Floats:
-    """Half-widths on the log scale [clients, pairs] for a forecast made on the day after `errors`.
+SHAPE = _shape()
 
-    errors[k, i] is the error of client k's forecast of day i, in order, the last one the newest
-    that is known. A forecast of day i was made `horizon` days before, when only errors up to that
-    day were known; so each past interval is judged as it would have been made.
+
+def unit(forecast: Floats, horizon: int) -> Floats:
+    """How much larger than at high levels an error is where so few cases are forecast."""
+    chance = CHANCE * (horizon / WEEK) ** -FADING
+    larger: Floats = np.sqrt(1 + chance / (forecast + SOFTENING))
+    return larger
+
+
+def size(forecast: Floats, truth: Floats, horizon: int) -> Floats:
+    """How large a client's errors are at present: [clients], of its forecasts [clients, days].
+
+    The days are in order, the last one the newest whose truth is known.
     """
-    clients, days = errors.shape
-    offset = np.zeros((clients, len(COVERAGE)))
-    for day in range(horizon + LEAST_ERRORS - 1, days):
-        made = _quantiles(errors[:, : day - horizon + 1], offset)
-        missed = errors[:, day, None] > made
-        offset = np.clip(offset + STEP * (missed - (1 - COVERAGE)), -FARTHEST, FARTHEST)
-    return _quantiles(errors, offset)
+    forecast, truth = forecast[:, -ERRORS:], truth[:, -ERRORS:]
+    usual = USUAL_ERROR * (horizon / WEEK) ** GROWING
+    ratio = np.sqrt((truth + SOFTENING) / (forecast + SOFTENING))
+    errors = np.minimum(2 * np.abs(ratio - 1) / unit(forecast, horizon), LARGEST * usual)
+    weight = np.exp2(-np.arange(errors.shape[1])[::-1] / HALF_LIFE)
+    borrowed = BORROWED * horizon / WEEK
+    mean: Floats = (errors @ weight + borrowed * usual) / (weight.sum() + borrowed)
+    return mean
 
 
-def quantiles(forecast: Floats, half: Floats) -> Floats:
-    """The forecast and its half-widths as quantiles [clients, levels], none below zero."""
-    centre = forecast[:, None] + 1
-    below, above = centre * np.exp(-half[:, ::-1]), centre * np.exp(half)
-    every: Floats = np.concatenate([below, centre, above], axis=1) - 1
-    return np.maximum(every, 0.0)
+def quantiles(
+    forecast: Floats, errors: Floats, horizon: int, population: NDArray[np.int64] | None = None
+) -> Floats:
+    """Quantiles [clients, levels] of a forecast whose errors have this size at present.
 
-
-def _quantiles(errors: Floats, offset: Floats) -> Floats:
-    """Conformal quantiles of the last errors, at the coverage plus an offset."""
-    ranked = np.sort(errors[:, -ERRORS:], axis=1)
-    number = ranked.shape[1]
-    place = np.maximum(np.clip(COVERAGE + offset, 0, 1) * (number + 1) - 1, 0)
-    lower = np.minimum(place.astype(np.int64), number - 1)
-    upper = np.minimum(lower + 1, number - 1)
-    share = np.minimum(place - lower, 1.0)
-    value = np.take_along_axis(ranked, lower, 1) * (1 - share)
-    value = value + np.take_along_axis(ranked, upper, 1) * share
-    value = value * (1 + BEYOND * np.maximum(place - (number - 1), 0) / number)
-    grown: Floats = np.maximum.accumulate(value, axis=1)
-    return grown
+    None is below zero, and none above what is possible in a population.
+    """
+    width = WIDER * errors * unit(forecast, horizon)
+    root = np.maximum(1 + width[:, None] * SHAPE / 2, 0.0)
+    every: Floats = np.maximum((forecast[:, None] + SOFTENING) * root**2 - SOFTENING, 0.0)
+    if population is not None:
+        most = np.maximum(LARGEST_SHARE * population, forecast)
+        every = np.minimum(every, most[:, None])
+    return every
 
 
 def weighted_interval_score(truth: Floats, quantile: Floats) -> Floats:
@@ -90,7 +114,7 @@ def hub_baseline(series: Floats, horizon: int) -> Floats:
 
     Differences over the horizon, a week apart; none below zero. `series` is [clients, days].
     """
-    ends = np.arange(series.shape[1] - 1, horizon - 1, -7)
+    ends = np.arange(series.shape[1] - 1, horizon - 1, -WEEK)
     last = series[:, -1, None]
     if len(ends) == 0:
         return np.repeat(last, len(LEVELS), axis=1)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from epifed.anomalies import clean
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.registry import LEARNERS
@@ -90,8 +91,11 @@ class Learner(ABC, Generic[S, V]):
         """What is learned from: the period, and nothing after it but what smoothing reads."""
 
     def deployed_view(self, panel: CasePanel, period: Period) -> V:
-        """What a training for use reads: the days of its period, all of them and no other."""
-        return self.view(panel.between(*period), period)
+        """What a training for use reads: the days of its period, all of them and no other.
+
+        Anomalous days are replaced; an experiment reads the data as they are.
+        """
+        return self.view(clean(panel.between(*period)).panel, period)
 
     @abstractmethod
     def nobody(self) -> V:

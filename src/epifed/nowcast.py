@@ -17,14 +17,14 @@ from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.intervals import LEVELS
 from epifed.panel import CasePanel
-from epifed.vintages import Vintages
+from epifed.vintages import MOST_LAGS, Vintages
 
 Floats = NDArray[np.float64]
 
 LATE_DAYS = WEEK
 """Newest reporting dates that are filled up; older ones are nearly complete."""
 SHOWN_DAYS = 2 * WEEK
-AGES = 56
+AGES = MOST_LAGS
 """Lags that the arithmetic looks at."""
 BACK = 28
 """Mornings from which a client learns how late its cases come."""
@@ -131,11 +131,13 @@ def nowcast(
     )
 
 
-def completed(panel: CasePanel, filled: Floats) -> CasePanel:
-    """A panel whose newest days are filled up, still with its history."""
+def completed(panel: CasePanel, known: Floats, filled: Floats) -> CasePanel:
+    """A panel whose last days are as known on the last morning, the newest filled up."""
     counts = panel.counts.copy()
-    days = min(LATE_DAYS, counts.shape[1])
-    counts[:, : -days - 1 : -1] += filled[:, :days]
+    now = np.maximum(known[-1], 0.0)
+    now[:, :LATE_DAYS] += filled
+    days = min(AGES, counts.shape[1])
+    counts[:, : -days - 1 : -1] = now[:, :days]
     return replace(panel, counts=counts)
 
 

@@ -25,6 +25,9 @@ Floats = NDArray[np.float64]
 LAGS = 28
 """Days after which a reporting date counts as complete."""
 
+MOST_LAGS = 56
+"""Lags that `known` can say: eight weeks."""
+
 SCHEMA = {
     "as_of": pl.Date,
     "region": pl.String,
@@ -35,7 +38,7 @@ SCHEMA = {
 }
 """The columns of a table of changes; `onset` and `age_group` may be empty, or left out."""
 
-_DAY = timedelta(days=1)
+_DAY, _EPOCH = timedelta(days=1), date(1970, 1, 1)
 _NEVER = -(10**7)
 
 
@@ -134,11 +137,15 @@ class Vintages:
             )
         if day >= self.last:
             return self
-        return replace(
+        then = replace(
             self,
             changes=self.changes.filter(pl.col("as_of") <= day),
             snapshots=tuple(d for d in self.snapshots if d <= day),
         )
+        if "_by_age" in self.__dict__:
+            # What was known on the earlier mornings stays as it was: it need not be computed anew.
+            then.__dict__["_by_age"] = self._by_age[: (then.last - then.first).days + 1]
+        return then
 
     def of(self, regions: Sequence[str]) -> "Vintages":
         """The vintages of some regions only, in this order."""
@@ -160,13 +167,14 @@ class Vintages:
         """
         then = self.until(day)
         end = then.last - _DAY
-        start = then.start if like is None else max(then.start, like.start)
+        counts, first = self._counts_on(then.last)
+        start = first if like is None else max(first, like.start)
         if end < start:
             raise EpifedError(
                 f"{self.source}: found the first reporting date {start}; expected one before the "
                 f"morning of {then.last}"
             )
-        counts = then.counts[:, (start - then.start).days : (end - then.start).days + 1]
+        counts = counts[:, (start - first).days : (end - first).days + 1]
         known = np.maximum(counts, 0.0)
         if like is None:
             return CasePanel(
@@ -188,14 +196,12 @@ class Vintages:
     @property
     def start(self) -> date:
         """The first reporting date of all."""
-        first = self.changes["reported"].min()
-        assert isinstance(first, date)
-        return first
+        return self._counts_on(self.last)[1]
 
-    @cached_property
+    @property
     def counts(self) -> Floats:
         """Counts [regions, days] from `start` on as known on the last day; corrections included."""
-        return self._running()[-1]
+        return self._counts_on(self.last)[0]
 
     def known(self, lags: int = LAGS) -> Floats:
         """Counts [days, regions, lags] by their age on each day from the first to the last.
@@ -203,36 +209,45 @@ class Vintages:
         Entry (i, k, l) is the count of the reporting date `first + i − 1 − l` as known on the
         morning of `first + i`; NaN on a day without a snapshot, 0 before the first reporting date.
         """
+        if lags > MOST_LAGS:
+            raise EpifedError(f"lags: found {lags}; expected at most {MOST_LAGS}")
+        return self._by_age[:, :, :lags]
+
+    @cached_property
+    def _by_age(self) -> Floats:
         days = (self.last - self.first).days + 1
-        table = np.full((days, len(self.regions), lags), np.nan)
-        for day, counts in zip(self.snapshots, self._running(), strict=True):
-            newest = (day - self.start).days - 1
-            at = newest - np.arange(lags)
+        table = np.full((days, len(self.regions), MOST_LAGS), np.nan)
+        for day in self.snapshots:
+            counts, start = self._counts_on(day)
+            at = (day - start).days - 1 - np.arange(MOST_LAGS)
             inside = (at >= 0) & (at < counts.shape[1])
             row = table[(day - self.first).days]
             row[:] = 0.0
             row[:, inside] = counts[:, at[inside]]
         return table
 
-    def _running(self) -> list[Floats]:
-        """The counts as known on each snapshot."""
+    @cached_property
+    def _cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.datetime64]]:
+        """The changes as arrays: region, day since 1970, cases, and when they became known."""
         frame = self.changes
-        last = frame["reported"].max()
-        assert isinstance(last, date)
-        shape = len(self.regions), (max(last, self.last) - self.start).days + 1
         row_of = {region: row for row, region in enumerate(self.regions)}
         rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
-        days = (frame["reported"] - self.start).dt.total_days().to_numpy()
-        flat = rows * shape[1] + days
+        days = frame["reported"].to_physical().cast(pl.Int64).to_numpy()
         cases = frame["cases"].to_numpy().astype(np.float64)
-        known = frame["as_of"].to_numpy().astype("datetime64[D]")
-        ends = np.searchsorted(known, np.array(self.snapshots, dtype="datetime64[D]"), side="right")
-        running, total, begin = [], np.zeros(shape[0] * shape[1]), 0
-        for end in ends:
-            total = total + np.bincount(flat[begin:end], cases[begin:end], minlength=len(total))
-            running.append(total.reshape(shape))
-            begin = end
-        return running
+        return rows, days, cases, frame["as_of"].to_numpy().astype("datetime64[D]")
+
+    def _counts_on(self, day: date) -> tuple[Floats, date]:
+        """Counts [regions, days] as known on a snapshot, and the first reporting date of them."""
+        rows, days, cases, known = self._cells
+        end = int(np.searchsorted(known, np.datetime64(day), side="right"))
+        rows, days, cases = rows[:end], days[:end], cases[:end]
+        if end == 0:
+            return np.zeros((len(self.regions), 1)), day - _DAY
+        first = int(days.min())
+        width = max(int(days.max()), (day - _EPOCH).days) - first + 1
+        counts = np.zeros((len(self.regions), width))
+        np.add.at(counts, (rows, days - first), cases)
+        return counts, _EPOCH + first * _DAY
 
     def completeness(self, lags: int = 14) -> pl.DataFrame:
         """The share of cases that is known, by lag, for each weekday of the reporting date and all.
@@ -240,12 +255,12 @@ class Vintages:
         Measured against what is known now, on the reporting dates that are at least `lags` days
         old by now. A row of all weekdays has none.
         """
-        now, table = self.counts, self.known(lags)
+        now, table, start = self.counts, self.known(lags), self.start
         rows = []
         for lag in range(lags):
             for i in range(len(table)):
                 day = self.first + (i - 1 - lag) * _DAY
-                column = (day - self.start).days
+                column = (day - start).days
                 if column < 0 or (self.last - day).days <= lags or np.isnan(table[i, 0, lag]):
                     continue
                 rows.append((lag, day.weekday(), table[i, :, lag].sum(), now[:, column].sum()))

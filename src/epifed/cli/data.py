@@ -43,7 +43,7 @@ def check(
     ] = False,
     reading: Reading,
 ) -> None:
-    """Say what is in a file of case counts: regions, days, gaps, zeros, the week, spikes.
+    """Say what is in a file of case counts: regions, days, gaps, zeros, the week, anomalies.
 
     Bad data is refused with its row and column, and exit code 2.
     """
@@ -128,7 +128,7 @@ def _print_report(report: "CheckReport") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from epifed.check import SPIKE_DAYS, SPIKE_FACTOR, SPIKE_FLOOR, WEEKDAYS
+    from epifed.check import WEEKDAYS
 
     console = Console(highlight=False, markup=False)
     console.print(report.source, style="bold", soft_wrap=True)
@@ -142,16 +142,16 @@ def _print_report(report: "CheckReport") -> None:
         console.print("\nThe week, relative to the average day", style="bold")
         for day, share in zip(WEEKDAYS, report.weekdays, strict=True):
             console.print(f"  {day} {share:5.2f} {'█' * round(_BAR * share / 2)}")
-    rule = f"above {SPIKE_FACTOR:g} × the median of {SPIKE_DAYS} days around + {SPIKE_FLOOR:g}"
-    console.print(f"\nSpikes: {report.spike_count:,} ({rule})", style="bold")
-    if report.spikes:
-        spikes = Table("day", "region", "name", box=None, pad_edge=True)
-        spikes.add_column("cases", justify="right")
-        spikes.add_column("median", justify="right")
-        for spike in report.spikes:
-            cells = (spike.day.isoformat(), spike.region, spike.name)
-            spikes.add_row(*cells, f"{spike.cases:,.6g}", f"{spike.median:,.6g}")
-        console.print(spikes)
+    kinds = ", ".join(f"{kind} {number:,}" for kind, number in report.anomaly_counts.items())
+    console.print(f"\nReports that are no count of their day: {kinds}", style="bold")
+    if report.anomalies:
+        anomalies = Table("day", "region", "name", "kind", box=None, pad_edge=True)
+        anomalies.add_column("reported", justify="right")
+        anomalies.add_column("expected", justify="right")
+        for one in report.anomalies:
+            cells = (one.day.isoformat(), one.region, one.name, one.kind)
+            anomalies.add_row(*cells, f"{one.reported:,.6g}", f"{one.expected:,.1f}")
+        console.print(anomalies)
     for title, lines in (("Notes", report.notes), ("Attribution", report.attribution)):
         if lines:
             console.print(f"\n{title}", style="bold")

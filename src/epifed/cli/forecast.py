@@ -40,14 +40,16 @@ def forecast(
     """Forecast the 7-day average of daily cases from the last day of your own data.
 
     Nothing leaves this machine: the model is a file, and the intervals come from how wrong it would
-    have been on your own past days. The model should be as new as the data: its trend fades with
-    every day it is older.
+    have been on your own past days. Reports that are no count of their day, such as a backlog, are
+    named and not carried on. The model should be as new as the data: its trend fades with every day
+    it is older.
     """
     refuse_file(out)
 
     import polars as pl
 
     from epifed import forecasting
+    from epifed.anomalies import RECENT_DAYS, clean
     from epifed.files import write_parquet
     from epifed.hub import to_hub, write_hub
     from epifed.intervals import LEVELS
@@ -61,21 +63,24 @@ def forecast(
     age = trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
     state = trained.state_on(panel.end)
+    known = clean(panel)
     made = [
-        forecasting.forecast(panel, trained.learner, state, days)
+        forecasting.forecast(known, trained.learner, state, days)
         for days in sorted(set(horizon or [trained.settings.horizon]))
     ]
     if hub:
         to_hub(made)
     table = pl.concat(one.to_long() for one in made)
     write_parquet(out / "forecast.parquet", table)
+    write_parquet(out / "anomalies.parquet", known.to_long())
     for region in panel.regions[:MOST_FIGURES]:
         drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
     if hub:
         write_hub(made, hub, model_name)
     if as_json:
         about = {"release": trained.sentence(), "vouching": vouching}
-        print(to_json(about | {"forecast": table.to_dicts()}))
+        anomalies = known.to_long(RECENT_DAYS).to_dicts()
+        print(to_json(about | {"anomalies": anomalies, "forecast": table.to_dicts()}))
     else:
         today = smooth(panel.counts, "trailing")[:, -1]
         at = [LEVELS.index(level) for level in (0.25, 0.75, 0.025, 0.975)]
@@ -102,6 +107,7 @@ def forecast(
             f"shown: the first {MOST_FIGURES} of {len(panel.regions)} regions; forecast.parquet "
             "has all"
         )
+    messages.print(known.sentence(RECENT_DAYS))
     if age > STALE_DAYS:
         messages.print(
             f"the release learned up to {trained.last_day}, {age} days before the last day of the "

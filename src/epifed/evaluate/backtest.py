@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from epifed import intervals
+from epifed.anomalies import Cleaned, clean
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
 from epifed.evaluate.manifest import BacktestRecord
@@ -166,6 +167,7 @@ def run_backtest(
     refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
     plan.price()  # remembered, so the workers need not search for it
+    cleaned = clean(panel)
     done = 0
 
     def tick(jobs: Iterable[Any]) -> None:
@@ -181,13 +183,11 @@ def run_backtest(
     done = len(ends) - len(missing)
     if progress:
         progress(done, 2 * len(ends))
-    tick(joblib.delayed(_train)(panel.between(panel.start, d), settings, p) for d, p in missing)
+    tick(joblib.delayed(_train)(cleaned.until(d).panel, settings, p) for d, p in missing)
     joined = _joined(settings, ends, states)
     todo = [(d, s, p) for d, s, p in zip(ends, joined, forecasts, strict=True) if not p.exists()]
     done += len(ends) - len(todo)
-    tick(
-        joblib.delayed(_forecast)(panel.between(panel.start, d), settings, s, p) for d, s, p in todo
-    )
+    tick(joblib.delayed(_forecast)(cleaned.until(d), settings, s, p) for d, s, p in todo)
     made = {
         day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
         for day, part in zip(ends, map(load_part, forecasts), strict=True)
@@ -196,7 +196,7 @@ def run_backtest(
     learner = make_learner(settings)
     ahead = AHEAD if learner.any_horizon else (settings.horizon,)
     newest = learner.unpack(joined[-1])
-    latest = tuple(forecast(panel, learner, newest, days) for days in ahead)
+    latest = tuple(forecast(cleaned, learner, newest, days) for days in ahead)
     total = math.inf
     if plan.private:
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
@@ -223,7 +223,7 @@ def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> 
     return [learner.pack(state) for state in states]
 
 
-def _forecast(known: CasePanel, settings: Settings, state: Vector, path: Path) -> None:
+def _forecast(known: Cleaned, settings: Settings, state: Vector, path: Path) -> None:
     learner = make_learner(settings)
     made = forecast(known, learner, learner.unpack(state), settings.horizon)
     save_part(path, {"point": made.point, "quantiles": made.quantiles})

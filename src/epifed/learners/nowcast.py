@@ -211,7 +211,7 @@ class Nowcast(Learner[NowcastState, Reports]):
     def completed(self, panel: CasePanel, state: NowcastState) -> CasePanel:
         """The panel with its late days filled up."""
         known = nowcast.mornings(panel)
-        return nowcast.completed(panel, _filled(known, state))
+        return nowcast.completed(panel, known, _filled(known, state))
 
 
 def shared_growth(state: NowcastState) -> float:
