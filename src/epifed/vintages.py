@@ -142,9 +142,8 @@ class Vintages:
             changes=self.changes.filter(pl.col("as_of") <= day),
             snapshots=tuple(d for d in self.snapshots if d <= day),
         )
-        if "_by_age" in self.__dict__:
-            # What was known on the earlier mornings stays as it was: it need not be computed anew.
-            then.__dict__["_by_age"] = self._by_age[: (then.last - then.first).days + 1]
+        # What was known on the earlier mornings stays as it was: it need not be computed anew.
+        then.__dict__["_by_age"] = self._by_age[: (then.last - then.first).days + 1]
         return then
 
     def of(self, regions: Sequence[str]) -> "Vintages":

@@ -48,8 +48,9 @@ LASTING = 0.8
 """Share of a change that is left a week later."""
 SEEN = 0.015
 """Deviation of a change that is seen without noise from the true one."""
-USUAL_WEIGHT, WEIGHT_SPREAD, WEIGHT_DRIFT = 0.5, 0.3, 0.02
-"""Mean weight before any release, how far it may be off, and how far it moves in a day."""
+USUAL_WEIGHT, WEIGHT_SPREAD, WEIGHT_DRIFT, LEAST_WEIGHT = 0.5, 0.3, 0.02, 0.1
+"""Mean weight before any release, how far it may be off, how far it moves in a day, and the least
+that is believed."""
 LATE_SPREAD = 0.1
 """How far the late shares may be off the usual ones."""
 
@@ -201,10 +202,11 @@ class Nowcast(Learner[NowcastState, Reports]):
         complete = nowcast.as_complete(panel.counts)
         made: list[Floats] = []
         for back in range(min(HINDCASTS, len(complete) - nowcast.LEAST_MORNINGS), -1, -1):
-            then = known[: len(known) - back] if back < len(known) else complete[: -back or None]
-            if np.isnan(then[-1, 0, 0]):
+            looked = back < len(known) and not np.isnan(known[-1 - back, 0, 0])
+            if back < len(known) and not looked and made:
                 made.append(made[-1])
                 continue
+            then = (known if looked else complete)[: -back or None]
             made.append(_carried_on(then, state.before(back), horizon))
         return np.stack(made, axis=1)
 
@@ -221,21 +223,21 @@ def shared_growth(state: NowcastState) -> float:
     """
     mean, variance = 0.0, TYPICAL**2
     weight, spread = USUAL_WEIGHT, WEIGHT_SPREAD**2
-    before = len(state.values)
-    for day in [*np.flatnonzero(state.precision[:, CHANGE] > 0)[::-1], 0]:
-        lasting = LASTING ** ((before - day) / WEEK)
-        mean, variance = lasting * mean, lasting**2 * variance + TYPICAL**2 * (1 - lasting**2)
-        spread += WEIGHT_DRIFT**2 * (before - day)
+    before: int | None = None
+    for day in np.flatnonzero(state.precision[:, CHANGE] > 0)[::-1]:
+        gap = 0 if before is None else before - int(day)
         before = int(day)
-        if state.precision[day, CHANGE] == 0:
-            continue
+        lasting = LASTING ** (gap / WEEK)
+        mean, variance = lasting * mean, lasting**2 * variance + TYPICAL**2 * (1 - lasting**2)
+        spread += WEIGHT_DRIFT**2 * gap
         gain = spread / (spread + 1 / state.precision[day, WEIGHT])
         weight, spread = weight + gain * (state.values[day, WEIGHT] - weight), spread * (1 - gain)
-        clients = max(weight, 0.1)
+        clients = max(weight, LEAST_WEIGHT)
         noise = 1 / (state.precision[day, CHANGE] * clients**2) + SEEN**2
         gain = variance / (variance + noise)
         mean += gain * (state.values[day, CHANGE] / clients - mean)
         variance *= 1 - gain
+    mean *= LASTING ** ((before or 0) / WEEK)
     return 2 * math.atanh(min(max(mean, -0.6), 0.6))
 
 
