@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_a_future_spike_moves_no_forecast_before_it(
     spike = date(2020, 11, 18)
     counts = panel.counts.copy()
     counts[:, (spike - panel.start).days :] *= 50
-    planted = CasePanel(counts, panel.regions, panel.start, source="planted")
+    planted = replace(panel, counts=counts, source="planted")
     origins = origins_between(FIRST, LAST, 7, panel, 7)
     tables = [
         run_backtest(p, settings, origins, tmp_path / name, workers=1).table
@@ -209,7 +210,7 @@ def test_a_file_is_obeyed_and_an_option_given_wins_over_it(
         (("--epsilon", "0"), "--epsilon: found '0'; expected a number above 0, or inf"),
         (("--learner", "magic"), "learner: found 'magic'; expected one of"),
         (("--from", "2019-01-01"), "expected origins from 2019-01-01"),
-        (("--holidays", "XX"), "holidays: found 'XX'; expected a country code"),
+        (("--holidays", "XX"), "holidays: found 'XX'; expected a code such as DE"),
     ],
 )
 def test_a_mistake_is_one_sentence(

@@ -7,7 +7,8 @@ import pytest
 
 from epifed.learner import Floats, Vector
 from epifed.learners.one_shot import Coefficients, OneShot
-from epifed.learners.trend import LastDays, Trend, TrendState
+from epifed.learners.shared import TrendState
+from epifed.learners.trend import LastDays, Trend
 from epifed.panel import CasePanel
 from epifed.registry import LEARNERS
 from epifed.testing import LearnerRuleError, check_learner
@@ -74,7 +75,7 @@ class Ages(Trend):
 class Loses(Trend):
     def unpack(self, vector: Vector) -> TrendState:
         state = super().unpack(vector)
-        return TrendState(state.growth, state.precision * 0)
+        return TrendState(state.values, state.precision * 0)
 
 
 class Wide(Trend):

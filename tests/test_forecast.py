@@ -18,7 +18,7 @@ from epifed.forecasting import forecast
 from epifed.hub import TARGET, write_hub
 from epifed.intervals import LEVELS
 from epifed.learner import make_learner
-from epifed.learners.trend import HISTORY, Trend
+from epifed.learners.trend import Trend
 from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.release import Release, read_release
@@ -119,12 +119,12 @@ def test_a_backlog_is_named_and_not_carried_on(model: Path, tmp_path: Path) -> N
 
 def test_short_or_old_cases_are_refused(model: Path, tmp_path: Path) -> None:
     short = cases(1, DAYS)
-    short = CasePanel(short.counts[:, -20:], short.regions, date(2021, 4, 14))
+    short = CasePanel(short.counts[:, -27:], short.regions, date(2021, 4, 7))
     result = CliRunner().invoke(
         app, ["forecast", str(model), "--data", str(csv(short, tmp_path / "short.csv")),
               "--out", str(tmp_path / "out")],
     )  # fmt: skip
-    assert "found 20 days of cases, enough for 6 past errors 7 days ahead" in str(result.exception)
+    assert "found 27 days of cases, enough for 7 past errors 7 days ahead" in str(result.exception)
     old = cases(1, DAYS - 10)
     result = CliRunner().invoke(
         app, ["forecast", str(model), "--data", str(csv(old, tmp_path / "old.csv")),
@@ -150,9 +150,10 @@ def test_a_training_continues_what_an_earlier_one_knew(model: Path, tmp_path: Pa
                  "--out", str(tmp_path / "m")]  # fmt: skip
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    before, after = read_release(model).vector, read_release(tmp_path / "m").vector
-    assert (after[7:14] == before[:7]).all()
-    assert (after[HISTORY : HISTORY + 14] > 0).all()
+    learner = read_release(model).learner
+    before, after = (learner.unpack(read_release(m).vector) for m in (model, tmp_path / "m"))
+    assert (after.values[7] == before.values[0]).all()
+    assert (np.flatnonzero(after.precision[:, 0]) == [0, 7]).all()
     wrong = [*arguments, "--learner", "one-shot"]
     assert "--continue: found a release of trend" in str(CliRunner().invoke(app, wrong).exception)
 
@@ -210,9 +211,9 @@ def test_a_learner_with_one_horizon_refuses_another() -> None:
 
 def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
     panel = cases()
-    learner = Trend(Settings.for_learner("trend", 12, holidays=""))
+    learner = Trend(Settings.for_learner("trend", 12))
     nothing = learner.start(seed_sequence(0))
-    state = learner.step(nothing, np.full(7, 0.1, dtype=np.float32), 0.01)
+    state = learner.step(nothing, np.full(2, 0.1, dtype=np.float32), 0.01)
     made = [forecast(clean(panel), learner, state, days) for days in (7, 14)]
     (path,) = write_hub(made, tmp_path, "health_office-trend")
     assert path.name == f"{panel.end}-health_office-trend.parquet"
@@ -236,7 +237,7 @@ def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_hub_takes_whole_weeks_and_proper_names_only(tmp_path: Path) -> None:
-    learner = Trend(Settings.for_learner("trend", 12, holidays=""))
+    learner = Trend(Settings.for_learner("trend", 12))
     made = [forecast(clean(cases()), learner, learner.start(seed_sequence(0)), 10)]
     with pytest.raises(EpifedError, match="found 10 days; expected whole weeks"):
         write_hub(made, tmp_path / "hub", "team-model")

@@ -79,7 +79,7 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str | None, words: str) -> No
 def test_a_learner_alone_brings_its_preset() -> None:
     settings = Settings.resolve(37, {"learner": "trend"})
     assert (settings.learner, settings.rounds, settings.clients_per_round) == ("trend", 1, 37)
-    assert settings.own == {"holidays": "DE"}
+    assert settings.own == {"holidays": "region", "modes": 0, "places": ()}
     assert settings == Settings.for_learner("trend", 37)
     nobody = Settings.resolve(37)
     assert (nobody.learner, nobody.clients_per_round, nobody.own["epochs"]) == ("fedavg", 9, 30)
@@ -106,7 +106,7 @@ def test_another_learner_starts_with_settings_of_its_own() -> None:
     paper = Settings.paper(epochs=3)
     assert paper.but(rounds=5).own["epochs"] == 3
     trend = paper.but(learner="trend")
-    assert (trend.own, trend.smoothing) == ({"holidays": "DE"}, "centered")
+    assert (trend.own["holidays"], trend.smoothing) == ("region", "centered")
 
 
 def test_settings_are_frozen() -> None:

@@ -1,6 +1,7 @@
 """The shared trend: bounded contributions, what the server keeps, how noise is weighed."""
 
 import math
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -12,16 +13,25 @@ from numpy.typing import NDArray
 from epifed.clients import make_clients
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.learner import Vector
+from epifed.learner import Vector, settings_for
+from epifed.learners.shared import (
+    FOLLOW,
+    GROWTH,
+    HISTORY,
+    LASTING,
+    LEVEL,
+    NUMBERS,
+    TYPICAL,
+    TrendState,
+    signals,
+)
 from epifed.learners.trend import (
     DAMPING,
-    FOLLOW,
-    HISTORY,
-    LARGEST_NORM,
+    LARGEST_CHANGE,
+    LEVEL_SHARE,
+    REVERTING,
     LastDays,
     Trend,
-    TrendState,
-    forecast_growth,
 )
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
@@ -29,7 +39,7 @@ from epifed.settings import Settings
 from epifed.training import train
 from tests.helpers import START, small_panel
 
-TREND = Settings.for_learner("trend", 12, holidays="", epsilon=math.inf)
+TREND = Settings.for_learner("trend", 12, epsilon=math.inf)
 LEARNER = Trend(TREND)
 UNKNOWN = LEARNER.start(seed_sequence(0))
 
@@ -38,45 +48,75 @@ def panel_of(counts: NDArray[np.float64]) -> CasePanel:
     return CasePanel(counts, tuple(f"{i:05d}" for i in range(len(counts))), START)
 
 
-def contributions(counts: NDArray[np.float64]) -> Vector:
+def contributions(counts: NDArray[np.float64], learner: Trend = LEARNER) -> Vector:
     panel = panel_of(counts.astype(np.float64))
-    return LEARNER.contribute(UNKNOWN, LEARNER.view(panel, (panel.start, panel.end)))
+    return learner.contribute(UNKNOWN, learner.view(panel, (panel.start, panel.end)))
 
 
-def week(value: float) -> Vector:
-    return np.full(WEEK, value, dtype=np.float32)
+def placed(panel: CasePanel) -> CasePanel:
+    """The same regions, scattered over a map."""
+    rng = np.random.default_rng(3)
+    return replace(panel, positions=rng.uniform((6, 47), (15, 55), (len(panel.regions), 2)))
 
 
-def released(value: float, noise: float) -> TrendState:
-    return LEARNER.step(UNKNOWN, week(value), noise)
+def released(growth: float, noise: float, level: float = 0.0) -> TrendState:
+    return LEARNER.step(UNKNOWN, np.array([growth, LEVEL_SHARE * level], dtype=np.float32), noise)
 
 
 def same(one: TrendState, two: TrendState) -> None:
-    np.testing.assert_allclose(one.growth, two.growth, rtol=1.3e-6, atol=1e-5)
+    np.testing.assert_allclose(one.values, two.values, rtol=1.3e-6, atol=1e-5)
     np.testing.assert_allclose(one.precision, two.precision, rtol=1.3e-6, atol=1e-5)
 
 
-@given(st.lists(st.lists(st.integers(0, 10**6), min_size=14, max_size=14), min_size=1, max_size=5))
-def test_a_contribution_is_seven_numbers_of_bounded_norm(counts: list[list[int]]) -> None:
+@given(st.lists(st.lists(st.integers(0, 10**6), min_size=21, max_size=21), min_size=1, max_size=5))
+def test_a_contribution_is_two_numbers_of_bounded_norm(counts: list[list[int]]) -> None:
     rows = contributions(np.array(counts))
-    assert rows.shape == (len(counts), WEEK)
-    assert float(np.linalg.norm(rows, axis=1).max()) <= LARGEST_NORM * (1 + 1e-6)
+    assert rows.shape == (len(counts), 2)
+    assert float(np.abs(rows[:, 0]).max()) <= LARGEST_CHANGE * (1 + 1e-6)
+    assert float(np.linalg.norm(rows, axis=1).max()) <= TREND.clip_norm * (1 + 1e-6)
 
 
-def test_a_contribution_does_not_depend_on_the_size_of_the_region() -> None:
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 1e5))
+def test_with_places_it_is_five_within_the_same_kind_of_bound(seed: int, level: float) -> None:
+    rng = np.random.default_rng(seed)
+    panel = placed(small_panel())
+    counts = rng.poisson(level, panel.counts.shape).astype(float)
+    settings = settings_for(panel, {"learner": "trend", "epsilon": 20.0})
+    learner = Trend(settings)
+    rows = learner.contribute(
+        UNKNOWN, learner.view(replace(panel, counts=counts), (panel.start, panel.end))
+    )
+    assert rows.shape == (12, len(NUMBERS))
+    assert float(np.linalg.norm(rows, axis=1).max()) <= settings.clip_norm * (1 + 1e-6)
+
+
+def test_a_change_does_not_depend_on_the_size_of_the_region() -> None:
     days = np.array([100, 90, 120, 110, 105, 70, 40], dtype=float)
-    counts = np.concatenate([days, 1.1 * days])[None]
+    counts = np.concatenate([days, days, 1.1 * days])[None]
     small, large = contributions(10 * counts)[0], contributions(10_000 * counts)[0]
     np.testing.assert_allclose(small, large, atol=2e-3, rtol=0)
-    assert float(small.mean()) == pytest.approx(math.log(1.1), rel=0.2)
+    assert float(small[0]) == pytest.approx(0.1 / 2.1, rel=0.01)
 
 
-def test_the_last_day_comes_first() -> None:
-    counts = np.full((1, 14), 50.0)
-    counts[0, -1] = 100
-    first, *rest = contributions(counts)[0].tolist()
-    assert first > 0.4
-    assert rest == pytest.approx([0.0] * 6, abs=1e-6)
+def test_the_last_day_counts_most() -> None:
+    counts = np.full((7, 21), 50.0)
+    counts[np.arange(7), 20 - np.arange(7)] = 60
+    grown = contributions(counts)[:, 0]
+    assert (np.diff(grown) < 0).all()
+    # Weights fall by the recency of 0.2 from day to day.
+    assert float(grown[1] / grown[0]) == pytest.approx(0.2, rel=0.1)
+
+
+def test_the_level_is_by_inhabitants_or_by_the_own_average() -> None:
+    """From the docstring: tanh of a third of the log of daily cases per exp(2.5) in 100,000."""
+    counts = np.full((1, 28), 40.0)
+    counts[0, -WEEK:] = 80
+    panel = panel_of(counts)
+    known = replace(panel, population=np.array([200_000]))
+    level = LEARNER.view(known, (known.start, known.end)).level[0]
+    assert level == pytest.approx(math.tanh((math.log(80 / 2) - 2.5) / 3), abs=1e-3)
+    own = LEARNER.view(panel, (panel.start, panel.end)).level[0]
+    assert own == pytest.approx(math.tanh(math.log(80 / 50) / 3), abs=1e-2)
 
 
 def test_without_noise_the_state_is_the_mean_over_the_clients() -> None:
@@ -84,29 +124,21 @@ def test_without_noise_the_state_is_the_mean_over_the_clients() -> None:
     view = LEARNER.deployed_view(panel, (panel.start, panel.end))
     training = train(view, TREND)
     rows = LEARNER.contribute(training.state, view)
-    np.testing.assert_allclose(
-        training.state.growth[:WEEK], rows.mean(axis=0), rtol=1.3e-6, atol=1e-5
-    )
-    assert (training.vector[WEEK:HISTORY] == 0).all()
+    expected = rows.mean(axis=0) / [1, LEVEL_SHARE]
+    np.testing.assert_allclose(training.state.values[0, :2], expected, rtol=1.3e-6, atol=1e-5)
+    assert (training.state.precision[1:] == 0).all()
+    assert (training.state.precision[0, 2:] == 0).all()
 
 
-@pytest.mark.parametrize("days", [14, 15, 40, 180])
+@pytest.mark.parametrize("days", [21, 40, 180])
 def test_a_training_for_use_reads_the_newest_days_however_long_the_period_is(days: int) -> None:
-    """From the docstring: log growth of each of the last seven days against a week before."""
     panel = small_panel(days=190)
     last = panel.end - timedelta(days=5)
     view = LEARNER.deployed_view(panel, (last - timedelta(days=days - 1), last))
     newest = panel.counts[:, -14 - 5 : -5]
-    soft = 1 + 0.1 * newest.mean(axis=1)
-    expected = [
-        np.log((newest[:, 13 - day] + soft) / (newest[:, 6 - day] + soft)).clip(-1, 1)
-        for day in range(WEEK)
-    ]
-    rows = np.stack(expected, axis=1)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True) / LARGEST_NORM, 1)
-    got = LEARNER.contribute(UNKNOWN, view)
-    np.testing.assert_allclose(got, rows, rtol=1e-6, atol=1e-7)
-    np.testing.assert_array_equal(got, contributions(newest))
+    weight = 0.2 ** np.arange(WEEK)[::-1]
+    now, before = (newest[:, part] @ weight for part in (slice(7, 14), slice(0, 7)))
+    np.testing.assert_allclose(view.change, (now - before) / (now + before + 0.5), rtol=1e-9)
 
 
 def test_an_experiment_s_training_ends_before_the_days_that_are_tested() -> None:
@@ -114,44 +146,68 @@ def test_an_experiment_s_training_ends_before_the_days_that_are_tested() -> None
     clients = make_clients(panel, TREND)
     last = clients.train.target_days.max().astype("datetime64[D]").item()
     assert last < clients.test.target_days.min().astype("datetime64[D]").item()
-    expected = contributions(panel.between(last - timedelta(days=13), last).counts)
+    expected = LEARNER.view(panel.between(panel.start, last), (panel.start, last))
     assert isinstance(clients.view, LastDays)
-    np.testing.assert_array_equal(LEARNER.contribute(UNKNOWN, clients.view), expected)
+    np.testing.assert_array_equal(clients.view.change, expected.change)
 
 
 def test_a_steady_trend_is_followed_and_an_unknown_one_is_persistence() -> None:
-    steady = forecast_growth(released(0.2, 0.0))
-    assert steady[0] == pytest.approx(FOLLOW * 0.2, rel=1e-6)
-    assert (forecast_growth(UNKNOWN) == 0).all()
+    growth = math.log(1.2)
+    change = (1.2 - 1) / (1.2 + 1)
+    assert signals(released(change, 0.0)).growth[0] == pytest.approx(FOLLOW * growth, rel=1e-6)
+    nothing = signals(UNKNOWN)
+    assert (nothing.growth == 0).all() and np.isnan(nothing.level).all()
     windows = np.full((3, 10), 40.0, dtype=np.float32)
     assert (Trend(TREND).predict(UNKNOWN, windows) == 40).all()
-    ahead = Trend(TREND).predict(released(0.2, 0.0), windows)
-    assert float(ahead[0]) == pytest.approx(40 * math.exp(FOLLOW * 0.2), rel=1e-5)
+    ahead = Trend(TREND).predict(released(change, 0.0), windows)
+    assert float(ahead[0]) == pytest.approx(40 * 1.2**FOLLOW, rel=1e-5)
+
+
+def test_nothing_released_is_the_last_week_again() -> None:
+    panel = small_panel()
+    for horizon in (7, 14, 28):
+        found = LEARNER.hindcast(panel, UNKNOWN, horizon)[:, -1]
+        np.testing.assert_allclose(found, panel.counts[:, -WEEK:].mean(axis=1), rtol=1e-12)
 
 
 @given(noise=st.floats(0.001, 1000))
-def test_noise_shrinks_the_forecast_towards_like_today(noise: float) -> None:
-    exact, noisy = (float(forecast_growth(released(0.2, sigma))[0]) for sigma in (0.0, noise))
-    assert 0 <= noisy <= exact + 1e-9
-    if noise > 10:
-        assert noisy < 0.01
+def test_noise_shrinks_the_forecast_as_far_as_a_typical_trend_allows(noise: float) -> None:
+    """Of one release, the share typical² / (typical² + noise²) of the change is believed."""
+    found = float(signals(released(0.1, noise)).growth[0])
+    share = TYPICAL[GROWTH] ** 2 / (TYPICAL[GROWTH] ** 2 + noise**2)
+    assert found == pytest.approx(FOLLOW * 2 * math.atanh(share * 0.1), rel=1e-4, abs=1e-9)
 
 
-def test_one_wild_day_hardly_moves_the_trend() -> None:
-    holiday = week(0.1)
-    holiday[1] = -0.9
-    usual = forecast_growth(LEARNER.step(UNKNOWN, week(0.1), 0.01))[0]
-    disturbed = forecast_growth(LEARNER.step(UNKNOWN, holiday, 0.01))[0]
-    plain_mean = FOLLOW * float((0.6 ** np.arange(7) * holiday).sum() / (0.6 ** np.arange(7)).sum())
-    assert abs(usual - disturbed) < 0.25 * abs(usual - plain_mean)
-
-
-def test_two_releases_of_the_same_days_are_weighted_by_their_precision() -> None:
+def test_two_releases_of_the_same_day_are_weighted_by_their_precision() -> None:
     both = LEARNER.join(released(0.0, 0.1), released(0.4, 0.2))
-    assert float(both.growth[0]) == pytest.approx(0.4 * 0.2**-2 / (0.1**-2 + 0.2**-2), rel=1e-5)
-    assert float(both.precision[0]) == pytest.approx(0.1**-2 + 0.2**-2, rel=1e-5)
+    expected = 0.4 * 0.2**-2 / (0.1**-2 + 0.2**-2)
+    assert float(both.values[0, GROWTH]) == pytest.approx(expected, rel=1e-5)
+    assert float(both.precision[0, GROWTH]) == pytest.approx(0.1**-2 + 0.2**-2, rel=1e-5)
     same(LEARNER.join(UNKNOWN, both), both)
     same(LEARNER.unpack(LEARNER.pack(both)), both)
+
+
+def test_a_noisy_release_is_weighed_against_what_the_last_ones_let_expect() -> None:
+    quiet = UNKNOWN
+    for _ in range(8):
+        quiet = LEARNER.join(LEARNER.advance(quiet, WEEK), released(0.0, 0.01))
+    alone = signals(released(0.2, 0.1)).growth[0]
+    after = signals(LEARNER.join(LEARNER.advance(quiet, WEEK), released(0.2, 0.1))).growth[0]
+    assert 0 < after < alone
+
+
+def test_how_much_to_follow_is_learned_from_what_the_level_did() -> None:
+    """A country whose level does not follow its growth teaches that little follows."""
+    deaf, true = UNKNOWN, UNKNOWN
+    for week in range(20):
+        wave = 0.15 * (-1) ** week
+        # After a growth of 2 atanh(0.15) the true level has moved by a third of it.
+        deaf = LEARNER.join(LEARNER.advance(deaf, WEEK), released(wave, 0.0))
+        moved = 2 * math.atanh(0.15) / 3 * (week % 2)
+        true = LEARNER.join(LEARNER.advance(true, WEEK), released(wave, 0.0, moved))
+    ignored, followed = (abs(signals(state).growth[0]) for state in (deaf, true))
+    assert ignored < 0.75 * followed
+    assert followed == pytest.approx(FOLLOW * 2 * math.atanh(0.15), rel=0.1)
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
@@ -163,21 +219,93 @@ def test_advancing_twice_is_advancing_once(first: int, second: int) -> None:
     )
 
 
-def test_an_old_release_fades_to_like_today() -> None:
-    state = released(0.3, 0.01)
-    assert forecast_growth(LEARNER.advance(state, 3))[0] > 0.2
-    assert forecast_growth(LEARNER.advance(state, WEEK))[0] == 0
+@pytest.mark.parametrize("days", [1, 7, 21])
+def test_an_old_release_fades_to_like_today(days: int) -> None:
+    state = released(0.2, 0.0)
+    fresh, old = (signals(LEARNER.advance(state, age)).growth[0] for age in (0, days))
+    assert old == pytest.approx(fresh * LASTING[GROWTH] ** (days / WEEK), rel=1e-9)
+    assert (signals(LEARNER.advance(state, HISTORY)).growth == 0).all()
 
 
 def test_further_ahead_the_growth_is_damped() -> None:
     windows = np.full((1, 10), 10.0, dtype=np.float32)
-    state = released(0.2, 0.0)
+    state = released(0.1, 0.0)
     weeks = [
         math.log(float(Trend(TREND.but(horizon=7 * week)).predict(state, windows)[0]) / 10)
         for week in (1, 2, 3)
     ]
     assert weeks[1] - weeks[0] == pytest.approx(DAMPING * weeks[0], rel=1e-4)
     assert weeks[2] - weeks[1] == pytest.approx(DAMPING**2 * weeks[0], rel=1e-4)
+
+
+def test_a_level_above_the_country_s_comes_back() -> None:
+    days = np.tile([40.0], 70)
+    panel = replace(panel_of(np.stack([days, days])), population=np.array([100_000, 20_000]))
+    middle = math.tanh((math.log(40) - 2.5) / 3)
+    found = LEARNER.hindcast(panel, released(0.0, 0.0, middle), 7)[:, -1]
+    assert found[0] == pytest.approx(40, rel=0.01)
+    assert 40 * math.exp(-REVERTING * 1.5) * 0.99 < found[1] < 36
+
+
+def test_the_map_has_more_than_one_colour_where_places_differ() -> None:
+    """A growth that depends on the latitude alone is found there, and forecast."""
+    panel = placed(small_panel(regions=200))
+    assert panel.positions is not None
+    north = panel.positions[:, 1]
+    north = (north - north.mean()) / north.std()
+    counts = np.full(panel.counts.shape, 1000.0)
+    counts[:, -WEEK:] *= np.exp(0.1 * north)[:, None]
+    panel = replace(panel, counts=counts)
+    settings = settings_for(panel, {"learner": "trend", "epsilon": math.inf})
+    learner = Trend(settings)
+    state = train(learner.deployed_view(panel, (panel.start, panel.end)), settings).state
+    parts = learner.parts(panel, state, 7)
+    assert float(np.corrcoef(parts.region, north)[0, 1]) > 0.95
+    assert np.ptp(parts.region) > 0.1
+    assert np.ptp(parts.country) == 0
+
+
+@pytest.mark.parametrize("horizon", [1, 5, 7, 14])
+def test_the_parts_of_a_change_add_up_to_it(horizon: int) -> None:
+    panel = placed(small_panel(regions=60, days=120))
+    panel = replace(panel, counts=panel.counts + 50, calendars=("DE",) * 60)
+    settings = settings_for(panel, {"learner": "trend", "epsilon": math.inf})
+    learner = Trend(settings)
+    state = train(learner.deployed_view(panel, (panel.start, panel.end)), settings).state
+    parts = learner.parts(panel, state, horizon)
+    together = parts.country + parts.region + parts.own + parts.calendar
+    point = learner.hindcast(panel, state, horizon)[:, -1]
+    change = np.log(point / panel.counts[:, -WEEK:].mean(axis=1))
+    np.testing.assert_allclose(together, change, atol=0.02)
+
+
+def test_few_clients_send_two_numbers_and_many_send_five() -> None:
+    panel = placed(small_panel(regions=200))
+    numbers = {
+        epsilon: settings_for(panel, {"learner": "trend", "epsilon": epsilon}).own["modes"]
+        for epsilon in (0.1, 0.5, 0.6, 1.0, math.inf)
+    }
+    assert numbers == {0.1: 0, 0.5: 1, 0.6: 1, 1.0: 3, math.inf: 3}
+    nowhere = replace(panel, population=None, positions=None)
+    assert settings_for(nowhere, {"learner": "trend"}).own["modes"] == 0
+
+
+def test_a_region_without_facts_gets_the_forecast_of_the_country() -> None:
+    panel = placed(small_panel(regions=30))
+    settings = settings_for(panel, {"learner": "trend", "epsilon": 10.0})
+    learner = Trend(settings)
+    state = train(learner.deployed_view(panel, (panel.start, panel.end)), settings).state
+    alone = replace(panel.of(panel.regions[:1]), positions=None, population=None)
+    assert (learner.parts(alone, state, 7).region == 0).all()
+
+
+def test_days_between_releases_are_interpolated() -> None:
+    early, late = released(0.0, 0.0, 0.1), released(0.1, 0.0, 0.3)
+    found = signals(LEARNER.join(LEARNER.advance(early, 10), late))
+    assert found.level[5] == pytest.approx(0.2)
+    assert (np.diff(found.growth[:11]) < 0).all()
+    assert (found.growth[11:] == 0).all() and np.isnan(found.level[11:]).all()
+    assert LEVEL == 1
 
 
 def test_the_shuffled_split_and_a_short_history_are_refused() -> None:

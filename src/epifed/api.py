@@ -17,7 +17,7 @@ from epifed.days import Day, to_day
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import Backtest, origins_between, run_backtest
 from epifed.forecasting import forecast as forecast_panel
-from epifed.learner import make_learner
+from epifed.learner import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
 from epifed.release import Release
@@ -42,11 +42,11 @@ def train(
     research, never for release.
     """
     if isinstance(data, Clients):
-        return train_view(data.view, _settings(settings, len(data), changes), ledger=ledger)
+        return train_view(data.view, _settings(settings, data, changes), ledger=ledger)
     days = data.start, data.end
     if period is not None:
         days = to_day(period[0], "period"), to_day(period[1], "period")
-    chosen = _settings(settings, len(data.regions), changes)
+    chosen = _settings(settings, data, changes)
     view = make_learner(chosen).deployed_view(data, days)
     return train_view(view, chosen, ledger=ledger, period=days)
 
@@ -96,7 +96,7 @@ def backtest(
     """
     if settings is None:
         changes = {"learner": "trend", "epsilon": 1.0} | changes
-    chosen = _settings(settings, len(panel.regions), changes)
+    chosen = _settings(settings, panel, changes)
     begin, end = to_day(first, "first"), to_day(last, "last")
     known = panel.between(panel.start, min(end, panel.end))
     origins = origins_between(begin, end, every, known, chosen.horizon)
@@ -105,6 +105,12 @@ def backtest(
         return run_backtest(known, chosen, origins, folder, workers=workers)
 
 
-def _settings(settings: Settings | None, clients: int, changes: Mapping[str, Any]) -> Settings:
+def _settings(
+    settings: Settings | None, data: CasePanel | Clients, changes: Mapping[str, Any]
+) -> Settings:
     """Settings with changes, or what suits the learner that was named."""
-    return Settings.resolve(clients, changes) if settings is None else settings.but(**changes)
+    if settings is not None:
+        return settings.but(**changes)
+    if isinstance(data, Clients):
+        return Settings.resolve(len(data), changes)
+    return settings_for(data, changes)

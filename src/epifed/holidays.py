@@ -1,10 +1,12 @@
-"""Public holidays: days on which fewer cases are reported, known in advance and free of charge.
+"""Public holidays of regions: which days offices are closed, known in advance and free of charge.
 
-How much fewer, each client learns from its own past holidays, so a calendar that does not fit the
-data does little harm.
+A calendar is named by its code: a country (`DE`) or a part of it (`DE-BY`), as in ISO 3166-2; an
+empty code knows no holiday.
 """
 
+from collections.abc import Iterable
 from datetime import date, timedelta
+from functools import lru_cache
 
 import holidays
 import numpy as np
@@ -13,51 +15,90 @@ from numpy.typing import NDArray
 from epifed.days import WEEK
 from epifed.errors import EpifedError
 
-Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
 
-USUAL = 0.8
-"""Cases on a holiday relative to the same weekday, before a client has seen one."""
-LEAST, MOST = 0.1, 1.2
+USUAL, FIRST_OFF, FURTHER_OFF, FIRST_BACK, SECOND_BACK, THIRD_BACK, LONG_WEEKEND = range(7)
+"""Kinds of days: a usual one; a holiday after a working day; a holiday, or the weekend's first day,
+after a day off; the first, second and third working day after a holiday; a weekend after one."""
+KINDS = 7
+
+GERMAN_STATES = {
+    "01": "SH", "02": "HH", "03": "NI", "04": "HB", "05": "NW", "06": "HE", "07": "RP", "08": "BW",
+    "09": "BY", "10": "SL", "11": "BE", "12": "BB", "13": "MV", "14": "SN", "15": "ST", "16": "TH",
+}  # fmt: skip
+"""The federal states by the first two digits of a German regional key."""
 
 
-def is_holiday(country: str, first: date, days: int) -> NDArray[np.bool_]:
-    """Which of so many days are public holidays from Monday to Friday; none for country ''.
+def german_calendars(keys: Iterable[str]) -> dict[str, str]:
+    """The calendars of German regions by their keys, as far as those are keys."""
+    return {key: f"DE-{GERMAN_STATES[key[:2]]}" for key in keys if key[:2] in GERMAN_STATES}
 
-    The last days of the year, on which offices close, count as holidays where Christmas is one.
+
+def refuse_unknown_calendar(code: str) -> None:
+    """Refuse a code that no calendar has."""
+    _calendar(code, 2020)
+
+
+def closed(code: str, first: date, days: int) -> tuple[Bools, tuple[int, ...]]:
+    """Which of so many days are holidays, weekends not counted, and the weekdays of the weekend.
+
+    The last days of the year, on which offices close, are holidays where Christmas is one.
     """
     found = np.zeros(days, dtype=np.bool_)
-    if not country:
-        return found
-    every = [first + timedelta(days=i) for i in range(days)]
+    if not code:
+        return found, (5, 6)
+    for year in range(first.year, (first + timedelta(days=days - 1)).year + 1):
+        for day in _calendar(code, year)[0]:
+            at = (day - first).days
+            if 0 <= at < days:
+                found[at] = True
+    return found, _calendar(code, first.year)[1]
+
+
+@lru_cache(maxsize=256)
+def day_kinds(code: str, first: date, days: int) -> tuple[Index, Index]:
+    """For each of so many days its kind, and the weekday whose reports it is like.
+
+    A holiday after a working day is reported as the weekend's first day is, one after a day off as
+    its last, and the first working day after it as the first of a usual week.
+    """
+    # A week more in front, since the first days may follow a holiday.
+    first, days = first - timedelta(days=WEEK), days + WEEK
+    holiday, weekend = closed(code, first, days)
+    weekday = (np.arange(days) + first.weekday()) % WEEK
+    at_weekend = np.isin(weekday, weekend)
+    off = holiday | at_weekend
+    before = np.concatenate([[False], off[:-1]])
+    like = weekday.copy()
+    like[off & ~before], like[off & before] = weekend[0], weekend[-1]
+    like[weekday == weekend[-1]] = weekend[-1]
+    like[~off & before] = (weekend[-1] + 1) % WEEK
+    kind = np.zeros(days, dtype=np.int64)
+    worked = WEEK
+    for day in range(days):
+        if off[day]:
+            if like[day] != weekday[day]:
+                kind[day] = FURTHER_OFF if before[day] else FIRST_OFF
+            elif worked == 0:
+                kind[day] = LONG_WEEKEND
+        else:
+            worked += 1
+            if worked <= 3:
+                kind[day] = FIRST_BACK + worked - 1
+        if holiday[day] and not at_weekend[day]:
+            worked = 0
+    return kind[WEEK:], like[WEEK:]
+
+
+@lru_cache(maxsize=4096)
+def _calendar(code: str, year: int) -> tuple[frozenset[date], tuple[int, ...]]:
+    country, _, part = code.partition("-")
     try:
-        calendar = holidays.country_holidays(country, years={day.year for day in every})
+        found = holidays.country_holidays(country, subdiv=part or None, years=year)
     except NotImplementedError:
         raise EpifedError(
-            f"holidays: found '{country}'; expected a country code such as DE, or nothing"
+            f"holidays: found '{code}'; expected a code such as DE or DE-BY, or 'none'"
         ) from None
-    for i, day in enumerate(every):
-        eve = (day.month, day.day) in ((12, 24), (12, 31)) and date(day.year, 12, 25) in calendar
-        found[i] = (day in calendar or eve) and day.weekday() < 5
-    return found
-
-
-def effect(counts: Floats, holiday: NDArray[np.bool_]) -> Floats:
-    """Cases on a holiday relative to the same weekday a week before and after, for each client."""
-    regions, days = counts.shape
-    on, around = np.zeros(regions), np.zeros(regions)
-    seen = 0
-    for day in np.flatnonzero(holiday[: days - WEEK]):
-        near = [d for d in (day - WEEK, day + WEEK) if d >= 0 and not holiday[d]]
-        if near:
-            on += counts[:, day]
-            around += counts[:, near].mean(axis=1)
-            seen += 1
-    usual = around / max(seen, 1) + 1
-    ratio: Floats = (on + USUAL * usual) / (around + usual)
-    return np.clip(ratio, LEAST, MOST)
-
-
-def taken_out(counts: Floats, country: str, first: date) -> Floats:
-    """The counts as if their holidays had been usual days."""
-    holiday = is_holiday(country, first, counts.shape[1])
-    return np.where(holiday, counts / effect(counts, holiday)[:, None], counts)
+    eves = {date(year, 12, 24), date(year, 12, 31)} if date(year, 12, 25) in found else set()
+    return frozenset(found) | eves, tuple(sorted(found.weekend))

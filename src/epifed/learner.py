@@ -8,6 +8,7 @@ whether it keeps the rules.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -19,7 +20,7 @@ from epifed.anomalies import clean
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.registry import LEARNERS
-from epifed.settings import Settings, sentence_of
+from epifed.settings import DEFAULT_LEARNER, Settings, sentence_of
 from epifed.windows import Windows, last_windows, slide
 
 Floats = NDArray[np.float64]
@@ -54,6 +55,20 @@ S = TypeVar("S")
 V = TypeVar("V", bound=View)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Where the log change of each region's forecast against its last week comes from."""
+
+    country: Floats
+    """The growth of all clients together."""
+    region: Floats
+    """What is added by size and place."""
+    own: Floats
+    """What the region's own level adds."""
+    calendar: Floats
+    """What holidays add, of the last week and of those ahead."""
+
+
 class Learner(ABC, Generic[S, V]):
     """One method of learning: from a client's data to a vector, from a release to a forecast."""
 
@@ -70,6 +85,12 @@ class Learner(ABC, Generic[S, V]):
         """Settings that suit this learner with so many clients, beside what was given."""
         del clients, given
         return {"learner": cls.name}
+
+    @classmethod
+    def facts(cls, panel: CasePanel) -> dict[str, Any]:
+        """Settings that say what is public of a panel's regions, not of their cases; none here."""
+        del panel
+        return {}
 
     @classmethod
     def check_own(cls, values: Mapping[str, Any], settings: Settings) -> Own:
@@ -151,6 +172,11 @@ class Learner(ABC, Generic[S, V]):
         del state
         return panel
 
+    def parts(self, panel: CasePanel, state: S, horizon: int) -> Parts | None:
+        """Where the change comes from that is forecast on the last day, if the learner can say."""
+        del panel, state, horizon
+        return None
+
     def beside(self) -> dict[str, Baseline]:
         """Baselines that mean something beside this learner alone."""
         return {}
@@ -205,6 +231,13 @@ def make_learner(settings: Settings) -> Learner[Any, Any]:
     """The learner that the settings name."""
     found: Learner[Any, Any] = LEARNERS.load(settings.learner)(settings)
     return found
+
+
+def settings_for(panel: CasePanel, *said: Mapping[str, Any]) -> Settings:
+    """The settings for a panel's regions: what suits the learner and them, under what was said."""
+    named = [values["learner"] for values in said if "learner" in values]
+    learner: type[Learner[Any, Any]] = LEARNERS.load(str(named[-1] if named else DEFAULT_LEARNER))
+    return Settings.resolve(len(panel.regions), learner.facts(panel), *said)
 
 
 def recency(windows: Windows, half_life: float | None, split: str) -> Vector:

@@ -38,6 +38,10 @@ class CasePanel:
     """A GeoJSON file whose feature ids are the regions, for maps."""
     parents: tuple[str, ...] = ()
     """For regions that are parts of larger ones (communities): the larger one of each."""
+    calendars: tuple[str, ...] = ()
+    """The code of each region's public holidays, such as DE-BY; none known: empty."""
+    positions: NDArray[np.float64] | None = None
+    """Longitude and latitude of each region's middle."""
     notes: tuple[str, ...] = ()
     """What the source did to the data on the way in, in plain sentences."""
     simulated: Mapping[str, Any] | None = None
@@ -63,6 +67,18 @@ class CasePanel:
             raise EpifedError(
                 f"{self.source}: found {len(self.parents)} parents; expected {regions}, "
                 "one for each region"
+            )
+        if self.calendars and len(self.calendars) != regions:
+            raise EpifedError(
+                f"{self.source}: found {len(self.calendars)} calendars; expected {regions}, "
+                "one for each region"
+            )
+        if self.positions is not None and (
+            self.positions.shape != (regions, 2) or not np.isfinite(self.positions).all()
+        ):
+            raise EpifedError(
+                f"{self.source}: found positions of shape {self.positions.shape}; expected "
+                f"({regions}, 2), a longitude and a latitude for each region"
             )
         if len(set(self.regions)) != regions:
             raise EpifedError(f"{self.source}: found a region id twice; expected each once")
@@ -101,6 +117,8 @@ class CasePanel:
         names: dict[str, str] | None = None,
         population: dict[str, int] | None = None,
         parents: dict[str, str] | None = None,
+        calendars: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[float, float]] | None = None,
         regions: Sequence[str] | None = None,
         attribution: tuple[str, ...] = (),
         boundaries: Path | None = None,
@@ -153,6 +171,8 @@ class CasePanel:
             population=np.array([population[r] for r in order]) if population else None,
             reported=reported,
             parents=tuple(parents[r] for r in order) if parents else (),
+            calendars=tuple(calendars.get(r, "") for r in order) if calendars else (),
+            positions=_positions(positions, order),
             source=source,
             attribution=attribution,
             boundaries=boundaries,
@@ -218,6 +238,8 @@ class CasePanel:
             population=None if self.population is None else self.population[rows],
             reported=None if self.reported is None else self.reported[rows],
             parents=tuple(self.parents[row] for row in rows) if self.parents else (),
+            calendars=tuple(self.calendars[row] for row in rows) if self.calendars else (),
+            positions=None if self.positions is None else self.positions[rows],
             history=None if self.history is None else self.history.of(regions),
         )
 
@@ -236,7 +258,7 @@ class CasePanel:
         return np.asarray(reported[:, early].any(axis=1) & reported[:, late].any(axis=1))
 
     def digest(self) -> str:
-        """A SHA-256 of everything a training can see: regions, first day, counts, population."""
+        """A SHA-256 of what a training can see: regions, days, counts, population, holidays."""
         sha = hashlib.sha256()
         sha.update("\x00".join(self.regions).encode())
         sha.update(self.start.isoformat().encode())
@@ -244,9 +266,19 @@ class CasePanel:
         sha.update(self.counts.tobytes())
         if self.population is not None:
             sha.update(self.population.tobytes())
+        sha.update("\x00".join(self.calendars).encode())
         if self.history is not None:
             sha.update(self.history.digest().encode())
         return sha.hexdigest()
+
+
+def _positions(
+    known: Mapping[str, tuple[float, float]] | None, regions: Sequence[str]
+) -> NDArray[np.float64] | None:
+    """The positions of all regions; none unless all are known."""
+    if known is None or any(region not in known for region in regions):
+        return None
+    return np.array([known[region] for region in regions], dtype=np.float64)
 
 
 def _long(table: Table, source: str) -> pl.DataFrame:

@@ -218,7 +218,9 @@ def test_a_site_sends_what_a_training_in_one_process_takes(tmp_path: Path, learn
     mine = view.of(np.arange(12)[::3])
     state = made.start(seed_sequence(settings.seed))
     expected = contribution(made, state, mine, PrivacyPlan.of(settings, 12))
-    found = _rows(SiteWork(_kit(tmp_path / "kit", _long(cases))), _task(settings, "1111"))
+    people = pl.DataFrame({"region": cases.regions, "population": cases.population})
+    rows = _long(cases).join(people, on="region")
+    found = _rows(SiteWork(_kit(tmp_path / "kit", rows)), _task(settings, "1111"))
     np.testing.assert_allclose(found, expected, rtol=1.3e-6, atol=1e-6)
 
 

@@ -71,7 +71,10 @@ def backtest(
     ] = None,
     holidays: Annotated[
         str | None,
-        typer.Option(help="Country of the public holidays, or ''.", show_default="DE for trend"),
+        typer.Option(
+            help="Public holidays: region (of the data), none, or a code such as DE-BY.",
+            show_default="of the settings, else region",
+        ),
     ] = None,
     settings: Annotated[
         Path | None,
@@ -115,7 +118,7 @@ def backtest(
     known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
     if known_when is None:
         panel = panel.between(panel.start, min(last.date(), panel.end))
-    chosen = wish.settings(len(panel.regions))
+    chosen = wish.settings(panel)
     if chosen.smoothing == "centered":
         raise EpifedError(
             "smoothing: found 'centered', which looks three days ahead; expected 'trailing'"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +19,9 @@ from rich.table import Table
 
 from epifed.errors import EpifedError
 from epifed.settings import Settings, read_values
+
+if TYPE_CHECKING:
+    from epifed.panel import CasePanel
 
 Epsilons = Annotated[
     list[str] | None,
@@ -148,12 +151,21 @@ class Wish:
         self.said |= {name: value for name, value in given.items() if value is not None}
         self.settings(4)
 
-    def settings(self, clients: int, base: Mapping[str, Any] | None = None) -> Settings:
-        """The settings for so many clients; `base` is what the command prefers to the preset."""
-        from epifed.learner import make_learner
+    def settings(
+        self, clients: "int | CasePanel", base: Mapping[str, Any] | None = None
+    ) -> Settings:
+        """The settings for so many clients, or for the regions of a panel.
 
+        `base` is what the command prefers to the preset.
+        """
+        from epifed.learner import make_learner, settings_for
+
+        said = base or {}, self.said
         try:
-            found = Settings.resolve(clients, base or {}, self.said)
+            if isinstance(clients, int):
+                found = Settings.resolve(clients, *said)
+            else:
+                found = settings_for(clients, *said)
             make_learner(found)
         except EpifedError as error:
             raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None

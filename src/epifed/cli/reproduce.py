@@ -111,7 +111,7 @@ def reproduce(
     from epifed.report import figures, small_epsilon
 
     panel = reading.read(data)
-    settings = wish.settings(len(panel.regions))
+    settings = wish.settings(panel)
     grid = Grid(
         settings=settings,
         splits=splits,

@@ -85,7 +85,7 @@ def run(
         end = panel.end
     end = last.date() if last else end
     begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
-    chosen = wish.settings(len(panel.regions), base_for(panel, wish))
+    chosen = wish.settings(panel, base_for(panel, wish))
     grid = Grid(
         settings=chosen,
         splits=(chosen.split,),
@@ -136,6 +136,7 @@ def _simulated(seed: int, out: Path) -> "CasePanel":
 def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) -> None:
     """Forecasts of the last weeks and of the next, for the report."""
     from epifed.evaluate.backtest import origins_between, run_backtest
+    from epifed.learner import settings_for
 
     weeks = min(WEEKS_BACK, (panel.counts.shape[1] - LEAST_DAYS) // 7)
     if weeks < 1:
@@ -144,7 +145,7 @@ def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) ->
             f"which needs {LEAST_DAYS + 7}"
         )
         return
-    settings = Settings.for_learner("trend", len(panel.regions), epsilon=1.0, seed=seed)
+    settings = settings_for(panel, {"learner": "trend", "epsilon": 1.0, "seed": seed})
     first = panel.end - timedelta(days=7 * weeks)
     origins = origins_between(first, panel.end, 7, panel, settings.horizon)
     with GridProgress() as progress:

@@ -71,7 +71,7 @@ def train(
     paying = Ledger(ledger) if ledger else None
     panel = reading.read(data)
     period = (first.date() if first else panel.start, last.date() if last else panel.end)
-    chosen = wish.settings(len(panel.regions), base_for(panel, wish))
+    chosen = wish.settings(panel, base_for(panel, wish))
     before = read_release(earlier) if earlier else None
     view = make_learner(chosen).deployed_view(panel, period)
     with GridProgress() as progress:

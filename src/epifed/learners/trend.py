@@ -1,9 +1,11 @@
-"""The shared trend: in one release, how fast cases grow in the average client, day by day.
+"""The shared trend: in one release, how fast cases grow in the country, and where faster.
 
 A week is forecast as the same week again, times a growth. One county's own growth is mostly noise;
-the mean over all clients is almost free of it and costs almost no privacy. So a client sends seven
-bounded numbers, its growth on each of the last seven days against the same weekday a week before,
-and the server keeps the noisy means of past releases, from which everything else is computed.
+the mean over all clients is almost free of it and costs almost no privacy. So a client sends a few
+bounded numbers: its change against the week before, its level, and, where the budget pays for
+them, its change times its size and its place on the map. The server keeps the noisy means of past
+releases, from which everything else is computed: what is the country's, the region's, and what a
+client adds itself, since a level far from the country's comes back.
 """
 
 import math
@@ -12,75 +14,98 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from pydantic import Field
 
 from epifed import holidays
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.learner import Floats, Learner, Own, Period, Vector
+from epifed.learner import DAYS_BACK, Floats, Learner, Own, Parts, Period, Vector
+from epifed.learners.shared import (
+    EXACT,
+    LEVEL,
+    LEVEL_WIDTH,
+    MODES,
+    Signals,
+    TrendState,
+    signals,
+)
 from epifed.panel import CasePanel
+from epifed.rhythm import Rhythm, rhythm
 from epifed.settings import Settings
 
-HISTORY = 217
-"""Days of releases that a state remembers: 31 weeks."""
+RECENCY, SLOW_RECENCY = 0.2, 0.5
+"""Weight of a day relative to the next one where a change is measured: of all clients, and from
+one place to another, where fewer clients average the noise out."""
+SOFTENING = 0.5
+"""Cases that are added before a client divides by its own."""
+LARGEST_CHANGE = 0.3
+"""Bound on a client's relative change, (now - before) / (now + before)."""
+FARTHEST = 2.0
+"""Bound on how far a client's size or place lies from the middle, in deviations."""
+LEVEL_SHARE = 0.1
+"""Bound on the number that says a client's level."""
+LEVEL_MIDDLE = 2.5
+"""Log of the daily cases in 100,000 inhabitants in the middle of all levels."""
 
-SOFTENING = 0.1
-"""Share of its level that a client adds, with one case, to its counts before taking logarithms."""
-LARGEST_GROWTH = 1.0
-"""Bound on one day's log growth in a week."""
-LARGEST_NORM = 1.2
-"""Bound on the norm of all seven, with and without privacy: a wilder week says less."""
-
-RECENCY = 0.6
-"""Weight of a day relative to the next one."""
-OUTLIER = 0.15
-"""How far a day may lie from the median of its week before it is pulled back (a holiday)."""
-TYPICAL = 0.15
-"""Deviation of the trend in quiet and wild weeks together, against which noise is weighed."""
-FOLLOW = 0.9
-"""Growth forecast for the next week per unit of the trend, which is itself softened."""
+PAID_FOR = ((150.0, 3), (100.0, 1))
+"""From which number of clients times ε on so many modes are better sent than not."""
+PLACE_SHARE = np.array([0.8, 0.5, 0.5])
+"""Share of what size and place said of the last week's growth that holds for the next."""
+REVERTING = 0.13
+"""Share of its distance from the country's level that a client loses in a week."""
+FARTHEST_LEVEL = 1.5
 DAMPING = 0.5
 """Growth of a forecast week relative to that of the week before."""
-LARGEST_FORECAST = 0.7
+LARGEST_FORECAST = 0.8
 """Bound on the log growth forecast for the first week."""
-
-_EXACT = 1e12
 
 
 class TrendOwn(Own):
-    """Whose holidays are taken out before a growth is computed."""
+    """Whose holidays count, and what is public of all clients' sizes and places."""
 
-    holidays: str = Field("DE", description="country whose public holidays count, such as DE")
-
-
-@dataclass(frozen=True)
-class TrendState:
-    """What past releases said of each day, the last day first: mean growth and precision."""
-
-    growth: Floats
-    precision: Floats
-    """0: of this day nothing is known."""
+    holidays: str = Field(
+        "region",
+        description="public holidays: region (those of the data), none, or a code such as DE-BY",
+    )
+    modes: int = Field(
+        0, ge=0, le=MODES, description="numbers for size and place that a client sends beside two"
+    )
+    places: tuple[float, ...] = Field(
+        (),
+        max_length=2 * MODES,
+        description="mean and deviation over all clients of log population, latitude, longitude",
+    )
 
 
 @dataclass(frozen=True)
 class LastDays:
-    """The last two weeks of each client, holidays taken out, the last day first."""
+    """What the last two weeks of each client say."""
 
-    counts: Floats
+    change: Floats
+    """Relative change against the week before, the last days counting most."""
+    slow_change: Floats
+    level: Floats
+    """Between -1 and 1."""
+    place: Floats
+    """[clients, modes]: size, north, east, in deviations from the middle."""
 
     def __len__(self) -> int:
         """The number of clients."""
-        return len(self.counts)
+        return len(self.change)
 
     def of(self, clients: NDArray[np.int64]) -> "LastDays":
         """The days of some clients only."""
-        return LastDays(self.counts[clients])
+        return LastDays(
+            self.change[clients],
+            self.slow_change[clients],
+            self.level[clients],
+            self.place[clients],
+        )
 
 
 class Trend(Learner[TrendState, LastDays]):
-    """The mean growth of all clients, day by day, from one release a week."""
+    """The mean growth of all clients, by size and place, from one release a week."""
 
     name = "trend"
     own_settings = TrendOwn
@@ -89,124 +114,234 @@ class Trend(Learner[TrendState, LastDays]):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.own = TrendOwn(**settings.own)
+        self.modes = min(self.own.modes, len(self.own.places) // 2)
+        if self.own.holidays not in ("region", "none"):
+            holidays.refuse_unknown_calendar(self.own.holidays)
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Everybody once."""
+        """Everybody once; as many numbers as the budget pays for."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
-        return super().preset(clients, given) | everybody | {"clip_norm": LARGEST_NORM}
+        epsilon = float(given.get("epsilon", Settings.model_fields["epsilon"].default))
+        paid = next((modes for least, modes in PAID_FOR if clients * epsilon >= least), 0)
+        modes = int(given.get("modes", min(paid, len(given.get("places", ())) // 2)))
+        bound = math.hypot(_largest_norm(modes), LEVEL_SHARE)
+        return super().preset(clients, given) | everybody | {"modes": modes, "clip_norm": bound}
+
+    @classmethod
+    def facts(cls, panel: CasePanel) -> dict[str, Any]:
+        """Mean and deviation of the clients' sizes and places, where they are known."""
+        known = _covariates(panel)
+        return {"places": tuple(float(v) for c in known for v in (c.mean(), c.std()))}
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
-        """The last two weeks before the period's end, however long the period is."""
-        known = panel.counts[:, : (period[1] - panel.start).days + 1]
-        if known.shape[1] < 2 * WEEK:
+        """What the last two weeks before the period's end say, however long the period is."""
+        days = (period[1] - panel.start).days + 1
+        if days < 2 * WEEK:
             raise EpifedError(
-                f"{panel.source}: found {known.shape[1]} days up to {period[1]} for learner "
-                f"'trend'; expected at least {2 * WEEK}"
+                f"{panel.source}: found {days} days up to {period[1]} for learner 'trend'; "
+                f"expected at least {2 * WEEK}"
             )
-        usual = holidays.taken_out(known, self.own.holidays, panel.start)
-        return LastDays(usual[:, : -2 * WEEK - 1 : -1])
+        known = panel if period[1] == panel.end else panel.between(panel.start, period[1])
+        own = self._rhythm(known)
+        return LastDays(
+            _change(own, RECENCY),
+            _change(own, SLOW_RECENCY),
+            _level(own, known, 1)[:, -1],
+            self._place(known),
+        )
 
     def nobody(self) -> LastDays:
-        """No days."""
-        return LastDays(np.zeros((0, 2 * WEEK)))
+        """Of no client."""
+        nothing = np.zeros(0)
+        return LastDays(nothing, nothing, nothing, np.zeros((0, MODES)))
 
     def start(self, seeds: np.random.SeedSequence) -> TrendState:
         """Nothing known."""
         del seeds
-        return TrendState(np.zeros(HISTORY), np.zeros(HISTORY))
+        return TrendState.unknown()
 
     def contribute(self, state: TrendState, view: LastDays) -> Vector:
-        """Log growth against the same weekday a week before, for each of the last seven days."""
+        """The change, the level, and the change times size and place, all bounded."""
         del state
-        now, before = view.counts[:, :WEEK], view.counts[:, WEEK:]
-        soft = 1 + SOFTENING * view.counts.mean(axis=1, keepdims=True)
-        grown = np.log((now + soft) / (before + soft)).clip(-LARGEST_GROWTH, LARGEST_GROWTH)
+        change, slow = (
+            np.clip(one, -LARGEST_CHANGE, LARGEST_CHANGE)[:, None]
+            for one in (view.change, view.slow_change)
+        )
+        moved = np.concatenate([change, slow, slow], axis=1) * view.place
+        grown = np.concatenate([change, moved[:, : self.modes]], axis=1)
         norm = np.linalg.norm(grown, axis=1, keepdims=True)
-        bounded = grown / np.maximum(norm / LARGEST_NORM, 1.0)
-        sent: Vector = bounded.astype(np.float32)
-        return sent
+        grown = grown / np.maximum(norm / _largest_norm(self.modes), 1.0)
+        level = LEVEL_SHARE * view.level[:, None]
+        return np.concatenate([grown[:, :1], level, grown[:, 1:]], axis=1).astype(np.float32)
 
     def step(self, state: TrendState, release: Vector, noise_std: float) -> TrendState:
-        """The last seven days become known, or better known."""
-        growth, precision = np.zeros(HISTORY), np.zeros(HISTORY)
-        growth[:WEEK] = release
-        precision[:WEEK] = 1 / noise_std**2 if noise_std else _EXACT
-        return self.join(state, TrendState(growth, precision))
+        """What the last day's release says becomes known, or better known."""
+        said = 2 + self.modes
+        scale = np.ones(said)
+        scale[LEVEL] = 1 / LEVEL_SHARE
+        fresh = TrendState.unknown()
+        fresh.values[0, :said] = release * scale
+        precision = EXACT if noise_std == 0 else 1 / (scale * noise_std) ** 2
+        fresh.precision[0, :said] = np.minimum(precision, EXACT)
+        return state.joined(fresh)
 
     def predict(self, state: TrendState, inputs: Vector) -> Floats:
-        """The last value of each window, carried on by the forecast growth."""
-        weeks = self.settings.horizon / WEEK
-        now = float(forecast_growth(state)[0])
-        grown = math.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
-        return inputs[..., -1].astype(np.float64) * grown
+        """The last value of each window, carried on by the growth of the country."""
+        growth = _bounded(signals(state).growth[:1])
+        grown = np.exp(float(growth[0]) * _lasting(self.settings.horizon / WEEK))
+        last: Floats = inputs[..., -1].astype(np.float64)
+        return last * float(grown)
 
     def advance(self, state: TrendState, days: int) -> TrendState:
         """The days move back; of the new ones nothing is known yet."""
-
-        def later(values: Floats) -> Floats:
-            return np.concatenate([np.zeros(min(days, HISTORY)), values])[:HISTORY]
-
-        return TrendState(later(state.growth), later(state.precision))
+        return state.later(days)
 
     def join(self, earlier: TrendState, fresh: TrendState) -> TrendState:
         """Each day weighted by how well it is known."""
-        p, q = earlier.precision, fresh.precision
-        known = p + q
-        mean = (earlier.growth * p + fresh.growth * q) / np.maximum(known, 1e-30)
-        return TrendState(np.where(known > 0, mean, 0.0), np.minimum(known, _EXACT))
+        return earlier.joined(fresh)
 
     def pack(self, state: TrendState) -> Vector:
-        """The growths, then the precisions."""
-        return np.concatenate([state.growth, state.precision]).astype(np.float32)
+        """The values, then the precisions."""
+        return np.concatenate([state.values.ravel(), state.precision.ravel()]).astype(np.float32)
 
     def unpack(self, vector: Vector) -> TrendState:
         """What `pack` made."""
-        self.refuse_length(vector, 2 * HISTORY)
-        values = vector.astype(np.float64)
-        return TrendState(values[:HISTORY], values[HISTORY:])
+        shape = (2, *TrendState.unknown().values.shape)
+        self.refuse_length(vector, math.prod(shape))
+        values, precision = vector.astype(np.float64).reshape(shape)
+        return TrendState(values, precision)
 
     def hindcast(self, panel: CasePanel, state: TrendState, horizon: int) -> Floats:
         """The last week again, day by day, times the growth; holidays taken out and put back in."""
-        counts = panel.counts
-        length = counts.shape[1]
-        holiday = holidays.is_holiday(self.own.holidays, panel.start, length + horizon)
-        effect = holidays.effect(counts, holiday)
-        usual = np.where(holiday[:length], counts / effect[:, None], counts)
-        days = min(length - WEEK, HISTORY - WEEK + 1)
-        origins = np.arange(length - days, length)
-        now = forecast_growth(state)[:days][::-1]
-        total = np.zeros((len(counts), days))
-        for ahead in range(horizon - WEEK + 1, horizon + 1):
-            if ahead <= 0:
-                total += counts[:, origins + ahead]
-                continue
-            weeks = -(-ahead // WEEK)
-            grown = np.exp(now * (1 - DAMPING**weeks) / (1 - DAMPING))
-            day = usual[:, origins + ahead - weeks * WEEK] * grown
-            total += np.where(holiday[origins + ahead], day * effect[:, None], day)
-        return total / WEEK
+        own = self._rhythm(panel)
+        days = min(own.usual.shape[1] - WEEK, DAYS_BACK)
+        growing = self._growth(own, panel, signals(state), days)
+        return _carried_on(own, growing, days, horizon)
+
+    def parts(self, panel: CasePanel, state: TrendState, horizon: int) -> Parts:
+        """What the country, the region, the client and its calendar add to the last forecast."""
+        own = self._rhythm(panel)
+        growing = self._growth(own, panel, signals(state), 1)
+        weeks = horizon / WEEK
+        again = _carried_on(own, _Growth(*(0 * one for one in vars(growing).values())), 1, horizon)
+        last = own.counts[:, -WEEK:].mean(axis=1)
+        return Parts(
+            country=growing.country[:, 0] * _lasting(weeks),
+            region=growing.region[:, 0] * _lasting(weeks),
+            own=growing.own[:, 0] * _reverted(weeks),
+            calendar=np.log((again[:, 0] + SOFTENING) / (last + SOFTENING)),
+        )
+
+    def _rhythm(self, panel: CasePanel) -> Rhythm:
+        calendars = panel.calendars
+        if self.own.holidays != "region":
+            code = "" if self.own.holidays == "none" else self.own.holidays
+            calendars = (code,) * len(panel.regions)
+        return rhythm(panel.counts, calendars, panel.end)
+
+    def _place(self, panel: CasePanel) -> Floats:
+        """Size and place of each region, in deviations from the middle; 0 where not known."""
+        found = np.zeros((len(panel.regions), MODES))
+        for i, values in enumerate(_covariates(panel)[: self.modes]):
+            mean, deviation = self.own.places[2 * i : 2 * i + 2]
+            found[:, i] = (values - mean) / max(deviation, 1e-9)
+        return np.clip(found, -FARTHEST, FARTHEST)
+
+    def _growth(self, own: Rhythm, panel: CasePanel, known: Signals, days: int) -> "_Growth":
+        """The log growth of the next week as of each of the last days, by where it comes from."""
+        country = np.broadcast_to(known.growth[:days][::-1], (len(panel.regions), days))
+        slopes = known.slopes[:days][::-1] * PLACE_SHARE
+        region = self._place(panel) @ slopes.T
+        mean = known.level[:days][::-1]
+        level = _level(own, panel, days)
+        apart = LEVEL_WIDTH * (level - mean) / np.maximum(1 - mean**2, 0.3)
+        apart = np.where(np.isnan(mean), 0.0, np.clip(apart, -FARTHEST_LEVEL, FARTHEST_LEVEL))
+        return _Growth(_bounded(country), region, -apart)
 
 
-def forecast_growth(state: TrendState) -> Floats:
-    """The log growth that was forecast for the first week, as of each day, the last day first.
+@dataclass(frozen=True)
+class _Growth:
+    """Log growth of the first week [regions, days]; of `own`, the distance that is reverted."""
 
-    A weighted mean over the known days of a week; days far from their median are pulled back, as
-    far as noise does not explain them; and what is mostly noise shrinks towards no growth at all.
+    country: Floats
+    region: Floats
+    own: Floats
+
+    def over(self, weeks: float) -> Floats:
+        """The growth from now to so many weeks ahead."""
+        shared = _bounded(self.country + self.region)
+        return shared * _lasting(weeks) + self.own * _reverted(weeks)
+
+
+def _largest_norm(modes: int) -> float:
+    """Bound on the norm of a client's changes: about that of one at the bound, in a usual place."""
+    return LARGEST_CHANGE * math.sqrt(1 + 0.8 * modes)
+
+
+def _lasting(weeks: float) -> float:
+    """Weeks of the first week's growth that so many weeks add up to."""
+    return float((1 - DAMPING**weeks) / (1 - DAMPING))
+
+
+def _reverted(weeks: float) -> float:
+    """Share of a client's distance from the country's level that so many weeks take away."""
+    return float(1 - (1 - REVERTING) ** weeks)
+
+
+def _bounded(growth: Floats) -> Floats:
+    bounded: Floats = np.clip(growth, -LARGEST_FORECAST, LARGEST_FORECAST)
+    return bounded
+
+
+def _covariates(panel: CasePanel) -> list[Floats]:
+    """What is public of each region: log population, latitude, longitude, as far as it is known."""
+    if panel.population is None:
+        return []
+    size = np.log(panel.population.astype(np.float64))
+    if panel.positions is None:
+        return [size]
+    return [size, panel.positions[:, 1], panel.positions[:, 0]]
+
+
+def _change(own: Rhythm, recency: float) -> Floats:
+    """The relative change of the last week against the one before."""
+    now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
+    trust = np.minimum(own.trust[:, WEEK:], own.trust[:, :WEEK])
+    weight = trust * recency ** np.arange(WEEK)[::-1]
+    added, whole = (weight * (now - before)).sum(axis=1), (weight * (now + before)).sum(axis=1)
+    change: Floats = added / (whole + SOFTENING)
+    return change
+
+
+def _level(own: Rhythm, panel: CasePanel, days: int) -> Floats:
+    """The level of each of the last days, between -1 and 1: cases of a week by inhabitants.
+
+    Where the population is not known, by the client's own average so far.
     """
-    values, precision = state.growth, state.precision
-    known = precision > 0
-    noise = np.where(known, 1 / np.sqrt(np.maximum(precision, 1e-30)), 0.0)
-    value = sliding_window_view(np.where(known, values, np.nan), WEEK)
-    noise, known = sliding_window_view(noise, WEEK), sliding_window_view(known, WEEK)
-    some = known.any(axis=1)
-    middle = np.zeros(len(value))
-    middle[some] = np.nanmedian(value[some], axis=1)
-    reach = np.hypot(OUTLIER, 2 * noise)
-    pulled = np.clip(np.where(known, value, 0.0), middle[:, None] - reach, middle[:, None] + reach)
-    weight = np.where(known, RECENCY ** np.arange(WEEK), 0.0)
-    weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-30)
-    trend = (weight * pulled).sum(axis=1)
-    trust = TYPICAL**2 / (TYPICAL**2 + (weight**2 * noise**2).sum(axis=1))
-    forecast: Floats = np.clip(FOLLOW * trust * trend, -LARGEST_FORECAST, LARGEST_FORECAST)
-    return forecast
+    total = np.concatenate([np.zeros((len(own.usual), 1)), np.cumsum(own.usual, axis=1)], axis=1)
+    ends = np.arange(total.shape[1] - days, total.shape[1])
+    cases = (total[:, ends] - total[:, ends - WEEK] + SOFTENING) / WEEK
+    if panel.population is not None:
+        usual = panel.population[:, None] / 1e5 * math.exp(LEVEL_MIDDLE)
+    else:
+        usual = (total[:, ends] + 1) / ends
+    level: Floats = np.tanh(np.log(cases / usual) / LEVEL_WIDTH)
+    return level
+
+
+def _carried_on(own: Rhythm, growing: _Growth, days: int, horizon: int) -> Floats:
+    """The average of the week that ends `horizon` days after each of the last days."""
+    length = own.usual.shape[1]
+    origins = np.arange(length - days, length)
+    total = np.zeros((len(own.usual), days))
+    for ahead in range(horizon - WEEK + 1, min(horizon, 0) + 1):
+        total += own.counts[:, origins + ahead]
+    for weeks in range(1, -(-horizon // WEEK) + 1):
+        first, last = max(horizon - WEEK, (weeks - 1) * WEEK) + 1, min(horizon, weeks * WEEK)
+        if first > last:
+            continue
+        so_far = np.cumsum(own.again(weeks), axis=1)
+        week = so_far[:, origins + last] - so_far[:, origins + first - 1]
+        total += week * np.exp(growing.over(weeks))
+    return np.maximum(total, 0.0) / WEEK

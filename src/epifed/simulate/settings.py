@@ -17,6 +17,10 @@ SIMULATION = "simulation.json"
 """The file of a simulated directory that says what was simulated."""
 
 
+CALENDAR = "DE"
+"""The code of the calendar whose holidays an invented country has."""
+
+
 class SimulationSettings(BaseModel):
     """An invented country and its epidemic, completely described."""
 

@@ -13,7 +13,7 @@ from epifed.panel import CasePanel
 from epifed.simulate.country import Country, make_country
 from epifed.simulate.epidemic import BURN_IN, Course, Epidemic, course, spread
 from epifed.simulate.reporting import Reports, report
-from epifed.simulate.settings import SimulationSettings
+from epifed.simulate.settings import CALENDAR, SimulationSettings
 
 Counts = NDArray[np.int32]
 
@@ -64,6 +64,7 @@ class Simulation:
             regions=self.country.county_ids,
             names=self.country.county_names,
             population=self.country.county_population,
+            calendars=(CALENDAR,) * len(self.country.county_ids),
             **self._about(),
         )
 
@@ -75,6 +76,7 @@ class Simulation:
             regions=self.country.community_ids,
             names=self.country.community_names,
             population=self.country.community_population,
+            calendars=(CALENDAR,) * len(self.country.community_ids),
             **self._about(),
         )
 

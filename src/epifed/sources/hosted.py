@@ -15,8 +15,8 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.sources import load_panel, read_tidy, recognise, refuse_unknown
-from epifed.sources.table import existing, read_header, read_parquet, require
-from epifed.sources.tidy import parse_cases
+from epifed.sources.table import columns_of, existing, read_header, read_parquet, require
+from epifed.sources.tidy import POPULATION, Facts, fact_columns, parse_cases, region_facts
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,53 @@ def load_hosted(
         "region": options.get("region", "region"),
         "cases": options.get("cases", "cases"),
     }
+    facts = fact_columns(columns_of(path), options.get("population", POPULATION))
+    columns |= facts
     left_out: dict[str, str] = {}
     if path.suffix.lower() in {".parquet", ".pq"}:
         frame = read_parquet(path, columns)
     else:
         frame = _read_lines(path, columns, clients, left_out)
-    parts = []
+    good: dict[str, tuple[pl.DataFrame, Facts]] = {}
     for client, rows in _by_client(frame, clients).items():
         try:
-            parts.append(parse_cases(path, rows, columns).drop_nulls("cases"))
+            counted = parse_cases(path, rows, columns).drop_nulls("cases")
+            known = _complete(path, client, region_facts(path, rows, columns), facts)
         except EpifedError as error:
             left_out.setdefault(client, str(error))
-    long = [rows.select("day", "region", "cases") for rows in parts if not rows.is_empty()]
-    good = [rows for rows in long if rows["region"][0] not in left_out]
-    panel = CasePanel.from_long(pl.concat(good), source=str(path)) if good else None
+        else:
+            if client not in left_out and not counted.is_empty():
+                good[client] = counted.select("day", "region", "cases"), known
+    if not good:
+        return Hosted(None, left_out)
+    long = pl.concat(rows for rows, _ in good.values())
+    panel = CasePanel.from_long(long, source=str(path), **_together(facts, good))
     return Hosted(panel, left_out)
+
+
+def _complete(path: Path, client: str, known: Facts, columns: Mapping[str, str]) -> Facts:
+    """Refuse a client of which the file has a column for a fact, and not the fact.
+
+    Else whether the others' facts are used would depend on this one.
+    """
+    for key, found in (("population", known.population), ("longitude", known.positions)):
+        if key in columns and client not in (found or {}):
+            raise EpifedError(
+                f"{path}: column {columns[key]}: found no value for region {client}; expected one"
+            )
+    return known
+
+
+def _together(
+    columns: Mapping[str, str], good: Mapping[str, tuple[pl.DataFrame, Facts]]
+) -> dict[str, Any]:
+    """The facts of all clients as one."""
+    keys = {"population": "population", "calendars": "calendar", "positions": "longitude"}
+    return {
+        name: {k: v for _, facts in good.values() for k, v in (vars(facts)[name] or {}).items()}
+        for name, key in keys.items()
+        if key in columns
+    }
 
 
 def _by_client(frame: pl.DataFrame, clients: Collection[str]) -> dict[str, pl.DataFrame]:

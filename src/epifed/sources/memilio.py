@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.holidays import german_calendars
 from epifed.panel import CasePanel
 from epifed.sources.rki import ATTRIBUTION, MERGED, county_id
 from epifed.sources.table import (
@@ -65,6 +66,7 @@ def read_memilio(path: Path | str, population: Path | str | None = None) -> Case
         names=names or None,
         population=people,
         regions=sorted(frame.select(region.unique())["region"]),
+        calendars=german_calendars(frame.select(region.unique())["region"]),
         attribution=(ATTRIBUTION,),
         notes=_notes(path) + notes,
     )

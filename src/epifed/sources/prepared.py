@@ -10,8 +10,10 @@ from typing import Literal, get_args
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.holidays import german_calendars
 from epifed.panel import CasePanel
-from epifed.simulate.settings import settings_of
+from epifed.simulate.settings import CALENDAR, settings_of
+from epifed.sources.positions import middles
 from epifed.sources.table import INHABITANTS, columns_of, parse_numbers, read_table, refuse
 from epifed.sources.tidy import parse_cases
 
@@ -52,6 +54,8 @@ def read_prepared(directory: Path | str, level: str = "county") -> CasePanel:
         names=dict(regions.select(level, "name").iter_rows()),
         population=dict(regions.select(level, people).iter_rows()),
         parents=dict(regions.select(level, "county").iter_rows()) if level == "community" else None,
+        calendars=_calendars(directory, regions[level].to_list(), simulated=simulated is not None),
+        positions=middles(boundaries) if mapped else None,
         regions=regions[level].to_list(),
         attribution=_attribution(directory, level, mapped=mapped),
         boundaries=boundaries if mapped else None,
@@ -93,6 +97,15 @@ def _file(directory: Path, name: str) -> Path:
     if not path.is_file():
         raise EpifedError(f"{directory}: found no {name}; expected it in a prepared directory")
     return path
+
+
+def _calendars(directory: Path, keys: list[str], *, simulated: bool) -> dict[str, str]:
+    """Those of the simulation, of the German states, or none if a file says that it is neither."""
+    if simulated:
+        return dict.fromkeys(keys, CALENDAR)
+    if (directory / ATTRIBUTION_FILE).is_file():
+        return {}
+    return german_calendars(keys)
 
 
 def _attribution(directory: Path, level: str, *, mapped: bool) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.holidays import german_calendars
 from epifed.panel import CasePanel
 from epifed.sources.table import DAY, FIRST_DAY, LAST_DAY, collect, scan_csv, wrong
 
@@ -91,6 +92,7 @@ def read_rki(path: Path | str, date_column: str = "Refdatum") -> CasePanel:
     return CasePanel.from_long(
         counted.group_by("region", "day").agg(pl.col("cases").sum()),
         source=str(path),
+        calendars=german_calendars(counted["region"].unique()),
         attribution=(ATTRIBUTION,),
         notes=(f"cases by {date_column}, where NeuerFall is 0 or 1", MERGED),
     )
