@@ -129,3 +129,11 @@ def test_too_short_a_history_is_refused() -> None:
     _, late = late_list(regions=1)
     with pytest.raises(EpifedError, match=r"found 6 days .* expected at least 14"):
         nowcast.nowcast(late.until(late.first + 5 * DAY))
+
+
+def test_a_newest_day_that_looks_incomplete_is_noticed() -> None:
+    panel, late = late_list(regions=20, growth=0.1)
+    assert not nowcast.newest_is_late(panel)
+    assert nowcast.newest_is_late(late.as_known(late.last - 3 * DAY, like=panel))
+    few, late_few = late_list(regions=1, level=2)
+    assert not nowcast.newest_is_late(late_few.as_known(late_few.last, like=few))

@@ -143,3 +143,14 @@ def test_a_table_is_read_back_with_its_quiet_days() -> None:
     again = Vintages.from_changes(quiet.to_frame())
     assert again.snapshots == quiet.snapshots
     assert again.digest() == quiet.digest()
+
+
+def test_counts_by_publication_day_are_what_became_known() -> None:
+    panel, late = late_list(regions=3)
+    new = late.published(like=panel)
+    assert new.start == late.first
+    assert new.end == late.last - DAY
+    assert new.counts.sum() == late.changes.filter(pl.col("as_of") > late.first)["cases"].sum()
+    morning = late.first + 11 * DAY
+    now, before = (int(late.until(m).changes["cases"].sum()) for m in (morning, morning - DAY))
+    assert new.counts[:, 10].sum() == now - before

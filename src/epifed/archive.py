@@ -14,7 +14,7 @@ import polars as pl
 
 from epifed.files import write_parquet
 from epifed.panel import CasePanel
-from epifed.vintages import Vintages
+from epifed.vintages import LEAST_MORNINGS, Vintages
 
 KEPT_MORNINGS = 84
 """Mornings that are kept; older ones become part of the first."""
@@ -27,8 +27,9 @@ def remember(folder: Path, panel: CasePanel) -> CasePanel:
     """Keep a panel as known on the morning after its last day; the same with all that is kept.
 
     A second panel of the same morning takes the place of the first; one that is older than the
-    last is not kept, and an archive of other regions begins anew. Counts that are not whole, or
-    come with a history of their own, are not kept at all.
+    last is not kept, and an archive that lacks a region, or is damaged, begins anew. Counts that
+    are not whole, or come with a history of their own, are not kept at all. The history stands in
+    the panel once it has `LEAST_MORNINGS`.
     """
     whole = bool((panel.counts == np.round(panel.counts)).all())
     if panel.history is not None or not whole:
@@ -43,15 +44,26 @@ def remember(folder: Path, panel: CasePanel) -> CasePanel:
     return _with(panel, kept, morning)
 
 
+def mornings_kept(folder: Path) -> int:
+    """How many mornings an archive has."""
+    path = folder / FILE
+    return pl.read_parquet(path, columns=["as_of"])["as_of"].n_unique() if path.is_file() else 0
+
+
 def _read(path: Path, panel: CasePanel) -> Vintages | None:
-    if not path.is_file():
+    try:
+        kept = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError):
         return None
-    found = Vintages.from_changes(pl.read_parquet(path), source=str(path))
-    return found.of(panel.regions) if set(found.regions) == set(panel.regions) else None
+    found = Vintages.from_changes(kept, source=str(path))
+    return found if set(found.regions) >= set(panel.regions) else None
 
 
 def _with(panel: CasePanel, kept: Vintages, morning: date) -> CasePanel:
-    return panel if morning < kept.first else replace(panel, history=kept.until(morning))
+    if morning < kept.first:
+        return panel
+    history = kept.until(morning).of(panel.regions)
+    return replace(panel, history=history) if len(history.snapshots) >= LEAST_MORNINGS else panel
 
 
 def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages:
@@ -63,7 +75,8 @@ def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages
     now = panel.between(first, panel.end).counts
     known = np.zeros_like(now)
     if earlier is not None:
-        old, offset = earlier.counts, (first - earlier.start).days
+        mine = earlier.of(panel.regions)
+        old, offset = mine.counts, (first - mine.start).days
         columns = np.arange(now.shape[1]) + offset
         inside = (columns >= 0) & (columns < old.shape[1])
         known[:, inside] = old[:, columns[inside]]
@@ -80,7 +93,10 @@ def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages
     snapshots = (*(earlier.snapshots if earlier is not None else ()), morning)
     frames = [changed] if earlier is None else [earlier.changes.select(changed.columns), changed]
     return Vintages.from_changes(
-        pl.concat(frames), source=panel.source, regions=panel.regions, snapshots=snapshots
+        pl.concat(frames),
+        source=panel.source,
+        regions=earlier.regions if earlier is not None else panel.regions,
+        snapshots=snapshots,
     )
 
 

@@ -76,6 +76,8 @@ class Learner(ABC, Generic[S, V]):
     own_settings: ClassVar[type[Own]] = Own
     any_horizon: ClassVar[bool] = False
     """Whether a state forecasts any number of days ahead, and not the trained one alone."""
+    reads_history: ClassVar[bool] = False
+    """Whether it reads what was known on earlier days, where a panel has that history."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -17,7 +17,7 @@ from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.intervals import LEVELS
 from epifed.panel import CasePanel
-from epifed.vintages import MOST_LAGS, Vintages
+from epifed.vintages import LEAST_MORNINGS, MOST_LAGS, Vintages
 
 Floats = NDArray[np.float64]
 
@@ -30,8 +30,6 @@ BACK = 28
 """Mornings from which a client learns how late its cases come."""
 SETTLED = 2
 """Days after which most late cases have come, so that a morning can be learned from."""
-LEAST_MORNINGS = 14
-"""Mornings below which a client's own history is not used."""
 
 USUAL_LATE = np.array([0.5, 0.12, 0.06, 0.03, 0.02, 0.012, 0.01])
 """Share of a day's cases that is late by lag, before anybody has said so (Germany, August 2020)."""
@@ -45,6 +43,9 @@ FOLLOW = 0.8
 """Growth that is expected to go on, per unit of the growth that is seen."""
 MEDIAN = 1 / 3
 """How far the median of a count lies below its mean."""
+
+LATE_BELOW, LATE_CASES = 0.65, 50.0
+"""A newest day with less than this share of what was expected is late, where that was so much."""
 
 ERROR_MORNINGS = 42
 """Past mornings whose nowcasts an interval looks at."""
@@ -169,6 +170,17 @@ def as_complete(counts: Floats) -> Floats:
     padded = np.concatenate([np.zeros((len(counts), AGES - 1)), counts], axis=1)
     by_age = np.lib.stride_tricks.sliding_window_view(padded, AGES, axis=1)[:, :, ::-1]
     return np.ascontiguousarray(by_age.transpose(1, 0, 2))
+
+
+def newest_is_late(panel: CasePanel) -> bool:
+    """Whether the newest day of a panel looks incomplete, beside the same weekdays before it."""
+    if panel.counts.shape[1] <= 3 * WEEK:
+        return False
+    days = panel.counts.sum(axis=0)
+    alike = days[[-WEEK - 1, -2 * WEEK - 1]].mean()
+    grown = days[-WEEK:-1].sum() / max(float(days[-2 * WEEK : -WEEK - 1].sum()), 1.0)
+    expected = alike * grown
+    return bool(expected >= LATE_CASES and days[-1] < LATE_BELOW * expected)
 
 
 def growth(known: Floats, shared: float | None = None) -> Floats:

@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 LAGS = 28
 """Days after which a reporting date counts as complete."""
 
+LEAST_MORNINGS = 14
+"""Mornings below which a list's own history does not say how late its cases come."""
 MOST_LAGS = 56
 """Lags that `known` can say: eight weeks."""
 
@@ -191,6 +193,28 @@ class Vintages:
                 "same in the same order"
             )
         return replace(like, counts=known, start=start, reported=None, history=then)
+
+    def published(self, like: CasePanel | None = None) -> CasePanel:
+        """Cases by the day before they became known, "new today", instead of by reporting date.
+
+        Such a count is never incomplete. It begins after the first snapshot, which holds all
+        before; what was taken back is left out of its day, not counted below zero.
+        """
+        first = self.first
+        frame = self.changes.filter(pl.col("as_of") > first)
+        if frame.is_empty():
+            raise EpifedError(f"{self.source}: found one vintage; expected two or more")
+        counts = np.zeros((len(self.regions), (self.last - first).days))
+        row_of = {region: row for row, region in enumerate(self.regions)}
+        rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
+        days = (frame["as_of"] - first).dt.total_days().to_numpy() - 1
+        np.add.at(counts, (rows, days), frame["cases"].to_numpy())
+        return replace(
+            self.as_known(self.last, like),
+            counts=np.maximum(counts, 0.0),
+            start=first,
+            history=None,
+        )
 
     @property
     def start(self) -> date:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epifed.cli.communities import communities
+from epifed.cli.completeness import describe, print_completeness
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
 
@@ -38,6 +39,10 @@ def check(
         ),
     ],
     *,
+    vintages: Annotated[
+        Path | None,
+        typer.Option(help="What became known when: also say how complete days are by their age."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
     ] = False,
@@ -50,10 +55,18 @@ def check(
     from epifed.check import check_panel
 
     report = check_panel(reading.read(file))
+    known = None
+    if vintages is not None:
+        from epifed.sources.vintages import load_vintages
+
+        known = load_vintages(vintages)
     if as_json:
-        print(to_json(report.to_dict()))
+        late = {} if known is None else {"vintages": describe(known)}
+        print(to_json(report.to_dict() | late))
     else:
         _print_report(report)
+        if known is not None:
+            print_completeness(known)
 
 
 @fetch_app.command("rki")

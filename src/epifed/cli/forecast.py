@@ -1,13 +1,17 @@
 """`epifed forecast`: one authority's forecast from a trained model and its own cases, offline."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_file
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
+
+if TYPE_CHECKING:
+    from epifed.panel import CasePanel
+    from epifed.release import Release
 
 HEADER = ["region", "week to", "like today", "forecast", "50 % interval", "95 % interval"]
 STALE_DAYS = 7
@@ -33,6 +37,17 @@ def forecast(
         Path | None,
         typer.Option(help="A ledger to vouch for the release, a site's own book, say; only read."),
     ] = None,
+    vintages: Annotated[
+        Path | None,
+        typer.Option(help="What became known when, if you keep it; else the archive is used."),
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory in which what you give each day is kept, on this machine.",
+            show_default="of the data file, in the user's state directory",
+        ),
+    ] = None,
     as_json: AsJson = False,
     *,
     reading: Reading,
@@ -42,7 +57,7 @@ def forecast(
     Nothing leaves this machine: the model is a file, and the intervals come from how wrong it would
     have been on your own past days. Reports that are no count of their day, such as a backlog, are
     named and not carried on. The model should be as new as the data: its trend fades with every day
-    it is older.
+    it is older. What you give is kept, so that in two weeks it is known how late your cases come.
     """
     refuse_file(out)
 
@@ -60,6 +75,7 @@ def forecast(
 
     trained = read_release(model)
     panel = reading.read(data)
+    panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
     age = trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
     state = trained.state_on(panel.end)
@@ -78,7 +94,11 @@ def forecast(
     if hub:
         write_hub(made, hub, model_name)
     if as_json:
-        about = {"release": trained.sentence(), "vouching": vouching}
+        about = {
+            "release": trained.sentence(),
+            "vouching": vouching,
+            "timeliness": timeliness,
+        }
         anomalies = known.to_long(RECENT_DAYS).to_dicts()
         print(to_json(about | {"anomalies": anomalies, "forecast": table.to_dicts()}))
     else:
@@ -107,6 +127,7 @@ def forecast(
             f"shown: the first {MOST_FIGURES} of {len(panel.regions)} regions; forecast.parquet "
             "has all"
         )
+    messages.print(timeliness)
     messages.print(known.sentence(RECENT_DAYS))
     if age > STALE_DAYS:
         messages.print(
@@ -114,3 +135,50 @@ def forecast(
             "data: the newest trend is missing; ask for a newer one"
         )
     messages.print(f"the forecast is in {out}" + (f", hub files in {hub}" if hub else ""))
+
+
+def _on_its_morning(
+    panel: "CasePanel",
+    data: Path,
+    vintages: Path | None,
+    folder: Path | None,
+    trained: "Release",
+) -> "tuple[CasePanel, str]":
+    """The panel with what was known on earlier days, as far as it is kept, and a sentence on it.
+
+    Without, a newest day that looks incomplete and is newer than the release is left out.
+    """
+    from datetime import timedelta
+    from hashlib import sha256
+
+    from epifed.archive import mornings_kept, remember
+    from epifed.ledger.witness import state_root
+    from epifed.nowcast import newest_is_late
+    from epifed.sources.vintages import load_vintages
+    from epifed.vintages import LEAST_MORNINGS
+
+    learner = trained.learner
+    if vintages is not None:
+        history = load_vintages(vintages, regions=panel.regions)
+        known = history.as_known(panel.end + timedelta(days=1), like=panel)
+    else:
+        key = sha256(str(data.resolve()).encode()).hexdigest()[:16]
+        folder = folder or state_root() / "vintages" / key
+        known = remember(folder, panel)
+    if known.history is not None and learner.reads_history:
+        kept = len(known.history.snapshots)
+        return known, f"late reports are filled up, from {kept} mornings of your own list"
+    if not learner.reads_history:
+        reason = f"the learner '{learner.name}' reads no vintages"
+    else:
+        kept = mornings_kept(folder) if folder else 0
+        reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
+    if not newest_is_late(panel):
+        return panel, f"no vintages ({reason}): the newest days are taken as complete"
+    before = panel.end - timedelta(days=1)
+    if trained.last_day is not None and before < trained.last_day:
+        return panel, f"no vintages ({reason}): {panel.end} looks incomplete, take care"
+    return panel.between(panel.start, before), (
+        f"no vintages ({reason}): {panel.end} looks incomplete and is left out, the days before "
+        "are taken as complete"
+    )

@@ -22,6 +22,7 @@ from epifed.errors import EpifedError
 from epifed.learner import Floats, Learner, Period, Vector
 from epifed.nowcast import LATE_DAYS, USUAL_LATE
 from epifed.panel import CasePanel
+from epifed.vintages import LEAST_MORNINGS
 
 HISTORY = 70
 """Days of releases that a state remembers: ten weeks."""
@@ -35,16 +36,16 @@ RECENCY = 0.6
 """Weight of a day relative to the next one where the change is measured."""
 SOFTENING = 2.0
 """Cases added before a client divides by its own."""
-FULL_WEIGHT = 60.0
+FULL_WEIGHT = 30.0
 """Cases in both weeks from which on a client counts fully; with fewer, by their root."""
 LARGEST_CHANGE = 0.45
 """Bound on a client's relative change, (now - before) / (now + before)."""
 WEIGHT_SHARE, LATE_SHARE = 0.3, 0.1
 """Bounds on the numbers that say a client's weight and its late shares."""
 
-TYPICAL = 0.15
+TYPICAL = 0.12
 """Deviation of the change over quiet and wild weeks, against which noise is weighed."""
-LASTING = 0.8
+LASTING = 0.85
 """Share of a change that is left a week later."""
 SEEN = 0.015
 """Deviation of a change that is seen without noise from the true one."""
@@ -54,7 +55,7 @@ that is believed."""
 LATE_SPREAD = 0.1
 """How far the late shares may be off the usual ones."""
 
-FOLLOW = 1.08
+FOLLOW = 1.04
 """Growth forecast for the next week per unit of the growth seen, which is bounded by clients."""
 DAMPING = 0.5
 """Growth of a forecast week relative to that of the week before."""
@@ -104,6 +105,7 @@ class Nowcast(Learner[NowcastState, Reports]):
 
     name = "nowcast"
     any_horizon: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = True
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +203,7 @@ class Nowcast(Learner[NowcastState, Reports]):
         known = nowcast.mornings(panel)
         complete = nowcast.as_complete(panel.counts)
         made: list[Floats] = []
-        for back in range(min(HINDCASTS, len(complete) - nowcast.LEAST_MORNINGS), -1, -1):
+        for back in range(min(HINDCASTS, len(complete) - LEAST_MORNINGS), -1, -1):
             looked = back < len(known) and not np.isnan(known[-1 - back, 0, 0])
             if back < len(known) and not looked and made:
                 made.append(made[-1])
