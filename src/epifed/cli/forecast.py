@@ -176,7 +176,7 @@ def _on_its_morning(
     if not newest_is_late(panel):
         return panel, f"no vintages ({reason}): the newest days are taken as complete"
     before = panel.end - timedelta(days=1)
-    if trained.last_day is not None and before < trained.last_day:
+    if before < trained.last_day:
         return panel, f"no vintages ({reason}): {panel.end} looks incomplete, take care"
     return panel.between(panel.start, before), (
         f"no vintages ({reason}): {panel.end} looks incomplete and is left out, the days before "

@@ -12,7 +12,8 @@ from epifed.files import to_json
 if TYPE_CHECKING:
     from epifed.nowcast import Nowcast
     from epifed.onsets import OnsetNowcast
-    from epifed.reproduction import Reproduction
+    from epifed.reproduction import Generation, Reproduction
+    from epifed.vintages import Vintages
 
 HEADER = ["region", "last 7 days known", "estimate", "95 % interval", "R", "95 % interval"]
 MOST_FIGURES = 12
@@ -61,10 +62,9 @@ def nowcast(
     """
     refuse_file(out)
 
-    from epifed import onsets, reproduction
-    from epifed.nowcast import nowcast as run
     from epifed.report import drawing
     from epifed.report.nowcast_figure import nowcast_figure
+    from epifed.reproduction import Generation
     from epifed.sources.vintages import load_vintages
 
     columns = {
@@ -76,19 +76,10 @@ def nowcast(
         "cases": column_cases,
     }
     given = {name: column for name, column in columns.items() if column is not None}
-    generation = reproduction.Generation(generation_mean, generation_sd)
+    generation = Generation(generation_mean, generation_sd)
     history = load_vintages(vintages, regions=region, **given)
     history = history.until(as_of.date()) if as_of else history
-    made = run(history)
-    fallen_ill = None
-    if history.changes["onset"].is_not_null().any():
-        fallen_ill = onsets.onset_nowcast(history, made)
-        draws = fallen_ill.draws
-    else:
-        draws = onsets.reported_draws(history, made)
-    number = reproduction.reproduction(
-        draws, history.regions, made.days[-1], len(made.days), generation
-    )
+    made, fallen_ill, number = estimates(history, generation)
     _write(out, made, fallen_ill, number)
     for row, name in enumerate(history.regions[:MOST_FIGURES]):
         figure = nowcast_figure(name, row, made, fallen_ill, number, history.attribution)
@@ -110,6 +101,24 @@ def nowcast(
     messages.print(f"the nowcast is in {out}")
 
 
+def estimates(
+    history: "Vintages", generation: "Generation | None" = None
+) -> "tuple[Nowcast, OnsetNowcast | None, Reproduction]":
+    """The nowcasts by reporting date and by onset, where the list has any, and R(t)."""
+    from epifed import onsets
+    from epifed.nowcast import nowcast as run
+    from epifed.reproduction import reproduction
+
+    made = run(history)
+    fallen_ill = None
+    if history.changes["onset"].is_not_null().any():
+        fallen_ill = onsets.onset_nowcast(history, made)
+    draws = fallen_ill.draws if fallen_ill else onsets.reported_draws(history, made)
+    shown = len(made.days)
+    number = reproduction(draws, history.regions, made.days[-1], shown, generation)
+    return made, fallen_ill, number
+
+
 def _write(
     out: Path, made: "Nowcast", fallen_ill: "OnsetNowcast | None", number: "Reproduction"
 ) -> None:
@@ -122,7 +131,10 @@ def _write(
 
 
 def _record(
-    made: "Nowcast", fallen_ill: "OnsetNowcast | None", number: "Reproduction", generation: Any
+    made: "Nowcast",
+    fallen_ill: "OnsetNowcast | None",
+    number: "Reproduction",
+    generation: "Generation",
 ) -> dict[str, Any]:
     from epifed.intervals import LEVELS
 
