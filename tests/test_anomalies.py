@@ -1,5 +1,6 @@
 """Reports that are no count of their day: judged by a region's own past, and by nothing else."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_a_backlog_is_replaced_by_the_usual_weekday() -> None:
     cleaned = found((40, 71_356))
     assert said(cleaned) == [(40, "backlog")]
     assert cleaned.panel.counts[0, 40] == pytest.approx(WEEK[40 % 7])
-    assert cleaned.raw.counts[0, 40] == 71_356
+    assert cleaned.reported[0, 40] == 71_356
 
 
 def test_what_was_found_is_said() -> None:
@@ -102,6 +103,15 @@ def test_a_region_that_reports_once_a_week_is_silent_when_that_day_fails() -> No
     weekly = np.array([0, 0, 400.0, 0, 0, 0, 0])
     assert said(found(week=weekly)) == []
     assert said(found((37, 0), (38, 400), week=weekly)) == [(37, "silence"), (38, "catch-up")]
+
+
+def test_a_holiday_without_a_report_is_no_silence() -> None:
+    """2020-12-25 is a Friday; a learner knows the calendar, and what a holiday is like."""
+    counts = np.tile(WEEK, 9)
+    counts[53] = 0
+    panel = panel_of(counts[None])
+    assert said(clean(panel)) == [(53, "silence")]
+    assert said(clean(replace(panel, calendars=("DE-BY",)))) == []
 
 
 def test_small_numbers_are_never_anomalous() -> None:
@@ -159,6 +169,6 @@ def test_one_new_york_dump_is_found(real_data: Path) -> None:
     dump = table.filter(pl.col("cases") == 71_356).row(0, named=True)
     one = table.filter(pl.col("region") == dump["region"])
     cleaned = clean(CasePanel.from_long(one.with_columns(pl.col("cases").clip(0))))
-    day = (dump["day"] - cleaned.raw.start).days
+    day = (dump["day"] - cleaned.panel.start).days
     assert KINDS[cleaned.kinds[0, day]] == "backlog"
     assert cleaned.panel.counts[0, day] < 200

@@ -11,12 +11,17 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from epifed.anomalies import clean
 from epifed.cli.app import app
+from epifed.evaluate import backtest
 from epifed.evaluate.backtest import origins_between, run_backtest
+from epifed.forecasting import forecast
+from epifed.learner import make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, training_event
 from epifed.settings import Settings, read_settings
 from epifed.simulate import default_panel
+from epifed.training import train
 
 FIRST, LAST = date(2020, 11, 3), date(2020, 12, 8)
 
@@ -72,8 +77,9 @@ def test_a_future_spike_moves_no_forecast_before_it(
 
 
 def test_it_resumes_and_the_number_of_workers_does_not_matter(
-    panel: CasePanel, tmp_path: Path
+    panel: CasePanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(backtest, "WORKERS_COST", -1.0)
     origins = origins_between(FIRST, LAST, 7, panel, 7)
     settings = trend(epsilon=0.5)
     calls: list[tuple[int, int]] = []
@@ -92,6 +98,25 @@ def test_it_resumes_and_the_number_of_workers_does_not_matter(
     every = 2 * (len(origins) + 1)
     assert calls[0] == (3, every)
     assert calls[-1] == (every, every)
+
+
+def test_each_forecast_is_the_one_that_would_have_been_made_that_day(
+    panel: CasePanel, tmp_path: Path
+) -> None:
+    """The same training, joining and forecast by hand, on nothing but the days up to the origin."""
+    origins = origins_between(FIRST, LAST, 7, panel, 7)
+    settings = trend(epsilon=math.inf)
+    made = run_backtest(panel, settings, origins, tmp_path, workers=1).forecasts
+    learner = make_learner(settings)
+    state = None
+    for origin, forecast_then in zip(origins, made, strict=True):
+        known = panel.between(panel.start, origin)
+        fresh = train(learner.deployed_view(known, (known.start, origin)), settings).state
+        state = fresh if state is None else learner.join(learner.advance(state, 7), fresh)
+        state = learner.unpack(learner.pack(state))
+        alone = forecast(clean(known), learner, state, 7)
+        np.testing.assert_allclose(forecast_then.point, alone.point, rtol=1e-6)
+        np.testing.assert_allclose(forecast_then.quantiles, alone.quantiles, rtol=1e-6)
 
 
 def test_a_forecast_knows_which_releases_came_before_it(panel: CasePanel, tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -35,6 +36,18 @@ def test_communities_add_up_to_their_county_on_every_day(
     parents = np.array(drawn.parents)
     for k, county in enumerate(panel.regions):
         assert (drawn.counts[parents == county].sum(axis=0) == panel.counts[k]).all()
+
+
+def test_communities_have_the_calendar_and_place_of_their_county() -> None:
+    panel = replace(
+        small_panel(2, 20),
+        calendars=("DE-BY", "DE-SN"),
+        positions=np.array([[11.5, 48], [13.7, 51]]),
+    )
+    drawn = disaggregate(panel, places(panel, 3), np.random.default_rng(0))
+    assert drawn.calendars == ("DE-BY",) * 3 + ("DE-SN",) * 3
+    assert drawn.positions is not None
+    assert drawn.positions[:, 1].tolist() == [48, 48, 48, 51, 51, 51]
 
 
 def test_cases_fall_by_share_of_population() -> None:

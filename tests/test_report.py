@@ -355,6 +355,25 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(made: Path, tmp_path: P
         payload(inputs, early, groups={}, title=None, ledger=None)
 
 
+def test_reports_that_are_no_count_of_their_day_are_listed(made: Path) -> None:
+    panel = load_panel(made / "country")
+    counts = panel.counts.copy()
+    day = ORIGIN - timedelta(days=4)
+    counts[7, (day - panel.start).days] += 90_000
+    counts[8, (ORIGIN - panel.start).days + 1] += 90_000
+    found = payload(
+        read_folder(made / "results"),
+        replace(panel, counts=counts),
+        groups={},
+        title=None,
+        ledger=None,
+    )
+    listed = {(region, when, kind): values for region, when, kind, *values in found["anomalies"]}
+    reported, expected = listed[7, day.isoformat(), "backlog"]
+    assert reported > 90_000 > 10 * expected
+    assert all(when <= ORIGIN.isoformat() for _, when, _ in listed)
+
+
 def test_other_data_than_the_results_is_said_so(made: Path) -> None:
     panel = load_panel(made / "country")
     other = replace(panel, counts=panel.counts + 1)

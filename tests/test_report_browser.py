@@ -16,7 +16,7 @@ from epifed.report.html import write_report
 from epifed.settings import Settings
 from epifed.sources import load_panel
 from tests import test_report
-from tests.test_report import NASTY, forecasts
+from tests.test_report import NASTY, ORIGIN, forecasts
 
 made, report = test_report.made, test_report.report
 CHROMIUM = shutil.which("chromium")
@@ -330,6 +330,21 @@ def test_the_explorer_knows_no_learner_by_name(
     page = watched.open(tmp_path / "one.html")
     expect(page.locator("#explorer")).to_be_visible()
     assert [tick.inner_text() for tick in page.locator("#ticks span").all()] == ["0.5", "2"]
+
+
+def test_the_chart_names_what_is_no_count_of_its_day(
+    watched: Watched, made: Path, tmp_path: Path
+) -> None:
+    panel = load_panel(made / "country")
+    counts = panel.counts.copy()
+    counts[7, (ORIGIN - panel.start).days - 4] = 90_000
+    write_report(made / "results", tmp_path / "dumped.html", replace(panel, counts=counts))
+    page = watched.open(tmp_path / "dumped.html")
+    page.mouse.click(*centre(page, 7))
+    expect(page.locator("#fan-note")).to_contain_text("27 Nov: 90,000 reported")
+    expect(page.locator("#fan-note")).to_contain_text("expected (backlog)")
+    page.mouse.click(*centre(page, 12))
+    expect(page.locator("#fan-note")).not_to_contain_text("90,000")
 
 
 def test_without_boundaries_tiles_take_the_place_of_the_map(

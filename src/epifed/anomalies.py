@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from epifed import holidays
 from epifed.days import WEEK
 from epifed.panel import CasePanel
 
@@ -56,8 +57,8 @@ class Cleaned:
     panel: CasePanel
     kinds: Kinds
     """[regions, days]: the number of what the day is in `KINDS`."""
-    raw: CasePanel
-    """The panel as it was reported."""
+    reported: Floats
+    """[regions, days]: the counts as they were reported."""
 
     @property
     def anomalous(self) -> Booleans:
@@ -67,12 +68,9 @@ class Cleaned:
 
     def until(self, last: date) -> "Cleaned":
         """What was known on a day."""
-        cut = slice(0, (last - self.raw.start).days + 1)
-        return Cleaned(
-            self.panel.between(self.panel.start, last),
-            self.kinds[:, cut],
-            self.raw.between(self.raw.start, last),
-        )
+        first = self.panel.start
+        cut = slice(0, (last - first).days + 1)
+        return Cleaned(self.panel.between(first, last), self.kinds[:, cut], self.reported[:, cut])
 
     def to_long(self, last_days: int | None = None) -> pl.DataFrame:
         """A row for each anomalous day, of the last ones or of all, the farthest off first."""
@@ -81,10 +79,10 @@ class Cleaned:
         days = days + from_day
         return pl.DataFrame(
             {
-                "region": [self.raw.regions[row] for row in rows],
-                "day": [self.raw.day(int(day)) for day in days],
+                "region": [self.panel.regions[row] for row in rows],
+                "day": [self.panel.day(int(day)) for day in days],
                 "kind": [KINDS[kind] for kind in self.kinds[rows, days]],
-                "reported": self.raw.counts[rows, days],
+                "reported": self.reported[rows, days],
                 "expected": self.panel.counts[rows, days],
             },
             schema={
@@ -117,19 +115,20 @@ def clean(panel: CasePanel) -> Cleaned:
     A panel with a history is left as it is: its newest days are late, not silent.
     """
     if panel.history is not None:
-        return Cleaned(panel, np.zeros(panel.counts.shape, dtype=np.uint8), panel)
+        return Cleaned(panel, np.zeros(panel.counts.shape, dtype=np.uint8), panel.counts)
     reports = np.ascontiguousarray(panel.counts.T)
     usual, kinds = reports.copy(), np.zeros(reports.shape, dtype=np.uint8)
     total = np.zeros((len(reports) + 1, reports.shape[1]))
     np.cumsum(reports[:LEARNING_DAYS], axis=0, out=total[1 : LEARNING_DAYS + 1])
-    habit = _Habit.of(reports[:LEARNING_DAYS])
+    habit, off = _Habit.of(reports[:LEARNING_DAYS]), _days_off(panel)
     for day in range(LEARNING_DAYS, len(reports)):
         weeks = total[[day - LEARNING_DAYS, day - WEEK, day]]
         alike = slice(day - LEARNING_DAYS, day, WEEK)
         always = np.logical_and.reduce(reports[alike] > 0)
-        kinds[day], usual[day] = habit.judge(reports[day], _expected(usual[alike], weeks), always)
+        expected = _expected(usual[alike], weeks)
+        kinds[day], usual[day] = habit.judge(reports[day], expected, always, off[day])
         total[day + 1] = total[day] + usual[day]
-    return Cleaned(replace(panel, counts=usual.T), kinds.T, panel)
+    return Cleaned(replace(panel, counts=usual.T), kinds.T, panel.counts)
 
 
 def _expected(alike: Floats, total: Floats) -> Floats:
@@ -141,6 +140,16 @@ def _expected(alike: Floats, total: Floats) -> Floats:
     shift = (last + STEADY_CASES) / (usual + STEADY_CASES)
     expected: Floats = sum(alike) / WEEKS * shift.clip(1 / LARGEST_SHIFT, LARGEST_SHIFT)
     return expected
+
+
+def _days_off(panel: CasePanel) -> Booleans:
+    """On which days [days, regions] a region's calendar explains that nothing is reported."""
+    regions, days = panel.counts.shape
+    if not panel.calendars:
+        return np.zeros((days, regions), dtype=np.bool_)
+    codes, row = np.unique(panel.calendars, return_inverse=True)
+    closed = np.stack([holidays.closed(str(code), panel.start, days)[0] for code in codes], axis=1)
+    return closed[:, row]
 
 
 class _Habit:
@@ -159,16 +168,19 @@ class _Habit:
             habit._learn(report, report > 0)
         return habit
 
-    def judge(self, report: Floats, expected: Floats, always: Booleans) -> tuple[Kinds, Floats]:
+    def judge(
+        self, report: Floats, expected: Floats, always: Booleans, off: Booleans
+    ) -> tuple[Kinds, Floats]:
         """What a day's reports are, and what to take for them.
 
-        `always`: whether there was a report on this weekday in all of the last weeks.
+        `always`: whether there was a report on this weekday in all of the last weeks; `off`:
+        whether the day is a public holiday.
         """
         some = report > 0
         missing = self.missing + expected
         pausing = self.pause + 1
         unusual = always | (pausing > self.longest + LONGER_BY)
-        silent = ~some & unusual & (missing > MISSING) & (pausing <= LONGEST_SILENCE)
+        silent = ~some & ~off & unusual & (missing > MISSING) & (pausing <= LONGEST_SILENCE)
         tall = report > TALLER * self.tallest + TALLER_BY + missing
         backlog = tall & ~self.doubted
         late = np.where(tall, 0.0, np.clip(report - expected, 0.0, self.owed))

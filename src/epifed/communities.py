@@ -34,6 +34,8 @@ def disaggregate(
             f"{counties.source}: county {min(unknown)} has cases or communities but not both; "
             "expected communities for every county"
         )
+    row_of = {county: row for row, county in enumerate(counties.regions)}
+    within = np.array([row_of[county] for county in places["county"]])
     counts = np.zeros((len(places), counties.counts.shape[1]))
     of_county = {key[0]: rows for key, rows in places.with_row_index().group_by("county")}
     for k, county in enumerate(counties.regions):
@@ -48,6 +50,8 @@ def disaggregate(
         names=tuple(places["name"]),
         parents=tuple(places["county"]),
         population=places["population"].to_numpy(),
+        calendars=tuple(counties.calendars[row] for row in within) if counties.calendars else (),
+        positions=None if counties.positions is None else counties.positions[within],
         reported=None,
         boundaries=None,
         notes=(*counties.notes, "communities drawn at random by population: no infection chains"),

@@ -11,6 +11,8 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import ResultsFolder, read_folder
 from epifed.evaluate.results import ALL, TRAINED, Results
+from epifed.expectation import expect
+from epifed.learner import make_learner
 from epifed.privacy.accounting import NEIGHBOURING, UNIT, rounded_up
 from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
@@ -63,6 +65,8 @@ class Explanation:
     """What lies in the same folder and is not explained here, if anything does."""
     vouched: str | None
     """Of a release: whether a ledger vouches for it."""
+    expected_noise: str | None
+    """What the noise is against what the learner is to find out, if it can say."""
 
     @property
     def private_trainings(self) -> int:
@@ -94,6 +98,7 @@ class Explanation:
             *(line for budget in self.budgets for line in self._of_budget(budget)),
             f"The unit is {self.unit} with all its days, the neighbouring relation is "
             f"'{self.neighbouring}', the accountant is {self.accountant.upper()}; {self.trust}.",
+            *([self.expected_noise] if self.expected_noise else []),
             self._composition(),
             self._noise_source(),
             *([self.vouched] if self.vouched else []),
@@ -304,7 +309,13 @@ def _explanation(
         composed_epsilon=price_together(every, *_counted(settings)) if every else 0.0,
         beside=beside,
         vouched=vouched,
+        expected_noise=_expected(settings, clients),
     )
+
+
+def _expected(settings: Settings, clients: int) -> str | None:
+    found = expect(make_learner(settings), PrivacyPlan.of(settings, clients))
+    return found.sentence() if found else None
 
 
 def _worth(ratio: float | None) -> str:

@@ -90,6 +90,7 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
 def _reported(cleaned: Cleaned, horizon: int) -> Floats:
     """By how much the days of the target week that have come exceed what they are taken for."""
     days = max(WEEK - horizon, 0)
-    raw, taken = (panel.counts[:, -days:] for panel in (cleaned.raw, cleaned.panel))
-    excess: Floats = (raw - taken).sum(axis=1) / WEEK if days else np.zeros(len(raw))
-    return excess
+    newest = slice(cleaned.reported.shape[1] - days, None)
+    excess = cleaned.reported[:, newest] - cleaned.panel.counts[:, newest]
+    average: Floats = excess.sum(axis=1) / WEEK
+    return average

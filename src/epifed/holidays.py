@@ -56,15 +56,27 @@ def closed(code: str, first: date, days: int) -> tuple[Bools, tuple[int, ...]]:
     return found, _calendar(code, first.year)[1]
 
 
-@lru_cache(maxsize=256)
 def day_kinds(code: str, first: date, days: int) -> tuple[Index, Index]:
     """For each of so many days its kind, and the weekday whose reports it is like.
 
     A holiday after a working day is reported as the weekend's first day is, one after a day off as
     its last, and the first working day after it as the first of a usual week.
     """
+    last = first + timedelta(days=days - 1)
+    years = [_year_kinds(code, year) for year in range(first.year, last.year + 1)]
+    skipped = (first - date(first.year, 1, 1)).days
+    kind, like = (
+        np.concatenate(part)[skipped : skipped + days] for part in zip(*years, strict=True)
+    )
+    return kind, like
+
+
+@lru_cache(maxsize=4096)
+def _year_kinds(code: str, year: int) -> tuple[Index, Index]:
+    """Kind and likeness of the days of a year."""
     # A week more in front, since the first days may follow a holiday.
-    first, days = first - timedelta(days=WEEK), days + WEEK
+    first = date(year, 1, 1) - timedelta(days=WEEK)
+    days = (date(year + 1, 1, 1) - first).days
     holiday, weekend = closed(code, first, days)
     weekday = (np.arange(days) + first.weekday()) % WEEK
     at_weekend = np.isin(weekday, weekend)

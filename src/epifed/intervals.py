@@ -33,10 +33,10 @@ HALF_LIFE = 42.0
 
 SOFTENING = 0.3
 """Daily cases added to a count before its root is taken: about two a week."""
-USUAL_ERROR, GROWING = 0.17, 0.75
+USUAL_ERROR, GROWING = 0.15, 0.75
 """The mean error a week ahead that is usual at high levels, and the power of the horizon it grows
 with."""
-CHANCE, FADING = 16.0, 0.5
+CHANCE, FADING = 24.0, 0.5
 """The daily cases at which chance errs as much as growth a week ahead, and the power of the horizon
 it falls with."""
 BORROWED = 15.0
@@ -46,8 +46,9 @@ LARGEST = 6.0
 
 FREEDOM = 7.0
 """Degrees of freedom of Student's distribution, whose shape the quantiles have."""
-WIDER = 1.1
-"""By how much intervals are wider for not knowing how wide they must be."""
+WIDER, AWAY = 1.05, 0.06
+"""By how much intervals are wider for not knowing how wide they must be, and with what power more
+so at horizons that are shorter or longer than a week."""
 LARGEST_SHARE = 0.02
 """Of a population, not more become cases in a day, on the average of a week."""
 
@@ -92,7 +93,8 @@ def quantiles(
 
     None is below zero, and none above what is possible in a population.
     """
-    width = WIDER * errors * unit(forecast, horizon)
+    wider = WIDER * max(horizon / WEEK, WEEK / horizon) ** AWAY
+    width = wider * errors * unit(forecast, horizon)
     root = np.maximum(1 + width[:, None] * SHAPE / 2, 0.0)
     every: Floats = np.maximum((forecast[:, None] + SOFTENING) * root**2 - SOFTENING, 0.0)
     if population is not None:
@@ -118,7 +120,10 @@ def hub_baseline(series: Floats, horizon: int) -> Floats:
     last = series[:, -1, None]
     if len(ends) == 0:
         return np.repeat(last, len(LEVELS), axis=1)
-    change = series[:, ends] - series[:, ends - horizon]
-    both = np.concatenate([change, -change], axis=1)
-    spread: Floats = np.quantile(both, LEVELS, axis=1).T
+    change = np.sort(np.abs(series[:, ends] - series[:, ends - horizon]), axis=1)
+    place = np.array(LEVELS) * (2 * len(ends) - 1)
+    lower = np.minimum(place.astype(np.int64), 2 * len(ends) - 2)
+    both = np.concatenate([-change[:, ::-1], change], axis=1)
+    below, above = both[:, lower], both[:, lower + 1]
+    spread: Floats = below + (above - below) * (place - lower)
     return np.maximum(last + spread, 0.0)

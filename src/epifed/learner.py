@@ -7,12 +7,13 @@ whether it keeps the rules.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -67,6 +68,21 @@ class Parts:
     """What the region's own level adds."""
     calendar: Floats
     """What holidays add, of the last week and of those ahead."""
+
+    def to_long(self, regions: Sequence[str], horizon: int) -> pl.DataFrame:
+        """A row for each region: the log changes, which add up to that of its forecast."""
+        return pl.DataFrame({"region": regions, "horizon": [horizon] * len(regions)} | vars(self))
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What a learner is mainly to find out from a release."""
+
+    name: str
+    typical: float
+    """Its deviation over quiet and wild times, as a log change."""
+    scale: float
+    """By how much it moves if the released number does by one."""
 
 
 class Learner(ABC, Generic[S, V]):
@@ -177,6 +193,10 @@ class Learner(ABC, Generic[S, V]):
     def parts(self, panel: CasePanel, state: S, horizon: int) -> Parts | None:
         """Where the change comes from that is forecast on the last day, if the learner can say."""
         del panel, state, horizon
+        return None
+
+    def signal(self) -> Signal | None:
+        """What noise is to be compared with before a training, if the learner can say."""
         return None
 
     def beside(self) -> dict[str, Baseline]:

@@ -28,12 +28,16 @@ HALF_LIFE = 5.0
 """Weeks after which a week counts half for the weekdays."""
 FEW = 3.0
 """Cases that are assumed to be spread evenly, before a client has seen its own."""
-HOLIDAY_HALF_LIFE = 6.0
-"""Holidays of a kind after which one counts half."""
-ASSUMED = 6.0
-"""How many holidays the assumption about their kind is worth."""
+HOLIDAY_HALF_LIFE = 10.0
+"""Days on or after holidays after which one counts half."""
+ASSUMED = 3.0
+"""How many such days the assumption is worth that a client keeps holidays."""
+TYPICAL = 0.5
+"""How far cases on such a day are from the usual, relative to the average day."""
 EXPECTED = np.array([1.0, 1.0, 1.0, 1.0, 1.05, 1.08, 0.9])
-"""Cases on a kind of day relative to the weekday it is like, before a client has seen one."""
+"""Cases on a kind of day relative to the weekday it is like."""
+IS_BACK = np.array([False, False, False, True, True, True, False])
+"""The kinds of working days after a holiday; what they do is learned apart from days off."""
 TRUST = np.array([1.0, 0.05, 0.05, 0.8, 0.8, 0.8, 0.8])
 """Weight of a kind of day where growth is measured."""
 LEAST, MOST = 0.05, 3.0
@@ -53,48 +57,53 @@ class Rhythm:
     _known: tuple["_Known", ...]
     """What was known before each week."""
 
-    def again(self, weeks: int) -> Floats:
-        """Each day as the one so many weeks before, holidays put in: [regions, days + 28].
+    def again(self, weeks: int, begin: int, end: int) -> Floats:
+        """The days from `begin` to before `end`, each as the one so many weeks before it.
 
-        Where there is no such day it is 0.
+        Holidays are taken out of that one and put into this. Days count from the first one here,
+        and may lie up to so many weeks after the last.
         """
-        days, gap = self.usual.shape[1], weeks * WEEK
-        found = np.zeros((len(self.usual), days + AHEAD * WEEK))
-        found[:, gap : gap + days] = self.usual
+        gap = weeks * WEEK
+        found = self.usual[:, begin - gap : end - gap].copy(order="K")
         for week in self._week.special:
-            if 0 <= week - weeks < len(self._known):
+            first, last = max(week * WEEK, begin), min((week + 1) * WEEK, end)
+            if first < last and 0 <= week - weeks < len(self._known):
                 factor = self._known[week - weeks].factor(*self._week.of(week))
-                found[:, week * WEEK : (week + 1) * WEEK] *= factor
+                place = slice(first - week * WEEK, last - week * WEEK)
+                found[:, first - begin : last - begin] *= factor[place].T
         return found
 
 
 def rhythm(counts: Floats, calendars: Sequence[str], last: date) -> Rhythm:
     """The rhythm of clients whose counts end on a day, each with a calendar; `()` is none."""
     weeks = min(counts.shape[1] // WEEK, LONGEST)
-    counts = counts[:, counts.shape[1] - weeks * WEEK :]
+    # Days first, so that a week is one piece of memory.
+    daily = np.ascontiguousarray(counts[:, counts.shape[1] - weeks * WEEK :].T)
     calendar = _Weeks.of_clients(calendars or [""] * len(counts), last, weeks)
     learned = _Learned(len(counts))
     known: list[_Known] = []
-    usual = counts.copy()
+    usual = daily.copy()
     for week in range(weeks):
-        days = slice(week * WEEK, (week + 1) * WEEK)
+        start, end = week * WEEK, (week + 1) * WEEK
         known.append(learned.known())
         if week in calendar.special and week:
             factor = known[-1].factor(*calendar.of(week))
-            filled = counts[:, days] + (1 - factor) * usual[:, days.start - WEEK : days.start]
-            usual[:, days] = np.where(factor < 1, filled, counts[:, days] / np.maximum(factor, 1))
+            filled = daily[start:end] + (1 - factor) * usual[start - WEEK : start]
+            usual[start:end] = np.where(
+                factor < 1, filled, daily[start:end] / np.maximum(factor, 1)
+            )
         if week >= 2:
-            around = np.cumsum(usual[:, days.start - WEEK - 4 : days.start + 3], axis=1)
-            level = (around[:, WEEK:] - around[:, :WEEK]) / WEEK
-            seen = counts[:, days.start - WEEK : days.start]
+            around = np.cumsum(usual[start - WEEK - 4 : start + 3], axis=0)
+            level = (around[WEEK:] - around[:WEEK]) / WEEK
+            seen = daily[start - WEEK : start]
             if week - 1 in calendar.special:
                 learned.see_holidays(seen, level, known[week - 1], *calendar.of(week - 1))
             else:
                 learned.see_week(seen, level)
     trust = np.concatenate(
-        [TRUST[calendar.of(week)[0]] for week in range(max(weeks - 2, 0), weeks)], axis=1
+        [TRUST[calendar.of(week)[0]] for week in range(max(weeks - 2, 0), weeks)]
     )
-    return Rhythm(counts, usual, trust, calendar, tuple(known))
+    return Rhythm(daily.T, usual.T, trust.T, calendar, tuple(known))
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class _Weeks:
     row: Index
     """Which calendar each client has."""
     kind: Index
-    """[calendars, weeks, days]"""
+    """[weeks, days, calendars]"""
     like: Index
     """The day of the week that each day is like."""
     special: frozenset[int]
@@ -119,14 +128,15 @@ class _Weeks:
         row = np.array([place[code] for code in calendars], dtype=np.int64)
         found = [holidays.day_kinds(code, first, (weeks + AHEAD) * WEEK) for code in codes]
         kind, like = (
-            np.stack(part).reshape(len(codes), -1, WEEK) for part in zip(*found, strict=True)
+            np.stack(part, axis=1).reshape(-1, WEEK, len(codes))
+            for part in zip(*found, strict=True)
         )
-        special = np.flatnonzero(kind.any(axis=(0, 2)))
+        special = np.flatnonzero(kind.any(axis=(1, 2)))
         return cls(row, kind, (like - first.weekday()) % WEEK, frozenset(special.tolist()))
 
     def of(self, week: int) -> tuple[Index, Index]:
-        """Kind and likeness of each client's days in a week."""
-        return self.kind[self.row, week], self.like[self.row, week]
+        """Kind and likeness of each client's days in a week: [days, clients]."""
+        return self.kind[week][:, self.row], self.like[week][:, self.row]
 
 
 @dataclass(frozen=True)
@@ -134,15 +144,21 @@ class _Known:
     """What clients have learned of their weekdays and holidays."""
 
     share: Floats
-    """Cases on each day of the week relative to the average day."""
-    effect: Floats
-    """Cases on each kind of day relative to the weekday it is like."""
+    """Cases on each day of the week relative to the average day: [days, clients]."""
+    keeping: Floats
+    """How much a client keeps of what is expected of days off, and of days back: [2, clients]."""
+
+    def expected(self, kind: Index, like: Index) -> Floats:
+        """How far each day of a week is from a usual one, where holidays are kept, as a share."""
+        ratio = np.take_along_axis(self.share, like, axis=0) / self.share * EXPECTED[kind]
+        found: Floats = np.where(kind == holidays.USUAL, 0.0, np.clip(ratio, LEAST, MOST) - 1)
+        return found
 
     def factor(self, kind: Index, like: Index) -> Floats:
         """Cases on each day of a week relative to what they are on a usual day."""
-        ratio = np.take_along_axis(self.share, like, axis=1) / self.share
-        ratio = ratio * np.take_along_axis(self.effect, kind, axis=1)
-        found: Floats = np.where(kind == holidays.USUAL, 1.0, np.clip(ratio, LEAST, MOST))
+        off, back = self.keeping
+        kept = np.where(IS_BACK[kind], back, off)
+        found: Floats = np.clip(1 + kept * self.expected(kind, like), LEAST, MOST)
         return found
 
 
@@ -150,15 +166,15 @@ class _Learned:
     """The sums from which clients learn, as far as they have seen."""
 
     def __init__(self, clients: int) -> None:
-        self.on_day, self.in_week = np.zeros((2, clients, WEEK))
-        self.found, self.expected, self.number = np.zeros((3, clients, holidays.KINDS))
+        self.on_day, self.in_week = np.zeros((2, WEEK, clients))
+        self.moved, self.expected = np.zeros((2, 2, clients))
 
     def known(self) -> _Known:
         """What follows from them."""
         share = np.clip((self.on_day + FEW) / (self.in_week + FEW), 0.02, WEEK)
-        assumed = ASSUMED * self.expected / np.maximum(self.number, 1e-9) + FEW
-        effect = (self.found + assumed * EXPECTED) / (self.expected + assumed)
-        return _Known(share, np.clip(effect, 0.3, 2.0))
+        assumed = ASSUMED * TYPICAL**2
+        keeping = (self.moved + assumed) / (self.expected + assumed)
+        return _Known(share, np.clip(keeping, 0.0, 1.3))
 
     def see_week(self, counts: Floats, level: Floats) -> None:
         """Learn from a week of usual days, the level around each of which is known."""
@@ -176,11 +192,11 @@ class _Learned:
             np.where(usual, now, then)
             for now, then in zip((self.on_day, self.in_week), before, strict=True)
         )
-        likely = level * np.take_along_axis(known.share, like, axis=1)
-        for one in range(1, holidays.KINDS):
-            here = kind == one
-            times = here.sum(axis=1)
-            keep = 0.5 ** (times / HOLIDAY_HALF_LIFE)
-            self.found[:, one] = self.found[:, one] * keep + (counts * here).sum(axis=1)
-            self.expected[:, one] = self.expected[:, one] * keep + (likely * here).sum(axis=1)
-            self.number[:, one] = self.number[:, one] * keep + times
+        expected = known.expected(kind, like) * known.share
+        moved = np.clip(counts / (level + FEW / WEEK) - known.share, -1.0, 1.0)
+        for group, back in enumerate((False, True)):
+            here = ~usual & (IS_BACK[kind] == back)
+            keep = 0.5 ** (here.sum(axis=0) / HOLIDAY_HALF_LIFE)
+            seen = (here * expected * moved).sum(axis=0), (here * expected**2).sum(axis=0)
+            self.moved[group] = self.moved[group] * keep + seen[0]
+            self.expected[group] = self.expected[group] * keep + seen[1]

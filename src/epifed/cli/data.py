@@ -12,6 +12,8 @@ from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.check import CheckReport
+    from epifed.expectation import Expectation
+    from epifed.panel import CasePanel
 
 app = typer.Typer(
     help="Check case data, fetch the official German file, or draw communities.",
@@ -24,6 +26,7 @@ fetch_app = typer.Typer(
 app.add_typer(fetch_app, name="fetch")
 app.command("communities")(communities)
 
+USUAL_EPSILONS = (1.0, 0.1)
 _LISTED = 8
 _BAR = 20
 
@@ -54,7 +57,9 @@ def check(
     """
     from epifed.check import check_panel
 
-    report = check_panel(reading.read(file))
+    panel = reading.read(file)
+    report = check_panel(panel)
+    expected = _expected(panel)
     known = None
     if vintages is not None:
         from epifed.sources.vintages import load_vintages
@@ -62,9 +67,10 @@ def check(
         known = load_vintages(vintages)
     if as_json:
         late = {} if known is None else {"vintages": describe(known)}
-        print(to_json(report.to_dict() | late))
+        noise = {"expected_noise": [e.to_dict() for e in expected]}
+        print(to_json(report.to_dict() | noise | late))
     else:
-        _print_report(report)
+        _print_report(report, [e.sentence() for e in expected])
         if known is not None:
             print_completeness(known)
 
@@ -137,7 +143,20 @@ def fetch_rki(
     print(f"Look at it with: epifed data check {path}")
 
 
-def _print_report(report: "CheckReport") -> None:
+def _expected(panel: "CasePanel") -> list["Expectation"]:
+    """What noise to expect of a training with these regions, at usual budgets."""
+    from epifed.expectation import expect
+    from epifed.learner import make_learner, settings_for
+    from epifed.privacy.plan import PrivacyPlan
+
+    found = []
+    for epsilon in USUAL_EPSILONS:
+        settings = settings_for(panel, {"learner": "trend", "epsilon": epsilon})
+        found.append(expect(make_learner(settings), PrivacyPlan.of(settings, len(panel.regions))))
+    return [one for one in found if one is not None]
+
+
+def _print_report(report: "CheckReport", expected: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -165,7 +184,12 @@ def _print_report(report: "CheckReport") -> None:
             cells = (one.day.isoformat(), one.region, one.name, one.kind)
             anomalies.add_row(*cells, f"{one.reported:,.6g}", f"{one.expected:,.1f}")
         console.print(anomalies)
-    for title, lines in (("Notes", report.notes), ("Attribution", report.attribution)):
+    sections = {
+        "If all regions train together": expected,
+        "Notes": report.notes,
+        "Attribution": report.attribution,
+    }
+    for title, lines in sections.items():
         if lines:
             console.print(f"\n{title}", style="bold")
             for line in lines:

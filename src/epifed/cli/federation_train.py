@@ -46,9 +46,12 @@ def train(
     """
     from rich.live import Live
 
+    from epifed.expectation import expect
     from epifed.federation.flare.jobs import run_training
     from epifed.federation.roster import Federation
     from epifed.federation.server import Order
+    from epifed.learner import make_learner
+    from epifed.privacy.plan import PrivacyPlan
 
     wish = Wish(settings)
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -56,6 +59,9 @@ def train(
     chosen = wish.settings(len(roster.clients))
     order = Order.of(named, chosen, first.date(), last.date(), seeded=seeded)
     desk.name()
+    expected = expect(make_learner(chosen), PrivacyPlan.of(chosen, len(roster.clients)))
+    if expected:
+        messages.print(expected.sentence())
     messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
     watching = Watching()
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):

@@ -1,5 +1,6 @@
 """`epifed forecast`: one authority's forecast from a trained model and its own cases, offline."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +11,15 @@ from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
 
 if TYPE_CHECKING:
+    from epifed.learner import Parts
     from epifed.panel import CasePanel
     from epifed.release import Release
 
-HEADER = ["region", "week to", "like today", "forecast", "50 % interval", "95 % interval"]
+HEADER = [
+    "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
+    "country", "region's", "own", "holidays",
+]  # fmt: skip
+PLAIN_HEADER = HEADER[:6]
 STALE_DAYS = 7
 MOST_FIGURES = 12
 
@@ -89,6 +95,12 @@ def forecast(
     table = pl.concat(one.to_long() for one in made)
     write_parquet(out / "forecast.parquet", table)
     write_parquet(out / "anomalies.parquet", known.to_long())
+    parts = {one.horizon: trained.learner.parts(known.panel, state, one.horizon) for one in made}
+    whence = [
+        found.to_long(panel.regions, days) for days, found in parts.items() if found is not None
+    ]
+    if whence:
+        write_parquet(out / "parts.parquet", pl.concat(whence))
     for region in panel.regions[:MOST_FIGURES]:
         drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
     if hub:
@@ -99,8 +111,13 @@ def forecast(
             "vouching": vouching,
             "timeliness": timeliness,
         }
-        anomalies = known.to_long(RECENT_DAYS).to_dicts()
-        print(to_json(about | {"anomalies": anomalies, "forecast": table.to_dicts()}))
+        changes = pl.concat(whence).to_dicts() if whence else None
+        found = {
+            "forecast": table.to_dicts(),
+            "parts": changes,
+            "anomalies": known.to_long(RECENT_DAYS).to_dicts(),
+        }
+        print(to_json(about | found))
     else:
         today = smooth(panel.counts, "trailing")[:, -1]
         at = [LEVELS.index(level) for level in (0.25, 0.75, 0.025, 0.975)]
@@ -112,13 +129,14 @@ def forecast(
                 f"{one.point[row]:.1f}",
                 f"{one.quantiles[row, at[0]]:.1f} – {one.quantiles[row, at[1]]:.1f}",
                 f"{one.quantiles[row, at[2]]:.1f} – {one.quantiles[row, at[3]]:.1f}",
+                *_changes(parts[one.horizon], row),
             ]
             for row in range(min(len(panel.regions), MOST_FIGURES))
             for one in made
         ]
         print_table(
             f"7-day average of daily cases, forecast of {panel.end}",
-            HEADER,
+            HEADER if whence else PLAIN_HEADER,
             rows,
             f"{trained.sentence()}. {vouching}",
         )
@@ -135,6 +153,13 @@ def forecast(
             "data: the newest trend is missing; ask for a newer one"
         )
     messages.print(f"the forecast is in {out}" + (f", hub files in {hub}" if hub else ""))
+
+
+def _changes(parts: "Parts | None", row: int) -> list[str]:
+    """What the country, the region, the own level and holidays add to a forecast, in per cent."""
+    if parts is None:
+        return []
+    return [f"{100 * math.expm1(float(part[row])):+.0f} %" for part in vars(parts).values()]
 
 
 def _on_its_morning(

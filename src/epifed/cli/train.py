@@ -63,8 +63,10 @@ def train(
         )
     wish = Wish(settings, learner=learner, model=model_name, epsilon=epsilon)
 
+    from epifed.expectation import expect
     from epifed.learner import make_learner
     from epifed.ledger.ledger import Ledger
+    from epifed.privacy.plan import PrivacyPlan
     from epifed.release import read_release
     from epifed.training import train as run
 
@@ -73,7 +75,11 @@ def train(
     period = (first.date() if first else panel.start, last.date() if last else panel.end)
     chosen = wish.settings(panel, base_for(panel, wish))
     before = read_release(earlier) if earlier else None
-    view = make_learner(chosen).deployed_view(panel, period)
+    learns = make_learner(chosen)
+    expected = expect(learns, PrivacyPlan.of(chosen, len(panel.regions)))
+    if expected:
+        messages.print(expected.sentence())
+    view = learns.deployed_view(panel, period)
     with GridProgress() as progress:
         training = run(
             view,
@@ -100,6 +106,7 @@ def train(
                     "accountant": release.accountant,
                     "randomness": release.randomness,
                     "ledger_run": release.ledger_run,
+                    "expected_noise": expected.to_dict() if expected else None,
                 }
             )
         )

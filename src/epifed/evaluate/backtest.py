@@ -6,6 +6,7 @@ kept as one file; then each forecast sees the releases up to its own origin and 
 
 import hashlib
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -38,6 +39,8 @@ from epifed.vintages import Vintages
 from epifed.windows import smooth
 
 Progress = Callable[[int, int], None]
+Work = Callable[["Knowledge", Settings, Sequence[Any]], int]
+"""Does some of the work, keeps each result as a file, and says how many."""
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of the latest forecast."""
@@ -49,6 +52,11 @@ FINAL = (
     "trailing averages: nothing looks ahead; on final counts, which nobody had on the mornings, "
     "where scores are worse"
 )
+
+PIECES = 4
+"""Into how many pieces the work of each of several workers is cut."""
+WORKERS_COST = 5.0
+"""Seconds that workers must save to be started, by how long the first of many tasks takes."""
 
 COVERAGES = {"50": (0.25, 0.75), "95": (0.025, 0.975)}
 
@@ -227,26 +235,34 @@ def run_backtest(
     refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
     plan.price()  # remembered, so the workers need not search for it
-    done = 0
-
-    def tick(jobs: Iterable[Any]) -> None:
-        nonlocal done
-        for _ in joblib.Parallel(
-            n_jobs=workers or -1, return_as="generator_unordered", max_nbytes=None
-        )(jobs):
-            done += 1
-            if progress:
-                progress(done, 2 * len(ends))
-
+    jobs = workers or joblib.cpu_count()
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
     done = len(ends) - len(missing)
-    if progress:
-        progress(done, 2 * len(ends))
-    tick(joblib.delayed(_train)(known.on(d).panel, settings, p) for d, p in missing)
+
+    def tick(finished: int) -> None:
+        nonlocal done
+        done += finished
+        if progress:
+            progress(done, 2 * len(ends))
+
+    def run(work: Work, todo: Sequence[Any]) -> None:
+        began = time.perf_counter()
+        first, rest = todo[:1], todo[1:]
+        tick(work(known, settings, first))
+        saved = (time.perf_counter() - began) * len(rest) * (1 - 1 / jobs)
+        several = jobs if saved > WORKERS_COST else 1
+        for finished in joblib.Parallel(n_jobs=several, return_as="generator_unordered")(
+            joblib.delayed(work)(known, settings, piece) for piece in _pieces(rest, several)
+        ):
+            tick(finished)
+
+    tick(0)
+    run(_train, missing)
     joined = _joined(settings, ends, states)
-    todo = [(d, s, p) for d, s, p in zip(ends, joined, forecasts, strict=True) if not p.exists()]
+    every = zip(ends, joined, forecasts, strict=True)
+    todo = [(d, s, p) for d, s, p in every if not p.exists()]
     done += len(ends) - len(todo)
-    tick(joblib.delayed(_forecast)(known.on(d), settings, s, p) for d, s, p in todo)
+    run(_forecast, todo)
     parts = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {
         day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
@@ -276,12 +292,21 @@ def run_backtest(
     )
 
 
-def _train(known: CasePanel, settings: Settings, path: Path) -> None:
+def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:
+    """The work in pieces: few for several workers, since the data go with each."""
+    size = 1 if jobs == 1 else math.ceil(len(todo) / (PIECES * jobs))
+    return [todo[first : first + size] for first in range(0, len(todo), max(size, 1))]
+
+
+def _train(known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]) -> int:
     days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
-    first = max(known.start, known.end - timedelta(days=days - 2))
-    view = make_learner(settings).view(known, (first, known.end))
-    seeds = seed_sequence(settings.seed, "backtest", known.end.isoformat())
-    save_part(path, {"state": train(view, settings, seeds=seeds).vector})
+    learner = make_learner(settings)
+    for day, path in todo:
+        panel = known.on(day).panel
+        view = learner.view(panel, (max(panel.start, day - timedelta(days=days - 2)), day))
+        seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
+        save_part(path, {"state": train(view, settings, seeds=seeds).vector})
+    return len(todo)
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
@@ -294,12 +319,16 @@ def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> 
     return [learner.pack(state) for state in states]
 
 
-def _forecast(known: Cleaned, settings: Settings, state: Vector, path: Path) -> None:
+def _forecast(
+    known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
+) -> int:
     learner = make_learner(settings)
-    now = learner.unpack(state)
-    made = forecast(known, learner, now, settings.horizon)
-    completed = learner.completed(known.panel, now).counts[:, -WEEK:].mean(axis=1)
-    save_part(path, {"point": made.point, "quantiles": made.quantiles, "completed": completed})
+    for day, state, path in todo:
+        then, now = known.on(day), learner.unpack(state)
+        made = forecast(then, learner, now, settings.horizon)
+        completed = learner.completed(then.panel, now).counts[:, -WEEK:].mean(axis=1)
+        save_part(path, {"point": made.point, "quantiles": made.quantiles, "completed": completed})
+    return len(todo)
 
 
 def _table(
@@ -310,7 +339,9 @@ def _table(
     frames = []
     for one in made:
         at, to = ((day - panel.start).days for day in (one.origin, one.target_date))
-        truth, series = final[:, to], smooth(known.on(one.origin).raw.counts, "trailing")
+        truth, series = final[:, to], final[:, : at + 1]
+        if known.vintages is not None:
+            series = smooth(known.on(one.origin).reported, "trailing")
         baseline = intervals.hub_baseline(series, one.horizon)
         columns = {
             "truth": truth,

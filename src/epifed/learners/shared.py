@@ -27,7 +27,7 @@ TYPICAL = np.array([0.13, 1.0, 0.025, 0.025, 0.025])
 """Deviation of each number over quiet and wild weeks together, against which noise is weighed."""
 LASTING = np.array([0.7, 1.0, 0.7, 0.7, 0.7])
 """Share of each number that is left a week later, on average."""
-DRIFT = np.array([0.0, 0.02, 0.0, 0.0, 0.0])
+DRIFT = np.array([0.0, 0.015, 0.0, 0.0, 0.0])
 """Deviation by which the level moves in a week beside what the growth explains."""
 LEVEL_WIDTH = 3.0
 """Log incidences over which the bounded level changes by one."""

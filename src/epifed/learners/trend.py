@@ -20,12 +20,14 @@ from pydantic import Field
 from epifed import holidays
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.learner import DAYS_BACK, Floats, Learner, Own, Parts, Period, Vector
+from epifed.learner import DAYS_BACK, Floats, Learner, Own, Parts, Period, Signal, Vector
 from epifed.learners.shared import (
     EXACT,
+    GROWTH,
     LEVEL,
     LEVEL_WIDTH,
     MODES,
+    TYPICAL,
     Signals,
     TrendState,
     signals,
@@ -55,7 +57,7 @@ PLACE_SHARE = np.array([0.8, 0.5, 0.5])
 REVERTING = 0.13
 """Share of its distance from the country's level that a client loses in a week."""
 FARTHEST_LEVEL = 1.5
-DAMPING = 0.5
+DAMPING = 0.3
 """Growth of a forecast week relative to that of the week before."""
 LARGEST_FORECAST = 0.8
 """Bound on the log growth forecast for the first week."""
@@ -115,6 +117,7 @@ class Trend(Learner[TrendState, LastDays]):
         super().__init__(settings)
         self.own = TrendOwn(**settings.own)
         self.modes = min(self.own.modes, len(self.own.places) // 2)
+        self._seen: tuple[CasePanel, Rhythm] | None = None
         if self.own.holidays not in ("region", "none"):
             holidays.refuse_unknown_calendar(self.own.holidays)
 
@@ -233,7 +236,18 @@ class Trend(Learner[TrendState, LastDays]):
             calendar=np.log((again[:, 0] + SOFTENING) / (last + SOFTENING)),
         )
 
+    def signal(self) -> Signal:
+        """The growth of the country in a week."""
+        scale = 2.0  # log growth per relative change, near none
+        return Signal("the growth of a week", scale * float(TYPICAL[GROWTH]), scale)
+
     def _rhythm(self, panel: CasePanel) -> Rhythm:
+        """The rhythm of a panel's regions; that of the last panel is remembered."""
+        if self._seen is None or self._seen[0] is not panel:
+            self._seen = panel, self._rhythm_of(panel)
+        return self._seen[1]
+
+    def _rhythm_of(self, panel: CasePanel) -> Rhythm:
         calendars = panel.calendars
         if self.own.holidays != "region":
             code = "" if self.own.holidays == "none" else self.own.holidays
@@ -319,29 +333,36 @@ def _level(own: Rhythm, panel: CasePanel, days: int) -> Floats:
 
     Where the population is not known, by the client's own average so far.
     """
-    total = np.concatenate([np.zeros((len(own.usual), 1)), np.cumsum(own.usual, axis=1)], axis=1)
-    ends = np.arange(total.shape[1] - days, total.shape[1])
-    cases = (total[:, ends] - total[:, ends - WEEK] + SOFTENING) / WEEK
     if panel.population is not None:
+        total = _running(own.usual[:, -(days + WEEK - 1) :])
         usual = panel.population[:, None] / 1e5 * math.exp(LEVEL_MIDDLE)
     else:
+        total = _running(own.usual)
+        ends = np.arange(total.shape[1] - days, total.shape[1])
         usual = (total[:, ends] + 1) / ends
+    cases = (total[:, -days:] - total[:, -days - WEEK : -WEEK] + SOFTENING) / WEEK
     level: Floats = np.tanh(np.log(cases / usual) / LEVEL_WIDTH)
     return level
+
+
+def _running(values: Floats) -> Floats:
+    """The sums up to before each day, and up to the last."""
+    total = np.zeros((values.shape[1] + 1, len(values))).T
+    np.cumsum(values, axis=1, out=total[:, 1:])
+    return total
 
 
 def _carried_on(own: Rhythm, growing: _Growth, days: int, horizon: int) -> Floats:
     """The average of the week that ends `horizon` days after each of the last days."""
     length = own.usual.shape[1]
     origins = np.arange(length - days, length)
-    total = np.zeros((len(own.usual), days))
+    total = np.zeros((days, len(own.usual))).T
     for ahead in range(horizon - WEEK + 1, min(horizon, 0) + 1):
         total += own.counts[:, origins + ahead]
     for weeks in range(1, -(-horizon // WEEK) + 1):
         first, last = max(horizon - WEEK, (weeks - 1) * WEEK) + 1, min(horizon, weeks * WEEK)
         if first > last:
             continue
-        so_far = np.cumsum(own.again(weeks), axis=1)
-        week = so_far[:, origins + last] - so_far[:, origins + first - 1]
-        total += week * np.exp(growing.over(weeks))
-    return np.maximum(total, 0.0) / WEEK
+        so_far = _running(own.again(weeks, length - days + first, length + last))
+        total += (so_far[:, last - first + 1 :] - so_far[:, :days]) * np.exp(growing.over(weeks))
+    return np.ascontiguousarray(np.maximum(total, 0.0)) / WEEK

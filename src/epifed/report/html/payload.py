@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from epifed.anomalies import RECENT_DAYS, clean
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import ResultsFolder
 from epifed.panel import CasePanel
@@ -63,6 +64,7 @@ def payload(
             else panel.population.tolist(),
         },
         "history": _history(panel, as_of) if panel else None,
+        "anomalies": _anomalies(panel, as_of, rows) if panel and folder.backtest else None,
         "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
         "forecast": _forecast(folder, rows),
         "backtest": measured.backtest(folder, rows),
@@ -155,6 +157,16 @@ def _history(panel: CasePanel, as_of: date) -> dict[str, Any]:
         "days": end - begin,
         "counts": values.tolist(),
     }
+
+
+def _anomalies(panel: CasePanel, as_of: date, rows: dict[str, int]) -> list[list[Any]]:
+    """Reports of the last weeks that the forecast does not take for counts of their day."""
+    known = clean(panel.between(panel.start, as_of))
+    found = known.to_long(RECENT_DAYS).sort("region", "day")
+    return [
+        [rows[region], day.isoformat(), kind, round(reported, 1), round(expected, 1)]
+        for region, day, kind, reported, expected in found.iter_rows()
+    ]
 
 
 def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:

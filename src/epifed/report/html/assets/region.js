@@ -109,6 +109,7 @@ function drawFan(region) {
   const note = [t(FORECAST ? 'fanNote' : 'historyNote', { name: measureName(), unit: unit() })];
   if (top !== null) note.push(t('cutOff'));
   if (!HISTORY) note.push(t('noHistory'));
+  note.push(...anomalies(region));
   $('fan-note').textContent = note.join(' ');
   draw('fan', `${title}: ${words.name}, ${words.unit}. ${lines(region).map((pair) => pair.join(': ')).join('; ')}`, {
     grid: { left: 8, right: 14, top: 18 + legendHeight('fan', [...legend, ...bands]), bottom: 4, containLabel: true },
@@ -118,6 +119,14 @@ function drawFan(region) {
     backgroundColor: paper,
   });
   behind('fan-table', () => fanTable(region, known, later));
+}
+
+// The reports of the last weeks that the forecast does not take for counts of their day.
+function anomalies(region) {
+  const found = (DATA.anomalies || []).filter(([of]) => of === region);
+  if (!found.length) return [];
+  const list = found.map(([, day, kind, reported, expected]) => t('anomaly', { day: shortDay(dayNumber(day)), reported: num(reported, 0), expected: num(expected, 0), kind: t('anomalyKinds')[kind] }));
+  return [t('anomalies', { list: list.join('; ') })];
 }
 
 function fanTip(region, day, lookup) {
