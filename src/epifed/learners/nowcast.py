@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from epifed import nowcast
 from epifed.days import WEEK
 from epifed.errors import EpifedError
+from epifed.intervals import LEAST_ERRORS
 from epifed.learner import Floats, Learner, Period, Vector
 from epifed.nowcast import LATE_DAYS, USUAL_LATE
 from epifed.panel import CasePanel
@@ -197,13 +198,14 @@ class Nowcast(Learner[NowcastState, Reports]):
     def hindcast(self, panel: CasePanel, state: NowcastState, horizon: int) -> Floats:
         """The forecast as it was made on each past morning, with what was known on it.
 
-        Of mornings before the history, with counts as if they had been complete; on a day without
-        a snapshot it is that of the day before.
+        Where the history is too short for an interval, also of mornings before it, with counts as
+        if they had been complete; on a day without a snapshot it is that of the day before.
         """
         known = nowcast.mornings(panel)
         complete = nowcast.as_complete(panel.counts)
         made: list[Floats] = []
-        for back in range(min(HINDCASTS, len(complete) - LEAST_MORNINGS), -1, -1):
+        least = max(len(known) - 1, horizon + LEAST_ERRORS)
+        for back in range(min(HINDCASTS, least, len(complete) - LEAST_MORNINGS), -1, -1):
             looked = back < len(known) and not np.isnan(known[-1 - back, 0, 0])
             if back < len(known) and not looked and made:
                 made.append(made[-1])
