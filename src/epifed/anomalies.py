@@ -110,7 +110,12 @@ class Cleaned:
 
 
 def clean(panel: CasePanel) -> Cleaned:
-    """Find the anomalous days of each region and replace them, with nothing from after a day."""
+    """Find the anomalous days of each region and replace them, with nothing from after a day.
+
+    A panel with a history is left as it is: its newest days are late, not silent.
+    """
+    if panel.history is not None:
+        return Cleaned(panel, np.zeros(panel.counts.shape, dtype=np.uint8), panel.counts)
     reports = np.ascontiguousarray(panel.counts.T)
     usual, kinds = reports.copy(), np.zeros(reports.shape, dtype=np.uint8)
     total = np.zeros((len(reports) + 1, reports.shape[1]))

@@ -72,7 +72,8 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
             f"{max(known, 0)} past errors {horizon} days ahead; expected enough for {least}"
         )
     used = min(known, intervals.ERRORS)
-    truth = smooth(panel.counts[:, -used - WEEK + 1 :], "trailing")[:, -used:]
+    so_far = learner.completed(panel, state).counts
+    truth = smooth(so_far[:, -used - WEEK + 1 :], "trailing")[:, -used:]
     point = past[:, -1]
     errors = intervals.size(past[:, known - used : known], truth, horizon)
     values = intervals.quantiles(point, errors, horizon, panel.population)

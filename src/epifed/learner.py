@@ -92,6 +92,8 @@ class Learner(ABC, Generic[S, V]):
     own_settings: ClassVar[type[Own]] = Own
     any_horizon: ClassVar[bool] = False
     """Whether a state forecasts any number of days ahead, and not the trained one alone."""
+    reads_history: ClassVar[bool] = False
+    """Whether it reads what was known on earlier days, where a panel has that history."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -182,6 +184,11 @@ class Learner(ABC, Generic[S, V]):
     @abstractmethod
     def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
         """What would have been forecast on each of the last days, the panel's last day last."""
+
+    def completed(self, panel: CasePanel, state: S) -> CasePanel:
+        """The panel as the learner takes it: as it is, unless it fills late days up."""
+        del state
+        return panel
 
     def parts(self, panel: CasePanel, state: S, horizon: int) -> Parts | None:
         """Where the change comes from that is forecast on the last day, if the learner can say."""

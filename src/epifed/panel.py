@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from epifed.days import Day, to_day
 from epifed.errors import EpifedError
 from epifed.frames import Table, column_names, pick
+
+if TYPE_CHECKING:
+    from epifed.vintages import Vintages
 
 MOST_CASES = 1e9
 """A count above it is a typing error, and its sums would overflow."""
@@ -46,6 +49,8 @@ class CasePanel:
     """What the source did to the data on the way in, in plain sentences."""
     simulated: Mapping[str, Any] | None = None
     """Invented cases: the settings of the simulation that made them. Real ones: none."""
+    history: "Vintages | None" = None
+    """What was known on earlier days, where it was kept; the panel is its last morning."""
 
     def __post_init__(self) -> None:
         """Refuse a panel that cannot be one."""
@@ -240,6 +245,7 @@ class CasePanel:
             counts=self.counts[:, cut],
             reported=None if self.reported is None else self.reported[:, cut],
             start=first,
+            history=self._history_until(last + timedelta(days=1)),
         )
 
     def of(self, regions: Sequence[str]) -> "CasePanel":
@@ -255,7 +261,12 @@ class CasePanel:
             parents=tuple(self.parents[row] for row in rows) if self.parents else (),
             calendars=tuple(self.calendars[row] for row in rows) if self.calendars else (),
             positions=None if self.positions is None else self.positions[rows],
+            history=None if self.history is None else self.history.of(regions),
         )
+
+    def _history_until(self, morning: date) -> "Vintages | None":
+        known = self.history
+        return None if known is None or morning < known.first else known.until(morning)
 
     def covers(self, first: date, last: date) -> NDArray[np.bool_]:
         """Which regions' own reports reach from one day to another, whatever the others report."""
@@ -277,6 +288,8 @@ class CasePanel:
         if self.population is not None:
             sha.update(self.population.tobytes())
         sha.update("\x00".join(self.calendars).encode())
+        if self.history is not None:
+            sha.update(self.history.digest().encode())
         return sha.hexdigest()
 
 

@@ -145,6 +145,7 @@ LEARNERS: Registry[Any] = Registry(
         "fedavg": "epifed.learners.fedavg:FedAvg",
         "one-shot": "epifed.learners.one_shot:OneShot",
         "trend": "epifed.learners.trend:Trend",
+        "nowcast": "epifed.learners.nowcast:Nowcast",
     },
     kind="learner",
     fits=lambda found: isinstance(found, type) and hasattr(found, "contribute"),

@@ -1,8 +1,10 @@
 """A site at work without FLARE: what it sends tells nothing of the draw, and nothing of others."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epifed.archive import FILE, mornings_kept, remember
 from epifed.federation import site
 from epifed.federation.codes import Code
 from epifed.federation.messages import Parts, Task, pack_task
-from epifed.federation.site import TERMS, SiteWork, Source
+from epifed.federation.site import ARCHIVE, TERMS, SiteWork, Source
 from epifed.federation.terms import Terms
 from epifed.learner import Vector, make_learner
 from epifed.panel import CasePanel
@@ -249,3 +252,20 @@ def test_an_answer_is_made_for_the_n_that_the_task_says(tmp_path: Path) -> None:
     _rows(work, _task(settings, "1111"))
     parts, _ = work.answer(_task(settings, "1111", number=2, enrolled=6))
     assert json.loads(parts["about"])["code"] == Code.REFUSED_EPSILON, "q is 1, not 1/2"
+
+
+def test_a_site_keeps_what_it_was_given_and_uses_it_once_it_is_enough(tmp_path: Path) -> None:
+    work = SiteWork(_kit(tmp_path / "kit", _long(panel())))
+    task = _task(settings_of("nowcast", epsilon=2.0), "1111")
+    first = _rows(work, task)
+    assert mornings_kept(work.kit / ARCHIVE) == 1
+    whole = panel().of(MINE)
+    for back in range(20, -1, -1):
+        known = whole.between(whole.start, whole.end - timedelta(days=back)).counts.copy()
+        known[:, -1] = np.round(known[:, -1] / 2)
+        given = CasePanel(known, whole.regions, whole.start)
+        remember(work.kit / "elsewhere", given)
+    shutil.copy(work.kit / "elsewhere" / FILE, work.kit / ARCHIVE / FILE)
+    later = _rows(SiteWork(work.kit), task)
+    assert later.shape == first.shape
+    assert not np.allclose(later, first)

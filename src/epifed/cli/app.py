@@ -21,6 +21,8 @@ COMMANDS = {
     "has come.",
     "train": "Train one private forecaster on real data and write it as a release file.",
     "forecast": "Forecast the 7-day average of daily cases from the last day of your own data.",
+    "nowcast": "Estimate the last two weeks as they will be known once all reports are in, and "
+    "R(t).",
     "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",
     "explain": "Say in plain sentences what a result guarantees, to whom, and what it does not.",
     "audit": "Measure a lower bound on ε from outside, and check every rule of the deployed code.",

@@ -23,16 +23,32 @@ from epifed.errors import EpifedError
 from epifed.files import to_json
 
 BASE = {"learner": "trend", "epsilon": 1.0}
+REAL_TIME_BASE = {"learner": "nowcast", "epsilon": 1.0}
 HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
+REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 
 
 @reads_cases
 def backtest(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
-    first: Annotated[datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="First origin.")],
-    last: Annotated[
-        datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day of a target.")
+    first: Annotated[
+        datetime,
+        typer.Option(
+            "--from", formats=["%Y-%m-%d"], help="First origin; with vintages, first morning."
+        ),
     ],
+    last: Annotated[
+        datetime,
+        typer.Option(
+            "--to", formats=["%Y-%m-%d"], help="Last day of a target; with vintages, last morning."
+        ),
+    ],
+    vintages: Annotated[
+        Path | None,
+        typer.Option(
+            help="What became known when: forecast with nothing else, score on the final data."
+        ),
+    ] = None,
     every: Annotated[int, typer.Option(min=1, help="Days between origins.")] = 7,
     learner: Annotated[
         str | None,
@@ -80,12 +96,13 @@ def backtest(
     The target is the 7-day trailing average of daily cases. Scores are ratios: below 1, the
     forecast beats "next week is like today" (MAE) and the COVIDhub baseline (WIS). ε is for each
     release; the total over all origins stands beside it. Interrupted, it goes on where it was.
+    With --vintages each forecast is made with what was known on its morning, and nothing else.
     """
     refuse_file(out)
     budget = parse_epsilons([epsilon])[0] if epsilon else None
     wish = Wish(
         settings,
-        BASE,
+        REAL_TIME_BASE if vintages else BASE,
         learner=learner,
         epsilon=budget,
         horizon=horizon,
@@ -93,21 +110,36 @@ def backtest(
         seed=seed,
     )
 
-    from epifed.evaluate.backtest import origins_between, run_backtest
+    from epifed.evaluate.backtest import mornings_between, origins_between, run_backtest
     from epifed.hub import refuse_for_hub, write_hub
+    from epifed.sources.vintages import load_vintages
 
     if hub:
         refuse_for_hub(model_name, [wish.settings(4).horizon])
     panel = reading.read(data)
-    panel = panel.between(panel.start, min(last.date(), panel.end))
+    known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
+    if known_when is None:
+        panel = panel.between(panel.start, min(last.date(), panel.end))
     chosen = wish.settings(panel)
     if chosen.smoothing == "centered":
         raise EpifedError(
             "smoothing: found 'centered', which looks three days ahead; expected 'trailing'"
         )
-    origins = origins_between(first.date(), last.date(), every, panel, chosen.horizon)
+    days = first.date(), last.date(), every, panel
+    if known_when is None:
+        origins = origins_between(*days, chosen.horizon)
+    else:
+        origins = mornings_between(*days, known_when, chosen.horizon)
     with GridProgress() as progress:
-        result = run_backtest(panel, chosen, origins, out, workers=workers, progress=progress)
+        result = run_backtest(
+            panel,
+            chosen,
+            origins,
+            out,
+            vintages=known_when,
+            workers=workers,
+            progress=progress,
+        )
     result.write(out, panel)
     if hub:
         write_hub(result.forecasts, hub, model_name)
@@ -115,9 +147,10 @@ def backtest(
     if as_json:
         print(to_json(summary))
     else:
-        rows = [["all", str(len(panel.regions)), *_cells(summary)]]
+        header = HEADER + (REAL_TIME_HEADER if result.real_time else [])
+        rows = [["all", str(len(panel.regions)), *_cells(summary, result.real_time)]]
         rows += [
-            [row["stratum"], str(row["regions"]), *_cells(row)]
+            [row["stratum"], str(row["regions"]), *_cells(row, result.real_time)]
             for row in result.by_stratum(panel).iter_rows(named=True)
         ]
         rows.append(
@@ -125,15 +158,13 @@ def backtest(
                 f"worst month: {summary['worst_month']}",
                 "",
                 f"{summary['worst_month_mae_ratio']:.3f}",
-                "",
-                "",
-                "",
+                *[""] * (len(header) - 3),
             ]
         )
         print_table(
             f"{chosen.learner}, {chosen.horizon} days ahead, {len(origins)} origins from "
             f"{origins[0]} to {origins[-1]}",
-            HEADER,
+            header,
             rows,
             result.caption(),
         )
@@ -141,10 +172,13 @@ def backtest(
     messages.print(f"results are in {out}" + (f", hub files in {hub}" if hub else ""))
 
 
-def _cells(row: dict[str, float]) -> list[str]:
-    return [
+def _cells(row: dict[str, float], real_time: bool) -> list[str]:
+    cells = [
         f"{row['mae_ratio']:.3f}",
         f"{row['wis_ratio']:.3f}",
         f"{row['coverage_50']:.1%}",
         f"{row['coverage_95']:.1%}",
     ]
+    if real_time:
+        cells += [f"{row['mae_ratio_final']:.3f}", f"{row['nowcast_mae_ratio']:.3f}"]
+    return cells

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epifed.cli.communities import communities
+from epifed.cli.completeness import describe, print_completeness
 from epifed.cli.convert import convert
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
@@ -46,6 +47,10 @@ def check(
         ),
     ],
     *,
+    vintages: Annotated[
+        Path | None,
+        typer.Option(help="What became known when: also say how complete days are by their age."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
     ] = False,
@@ -66,11 +71,19 @@ def check(
         raise typer.Exit(2) from None
     report = check_panel(panel)
     expected = _expected(panel)
+    known = None
+    if vintages is not None:
+        from epifed.sources.vintages import load_vintages
+
+        known = load_vintages(vintages)
     if as_json:
-        noise = [one.to_dict() for one in expected]
-        print(to_json(report.to_dict() | {"read_as": read_as, "expected_noise": noise}))
+        more: dict[str, Any] = {} if known is None else {"vintages": describe(known)}
+        more |= {"read_as": read_as, "expected_noise": [one.to_dict() for one in expected]}
+        print(to_json(report.to_dict() | more))
     else:
         _print_report(report, read_as, [one.sentence() for one in expected])
+        if known is not None:
+            print_completeness(known)
 
 
 def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, messages, print_table, refuse_file
+from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_file
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.learner import Parts
+    from epifed.panel import CasePanel
+    from epifed.release import Release
 
 HEADER = [
     "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
@@ -41,6 +43,17 @@ def forecast(
         Path | None,
         typer.Option(help="A ledger to vouch for the release, a site's own book, say; only read."),
     ] = None,
+    vintages: Annotated[
+        Path | None,
+        typer.Option(help="What became known when, if you keep it; else the archive is used."),
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory in which what you give each day is kept, on this machine.",
+            show_default="of the data file, in the user's state directory",
+        ),
+    ] = None,
     as_json: AsJson = False,
     *,
     reading: Reading,
@@ -50,7 +63,7 @@ def forecast(
     Nothing leaves this machine: the model is a file, and the intervals come from how wrong it would
     have been on your own past days. Reports that are no count of their day, such as a backlog, are
     named and not carried on. The model should be as new as the data: its trend fades with every day
-    it is older.
+    it is older. What you give is kept, so that in two weeks it is known how late your cases come.
     """
     refuse_file(out)
 
@@ -71,6 +84,7 @@ def forecast(
     if hub:
         refuse_for_hub(model_name, horizons)
     panel = reading.read(data)
+    panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
     age = trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
     state = trained.state_on(panel.end)
@@ -86,11 +100,15 @@ def forecast(
     if whence:
         write_parquet(out / "parts.parquet", pl.concat(whence))
     for region in panel.regions[:MOST_FIGURES]:
-        drawing.save(forecast_figure(panel, region, made), out / f"{_file(region)}.png")
+        drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
     if hub:
         write_hub(made, hub, model_name)
     if as_json:
-        about = {"release": trained.sentence(), "vouching": vouching}
+        about = {
+            "release": trained.sentence(),
+            "vouching": vouching,
+            "timeliness": timeliness,
+        }
         changes = pl.concat(whence).to_dicts() if whence else None
         found = {
             "forecast": table.to_dicts(),
@@ -125,6 +143,7 @@ def forecast(
             f"shown: the first {MOST_FIGURES} of {len(panel.regions)} regions; forecast.parquet "
             "has all"
         )
+    messages.print(timeliness)
     messages.print(known.sentence(RECENT_DAYS))
     if age > STALE_DAYS:
         messages.print(
@@ -141,6 +160,48 @@ def _changes(parts: "Parts | None", row: int) -> list[str]:
     return [f"{100 * math.expm1(float(part[row])):+.0f} %" for part in vars(parts).values()]
 
 
-def _file(region: str) -> str:
-    """A region's id as a file name."""
-    return "".join(c if c.isalnum() else "_" for c in region) or "region"
+def _on_its_morning(
+    panel: "CasePanel",
+    data: Path,
+    vintages: Path | None,
+    folder: Path | None,
+    trained: "Release",
+) -> "tuple[CasePanel, str]":
+    """The panel with what was known on earlier days, as far as it is kept, and a sentence on it.
+
+    Without, a newest day that looks incomplete and is newer than the release is left out.
+    """
+    from datetime import timedelta
+    from hashlib import sha256
+
+    from epifed.archive import mornings_kept, remember
+    from epifed.ledger.witness import state_root
+    from epifed.nowcast import newest_is_late
+    from epifed.sources.vintages import load_vintages
+    from epifed.vintages import LEAST_MORNINGS
+
+    learner = trained.learner
+    if vintages is not None:
+        history = load_vintages(vintages, regions=panel.regions)
+        known = history.as_known(panel.end + timedelta(days=1), like=panel)
+    else:
+        key = sha256(str(data.resolve()).encode()).hexdigest()[:16]
+        folder = folder or state_root() / "vintages" / key
+        known = remember(folder, panel)
+    if known.history is not None and learner.reads_history:
+        kept = len(known.history.snapshots)
+        return known, f"late reports are filled up, from {kept} mornings of your own list"
+    if not learner.reads_history:
+        reason = f"the learner '{learner.name}' reads no vintages"
+    else:
+        kept = mornings_kept(folder) if folder else 0
+        reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
+    if not newest_is_late(panel):
+        return panel, f"no vintages ({reason}): the newest days are taken as complete"
+    before = panel.end - timedelta(days=1)
+    if before < trained.last_day:
+        return panel, f"no vintages ({reason}): {panel.end} looks incomplete, take care"
+    return panel.between(panel.start, before), (
+        f"no vintages ({reason}): {panel.end} looks incomplete and is left out, the days before "
+        "are taken as complete"
+    )

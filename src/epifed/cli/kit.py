@@ -176,3 +176,9 @@ def refuse_file(out: Path) -> None:
     """An output directory must be one, or not exist yet."""
     if out.exists() and not out.is_dir():
         raise EpifedError(f"{out}: found a file; expected a directory for the results")
+
+
+def figure_name(region: str) -> str:
+    """The file name of a region's figure."""
+    safe = "".join(c if c.isalnum() else "_" for c in region) or "region"
+    return f"{safe}.png"

@@ -66,7 +66,8 @@ def run(
 
     The windows are split in time: the model is tested on days after those it was trained on, and
     nothing looks ahead (trailing average). Results, settings, a manifest, figures, the forecasts of
-    the last weeks by the shared trend and an HTML report of all go to OUT.
+    the last weeks by the shared trend and an HTML report of all go to OUT. Without data the
+    simulated list's nowcast goes there too.
     """  # fmt: skip
     refuse_file(out)
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
@@ -114,6 +115,8 @@ def run(
     figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
     scatter = figures.predicted_against_true(results.predictions, chosen.split, period)
     figures.save(scatter, out / "predicted_against_true.png")
+    if data is None:
+        _nowcast(panel, end, out)
     _look_back(panel, chosen.seed, out / "backtest", workers)
     write_report(out, out / "report.html", panel if data else None, remark=messages.print)
     messages.print(SEEDED)
@@ -131,6 +134,25 @@ def _simulated(seed: int, out: Path) -> "CasePanel":
     simulation = simulate(SimulationSettings(seed=seed))
     write(simulation, out / DATA)
     return simulation.county_panel
+
+
+def _nowcast(panel: "CasePanel", end: date, out: Path) -> None:
+    """The last two weeks of the largest county as they will be known, from its own late list."""
+    from epifed.cli.nowcast import estimates
+    from epifed.evaluate.folder import DATA
+    from epifed.report import drawing
+    from epifed.report.nowcast_figure import nowcast_figure
+    from epifed.sources.vintages import load_vintages
+
+    morning = end + timedelta(days=1)
+    history = load_vintages(out / DATA)
+    if not history.first + timedelta(days=28) <= morning:
+        morning = history.last
+    assert panel.population is not None
+    largest = int(panel.population.argmax())
+    known = history.until(morning).of([panel.regions[largest]])
+    figure = nowcast_figure(panel.names[largest], 0, *estimates(known), panel.attribution)
+    drawing.save(figure, out / "nowcast.png")
 
 
 def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) -> None:

@@ -7,9 +7,10 @@ kept as one file; then each forecast sees the releases up to its own origin and 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +21,37 @@ import polars as pl
 
 from epifed import intervals
 from epifed.anomalies import Cleaned, clean
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.files import load_part, save_part
 from epifed.forecasting import Forecast, forecast
-from epifed.learner import Vector, make_learner
+from epifed.learner import Floats, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.training import train
+from epifed.vintages import Vintages
 from epifed.windows import smooth
 
 Progress = Callable[[int, int], None]
-Work = Callable[[Cleaned, Settings, Sequence[Any]], int]
+Work = Callable[["Knowledge", Settings, Sequence[Any]], int]
 """Does some of the work, keeps each result as a file, and says how many."""
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of the latest forecast."""
 TRAINING_DAYS = 28
 """Targets within the last so many days are learned from."""
+
+REAL_TIME = "each forecast made with what was known on its morning, and scored on the final counts"
+FINAL = (
+    "trailing averages: nothing looks ahead; on final counts, which nobody had on the mornings, "
+    "where scores are worse"
+)
 
 PIECES = 4
 """Into how many pieces the work of each of several workers is cut."""
@@ -64,6 +73,8 @@ class Backtest:
     noise_multiplier: float
     latest: tuple[Forecast, ...]
     """From the last day of the data, at `AHEAD`, or at the learner's own horizon."""
+    real_time: bool = False
+    """Whether each forecast was made with what was known on its morning."""
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
@@ -84,18 +95,20 @@ class Backtest:
             "first_origin": self.table["origin_date"].min(),
             "last_origin": self.table["origin_date"].max(),
             "regions": self.table["region"].n_unique(),
+            "real_time": self.real_time,
         }
 
     def caption(self) -> str:
         """What must stand under every table of these scores."""
         s = self.settings
+        when = REAL_TIME if self.real_time else FINAL
         if not s.private:
-            return "no differential privacy (ε = ∞)"
+            return f"no differential privacy (ε = ∞); {when}"
+        newest = "" if self.real_time else " (the newest forecast's too)"
         return (
-            f"ε = {s.epsilon:g} for each of {self.releases} releases (the newest forecast's too), "
+            f"ε = {s.epsilon:g} for each of {self.releases} releases{newest}, "
             f"{rounded_up(self.epsilon_total)} in total, δ = {s.delta:g}, unit one client, add or "
-            f"remove one client, {s.accountant.upper()} accountant; trailing averages: nothing "
-            "looks ahead"
+            f"remove one client, {s.accountant.upper()} accountant; {when}"
         )
 
     def write(self, out: Path, panel: CasePanel) -> None:
@@ -130,11 +143,16 @@ def _within(name: str) -> pl.Expr:
     return inside.mean().alias(f"coverage_{name}")
 
 
+def _ratio(one: str, other: str, truth: str) -> pl.Expr:
+    """The error of one column relative to that of another; none where the other has none."""
+    error, base = ((pl.col(name) - pl.col(truth)).abs().sum() for name in (one, other))
+    return pl.when(base > 0).then(error / base)
+
+
 _SCORES = (
-    (
-        (pl.col("point") - pl.col("truth")).abs().sum()
-        / (pl.col("persistence") - pl.col("truth")).abs().sum()
-    ).alias("mae_ratio"),
+    _ratio("point", "persistence", "truth").alias("mae_ratio"),
+    _ratio("point", "persistence_final", "truth").alias("mae_ratio_final"),
+    _ratio("nowcast", "persistence", "persistence_final").alias("nowcast_mae_ratio"),
     (pl.col("wis").sum() / pl.col("baseline_wis").sum()).alias("wis_ratio"),
     *(_within(name) for name in COVERAGES),
 )
@@ -154,28 +172,69 @@ def origins_between(
     return [first + timedelta(days=day) for day in days]
 
 
+def mornings_between(
+    first: date, last: date, every: int, panel: CasePanel, vintages: Vintages, horizon: int
+) -> list[date]:
+    """The origins of a real-time backtest: the newest reporting date of each morning.
+
+    Mornings on which nobody looked at the list are left out; the last target lies in the panel.
+    """
+    mornings = [first + timedelta(days=day) for day in range(0, (last - first).days + 1, every)]
+    looked = set(vintages.snapshots)
+    before = timedelta(days=1)
+    origins = [day - before for day in mornings if day in looked]
+    origins = [day for day in origins if day + timedelta(days=horizon) <= panel.end]
+    if not origins:
+        raise EpifedError(
+            f"{vintages.source}: found vintages from {vintages.first} to {vintages.last}, and "
+            f"final counts to {panel.end}; expected some from {first} to {last} with a target "
+            f"{horizon} days later"
+        )
+    return origins
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What was known on each day: the panel cut at it, or the list as of the next morning."""
+
+    panel: CasePanel
+    vintages: Vintages | None = None
+
+    @cached_property
+    def _cleaned(self) -> Cleaned:
+        return clean(self.panel)
+
+    def on(self, day: date) -> Cleaned:
+        """What was known at the end of a day."""
+        if self.vintages is None:
+            return self._cleaned.until(day)
+        return clean(self.vintages.as_known(day + timedelta(days=1), like=self.panel))
+
+
 def run_backtest(
     panel: CasePanel,
     settings: Settings,
     origins: Sequence[date],
     out: Path,
     *,
+    vintages: Vintages | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Backtest:
     """Compute what is missing of a backtest, keep it in `out`, and score it.
 
     One more release, on the panel's last day, is for the newest forecast, which nobody can score
-    yet.
+    yet. With vintages nothing is learned, calibrated or forecast on but what was known; the panel
+    is the final state, which only scores see, and the newest forecast is that of the last origin.
     """
-    folder = out / "parts" / _fingerprint(panel, settings)
-    ends = sorted({*origins, panel.end})
+    folder = out / "parts" / _fingerprint(panel, settings, vintages)
+    ends = sorted({*origins, panel.end} if vintages is None else set(origins))
+    known = Knowledge(panel, vintages)
     states = [folder / f"{day}_state.npz" for day in ends]
     forecasts = [folder / f"{day}_{_hash(ends[: i + 1])}.npz" for i, day in enumerate(ends)]
     refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
     plan.price()  # remembered, so the workers need not search for it
-    cleaned = clean(panel)
     jobs = workers or joblib.cpu_count()
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
     done = len(ends) - len(missing)
@@ -189,11 +248,11 @@ def run_backtest(
     def run(work: Work, todo: Sequence[Any]) -> None:
         began = time.perf_counter()
         first, rest = todo[:1], todo[1:]
-        tick(work(cleaned, settings, first))
+        tick(work(known, settings, first))
         saved = (time.perf_counter() - began) * len(rest) * (1 - 1 / jobs)
         several = jobs if saved > WORKERS_COST else 1
         for finished in joblib.Parallel(n_jobs=several, return_as="generator_unordered")(
-            joblib.delayed(work)(cleaned, settings, piece) for piece in _pieces(rest, several)
+            joblib.delayed(work)(known, settings, piece) for piece in _pieces(rest, several)
         ):
             tick(finished)
 
@@ -204,21 +263,33 @@ def run_backtest(
     todo = [(d, s, p) for d, s, p in every if not p.exists()]
     done += len(ends) - len(todo)
     run(_forecast, todo)
+    parts = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {
         day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
-        for day, part in zip(ends, map(load_part, forecasts), strict=True)
+        for day, part in parts.items()
     }
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
     ahead = AHEAD if learner.any_horizon else (settings.horizon,)
     newest = learner.unpack(joined[-1])
-    latest = tuple(forecast(cleaned, learner, newest, days) for days in ahead)
+    last = known.on(ends[-1])
+    latest = tuple(forecast(last, learner, newest, days) for days in ahead)
     total = math.inf
     if plan.private:
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
         total = epsilon_of(event, settings.delta, settings.accountant)
     noise = plan.noise_multiplier
-    return Backtest(_table(panel, tested), tested, settings, len(ends), total, noise, latest)
+    filled = {day: part["completed"] for day, part in parts.items()}
+    return Backtest(
+        _table(known, tested, filled),
+        tested,
+        settings,
+        len(ends),
+        total,
+        noise,
+        latest,
+        real_time=vintages is not None,
+    )
 
 
 def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:
@@ -227,12 +298,12 @@ def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:
     return [todo[first : first + size] for first in range(0, len(todo), max(size, 1))]
 
 
-def _train(cleaned: Cleaned, settings: Settings, todo: Sequence[tuple[date, Path]]) -> int:
+def _train(known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]) -> int:
     days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
     learner = make_learner(settings)
     for day, path in todo:
-        known = cleaned.until(day).panel
-        view = learner.view(known, (max(known.start, day - timedelta(days=days - 2)), day))
+        panel = known.on(day).panel
+        view = learner.view(panel, (max(panel.start, day - timedelta(days=days - 2)), day))
         seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
         save_part(path, {"state": train(view, settings, seeds=seeds).vector})
     return len(todo)
@@ -249,22 +320,36 @@ def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> 
 
 
 def _forecast(
-    cleaned: Cleaned, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
+    known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
 ) -> int:
     learner = make_learner(settings)
     for day, state, path in todo:
-        made = forecast(cleaned.until(day), learner, learner.unpack(state), settings.horizon)
-        save_part(path, {"point": made.point, "quantiles": made.quantiles})
+        then, now = known.on(day), learner.unpack(state)
+        made = forecast(then, learner, now, settings.horizon)
+        completed = learner.completed(then.panel, now).counts[:, -WEEK:].mean(axis=1)
+        save_part(path, {"point": made.point, "quantiles": made.quantiles, "completed": completed})
     return len(todo)
 
 
-def _table(panel: CasePanel, made: Sequence[Forecast]) -> pl.DataFrame:
-    series = smooth(panel.counts, "trailing")
+def _table(
+    known: Knowledge, made: Sequence[Forecast], completed: Mapping[date, Floats]
+) -> pl.DataFrame:
+    panel = known.panel
+    final = smooth(panel.counts, "trailing")
     frames = []
     for one in made:
         at, to = ((day - panel.start).days for day in (one.origin, one.target_date))
-        truth, baseline = series[:, to], intervals.hub_baseline(series[:, : at + 1], one.horizon)
-        columns = {"truth": truth, "persistence": series[:, at], "point": one.point}
+        truth, series = final[:, to], final[:, : at + 1]
+        if known.vintages is not None:
+            series = smooth(known.on(one.origin).reported, "trailing")
+        baseline = intervals.hub_baseline(series, one.horizon)
+        columns = {
+            "truth": truth,
+            "persistence": series[:, -1],
+            "persistence_final": final[:, at],
+            "nowcast": completed[one.origin],
+            "point": one.point,
+        }
         for name, (low, high) in COVERAGES.items():
             columns[f"lower_{name}"] = one.quantiles[:, intervals.LEVELS.index(low)]
             columns[f"upper_{name}"] = one.quantiles[:, intervals.LEVELS.index(high)]
@@ -282,8 +367,9 @@ def _table(panel: CasePanel, made: Sequence[Forecast]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _fingerprint(panel: CasePanel, settings: Settings) -> str:
-    return _hash([settings.to_toml(), panel.digest()])
+def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None) -> str:
+    when = vintages.digest() if vintages else "final"
+    return _hash([settings.to_toml(), panel.digest(), when])
 
 
 def _hash(parts: Iterable[object]) -> str:

@@ -46,6 +46,8 @@ _KEYS: dict[str, type[pl.DataType]] = {
 _VALUES = (
     "truth",
     "persistence",
+    "persistence_final",
+    "nowcast",
     "point",
     "lower_95",
     "lower_50",

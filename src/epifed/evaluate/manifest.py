@@ -79,6 +79,11 @@ class BacktestRecord(_Record):
     """What a whole backtest came to; a ratio is none where it does not exist."""
 
     mae_ratio: float | None
+    """To persistence as it was known."""
+    mae_ratio_final: float | None
+    """To persistence on final counts, which nobody had."""
+    nowcast_mae_ratio: float | None
+    """Of the estimate of the last week, to the count as it was known; none on final counts."""
     wis_ratio: float | None
     coverage_50: float | None
     coverage_95: float | None
@@ -96,6 +101,7 @@ class BacktestRecord(_Record):
     first_origin: date
     last_origin: date
     regions: int
+    real_time: bool
 
 
 class Manifest(_Record):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from epifed.archive import remember
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.delivery import keep_release
@@ -38,7 +39,7 @@ from epifed.settings import Settings
 from epifed.sources.hosted import Hosted, load_hosted
 
 DATA, TERMS, LEDGER, LOG = "data.json", "site.toml", "site.ledger", "participation.jsonl"
-KEY, ANSWERS = "report.key", "answers"
+KEY, ANSWERS, ARCHIVE = "report.key", "answers", "archive"
 CLIENTS = "clients.json"
 
 
@@ -195,6 +196,14 @@ class SiteWork:
         """The same with what the learner reads of the site's clients, each by its own days."""
         if work.view is None:
             panel, (first, last) = self._load(task.clients).panel, task.period
+            if panel is not None:
+                # What the site was given today is kept, for itself: how late its own cases come.
+                try:
+                    known = remember(self.kit / ARCHIVE, panel)
+                except EpifedError as error:
+                    known = panel
+                    self.say(f"today's counts are not kept: {error}")
+                panel = known if work.learner.reads_history else panel
             mine: list[str] = []
             if panel is not None:
                 whole = dict(zip(panel.regions, panel.covers(first, last), strict=True))

@@ -14,10 +14,13 @@ from epifed.simulate.presets import Preset, Regime, over_days
 Array = NDArray[np.float64]
 Counts = NDArray[np.int32]
 
-LATE = 0.06
-"""Share of a day's cases that reach the statistics only after that day was first published."""
+PUNCTUAL = 1.5
+"""Both parameters of the beta distribution of the share of its cases that an authority sends before
+the next morning: a half on average, in some nearly all or none."""
+AT_ONCE = 0.5
+"""Small: a day's cases are sent all together or not at all (sum of the beta parameters)."""
 WITHDRAWN = 0.01
-"""Cases published at first and taken back later, relative to those that stay."""
+"""Cases published at first and taken back later, relative to those published with them."""
 TEST_DAYS = 5.0
 """Days after which an authority's luck in finding cases has changed."""
 UNEVEN = 1.5
@@ -34,7 +37,7 @@ class Reports:
     cases: Counts
     """Final counts by reporting date."""
     first_report: Counts
-    """The same as first published: late ones missing, withdrawn ones still in."""
+    """The same as known on the next morning: late ones missing, withdrawn ones still in."""
     pending: NDArray[np.int64]
     """Cases that are not yet reported after the last day."""
 
@@ -43,7 +46,7 @@ def report(
     country: Country, preset: Preset, national: Course, ill: Counts, seed: np.random.SeedSequence
 ) -> Reports:
     """Find a share of the ill, send them through two stages of testing and over a desk."""
-    test_seed, office_seed, draw_seed, correction_seed = seed.spawn(4)
+    test_seed, office_seed, draw_seed, correction_seed, habit_seed = seed.spawn(5)
     days, steps = len(ill), national.steps
     county_of = country.county_of
     found = found_shares(country, preset, national, np.random.default_rng(test_seed))
@@ -62,8 +65,18 @@ def report(
         cases[day] = rng.binomial(desk, chance[day][county_of])
         desk -= cases[day]
     rng = np.random.default_rng(correction_seed)
-    first = rng.binomial(cases, 1 - LATE) + rng.poisson(WITHDRAWN * cases)
+    sent = _sent_at_once(days, len(country.county_ids), np.random.default_rng(habit_seed))
+    first = rng.binomial(cases, sent[:, county_of])
+    first += rng.poisson(WITHDRAWN * first)
     return Reports(onsets, cases, first.astype(np.int32), waiting + tested + desk)
+
+
+def _sent_at_once(days: int, counties: int, rng: np.random.Generator) -> Array:
+    """The share of each day's cases, by county, that is known on the next morning."""
+    habit = rng.beta(PUNCTUAL, PUNCTUAL, size=counties)
+    habit = np.clip(habit, 0.01, 0.99)
+    shares = rng.beta(AT_ONCE * habit, AT_ONCE * (1 - habit), size=(days, counties))
+    return np.asarray(shares)
 
 
 def found_shares(

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.simulate.lateness import vintages
 from epifed.simulate.settings import SIMULATION
 from epifed.simulate.shapes import geojson
 from epifed.simulate.simulation import Counts, Simulation
@@ -22,6 +23,7 @@ FILES = (
     "communities.csv",
     "counties.geojson",
     "communities.geojson",
+    "vintages.parquet",
     "ATTRIBUTION.txt",
     SIMULATION,
 )
@@ -75,6 +77,7 @@ def _write_files(simulation: Simulation, folder: Path) -> None:
     ):
         table = _long(simulation, unit, ids, values)
         table.write_parquet(folder / f"{unit}_cases.parquet", compression="zstd")
+    vintages(simulation).to_frame().write_parquet(folder / "vintages.parquet", compression="zstd")
     people = country.county_population
     states = [country.state_names[state] for state in country.state_of]
     pl.DataFrame(

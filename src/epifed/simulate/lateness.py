@@ -1,0 +1,112 @@
+"""How late reports reach the list: on which morning a simulated case is known, and its onset.
+
+Each authority has its habit: some send a day's cases before the next morning nearly always, some
+nearly never, and mostly all of them or none.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed.simulate.simulation import Simulation
+from epifed.vintages import Vintages
+
+Counts = NDArray[np.int64]
+
+MORNINGS = 70
+"""Mornings that are kept, the last ones; the first of them holds all that was known before."""
+LATER = (0.74, 0.54, 0.5, 0.42, 0.32, 0.28)
+"""Of the cases that are still missing, the share that is known on each further morning, from the
+second on; then as on the last."""
+LONGEST_LAG = 27
+"""After so many further mornings nothing comes any more."""
+KNOWN_ONSET = 0.48
+"""Share of cases whose onset the list knows."""
+DAY_OF_TEST = 0.36
+"""Chance of each day to end each of the two waits between onset and report."""
+LONGEST_DELAY = 20
+_KEY = 7_001
+
+
+def vintages(simulation: Simulation) -> Vintages:
+    """The list of the counties as known on each of the last mornings."""
+    rng = np.random.default_rng(np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY,)))
+    cases, first = (
+        simulation.by_county(counts).astype(np.int64)
+        for counts in (simulation.cases, simulation.first_report)
+    )
+    days = len(cases)
+    begin = max(days - MORNINGS + 1, 1)
+    frames = [
+        _rows(simulation, part, lag, delay, begin)
+        for lag, known in enumerate(_by_lag(cases, first, rng))
+        for delay, part in _by_delay(known, rng)
+    ]
+    return Vintages.from_changes(
+        pl.concat(frames),
+        source=simulation.attribution,
+        regions=simulation.country.county_ids,
+        snapshots=[simulation.start + timedelta(days=day) for day in range(begin, days + 1)],
+        attribution=(simulation.attribution,),
+    )
+
+
+def _by_lag(cases: Counts, first: Counts, rng: np.random.Generator) -> Iterator[Counts]:
+    """The cases [days, counties] that become known on each morning after their day.
+
+    What the first report has beyond the final count is taken back on the second morning.
+    """
+    yield first
+    left = np.maximum(cases - first, 0)
+    for lag in range(1, LONGEST_LAG):
+        come = rng.binomial(left, LATER[min(lag, len(LATER)) - 1])
+        left = left - come
+        yield come - np.maximum(first - cases, 0) if lag == 1 else come
+    yield left
+
+
+def _by_delay(known: Counts, rng: np.random.Generator) -> Iterator[tuple[int | None, Counts]]:
+    """The same by days from onset to report; none for those whose onset nobody knows."""
+    some = rng.binomial(np.maximum(known, 0), KNOWN_ONSET)
+    yield None, known - some
+    for delay in range(LONGEST_DELAY):
+        # The delay is two waits of at least a day, given that it is not shorter.
+        ends = _ending(delay)
+        here = rng.binomial(some, ends)
+        some = some - here
+        yield delay, here
+    yield LONGEST_DELAY, some
+
+
+def _ending(delay: int) -> float:
+    """The chance that a delay of at least so many days, less two, ends."""
+    stay = 1 - DAY_OF_TEST
+    k = np.arange(200)
+    chance = (k + 1) * DAY_OF_TEST**2 * stay**k
+    return float(chance[delay] / chance[delay:].sum())
+
+
+def _rows(
+    simulation: Simulation, cases: Counts, lag: int, delay: int | None, begin: int
+) -> pl.DataFrame:
+    """The changes that these cases are, on the mornings that the simulation has."""
+    day, county = np.nonzero(cases)
+    morning = np.maximum(day + 1 + lag, begin)
+    inside = morning <= len(cases)
+    day, county, morning = day[inside], county[inside], morning[inside]
+    start = np.datetime64(simulation.start)
+    reported = start + day
+    onset = np.full(len(day), np.datetime64("NaT", "D")) if delay is None else reported - delay
+    ids = pl.Series(simulation.country.county_ids, dtype=pl.String)
+    return pl.DataFrame(
+        {
+            "as_of": start + morning,
+            "region": ids.gather(county),
+            "reported": reported,
+            "onset": onset,
+            "cases": cases[day, county],
+        }
+    )

@@ -1,0 +1,52 @@
+"""Cases by onset: nobody is lost, and who is not reported yet is counted."""
+
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from epifed import onsets
+from epifed.errors import EpifedError
+from epifed.nowcast import nowcast
+from epifed.vintages import Vintages
+from tests.late import late_list
+
+DAY = timedelta(days=1)
+
+
+def test_imputation_moves_cases_and_loses_none() -> None:
+    panel, late = late_list(regions=4, onsets=True)
+    made = onsets.onset_nowcast(late, nowcast(late))
+    # Whoever was reported in the middle of the span fell ill within it.
+    assert made.imputed[:, 10:30].sum() == pytest.approx(
+        panel.counts[:, -(onsets.DAYS - 10) :][:, :20].sum(), rel=0.05
+    )
+    assert (made.known <= made.imputed + 1e-9).all()
+    assert made.with_onset == pytest.approx(0.65, abs=0.05)
+
+
+def test_who_is_not_reported_yet_is_counted() -> None:
+    _, late = late_list(regions=20, weekly=False, onsets=True)
+    then = late.until(late.last - 21 * DAY)
+    early, later = (onsets.onset_nowcast(v, nowcast(v)) for v in (then, late))
+    days = slice(-35, -21)
+    truth = later.imputed[:, days].sum(axis=0)
+    estimate = np.median(early.draws[:, :, -14:], axis=0).sum(axis=0)
+    assert early.imputed[:, -3:].sum() < 0.5 * truth[-3:].sum()
+    weeks = estimate.reshape(2, 7).sum(axis=1)
+    assert weeks == pytest.approx(truth.reshape(2, 7).sum(axis=1), rel=0.1)
+    low, high = np.quantile(early.draws[:, :, -14:], (0.025, 0.975), axis=0)
+    exact = later.imputed[:, days]
+    assert ((exact >= low - 1) & (exact <= high + 1)).mean() > 0.9
+
+
+def test_a_list_without_onsets_is_refused_and_has_draws_by_report() -> None:
+    _, late = late_list(regions=2)
+    bare = Vintages.from_changes(late.changes.with_columns(onset=pl.lit(None, dtype=pl.Date)))
+    made = nowcast(bare)
+    with pytest.raises(EpifedError, match="found no date of onset"):
+        onsets.onset_nowcast(bare, made)
+    draws = onsets.reported_draws(bare, made)
+    assert draws.shape == (onsets.DRAWS, 2, onsets.DAYS)
+    assert (draws[:, :, -1].mean(axis=0) > made.known[:, -1]).all()

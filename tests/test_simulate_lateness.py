@@ -1,0 +1,59 @@
+"""The simulated list is as late as the real one, and ends as the final counts."""
+
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from epifed.simulate import Simulation, SimulationSettings, simulate
+from epifed.simulate.lateness import KNOWN_ONSET, MORNINGS, vintages
+from epifed.vintages import Vintages
+
+# Known / final by lag in the RKI's list of August to October 2020.
+REAL = [0.50, 0.87, 0.94, 0.97, 0.98, 0.99, 0.99, 0.99]
+
+
+@pytest.fixture(scope="module")
+def country() -> Simulation:
+    return simulate(SimulationSettings(counties=200, communities=400, seed=3))
+
+
+@pytest.fixture(scope="module")
+def late(country: Simulation) -> Vintages:
+    return vintages(country)
+
+
+def test_completeness_by_lag_is_the_real_one(late: Vintages) -> None:
+    table = late.completeness(8).filter(pl.col("weekday").is_null()).sort("lag")
+    assert table["share"].to_list() == pytest.approx(REAL, abs=0.05)
+
+
+def test_authorities_differ_as_the_real_ones_do(late: Vintages) -> None:
+    known, now = late.known(30)[:-28, :, 0], late.known(30)[28:, :, 28]
+    missing = 1 - known.sum(axis=0) / now.sum(axis=0)
+    assert np.quantile(missing, [0.1, 0.5, 0.9]) == pytest.approx([0.12, 0.5, 0.85], abs=0.12)
+    # Of the county-days with so many cases, in the real list, the share that shows none yet.
+    for least, most, real in ((3, 10, 0.36), (10, 30, 0.29), (30, 1000, 0.25)):
+        some = (now >= least) & (now < most)
+        assert (known[some] == 0).mean() == pytest.approx(real, abs=0.08)
+
+
+def test_in_the_end_it_is_the_final_count(country: Simulation, late: Vintages) -> None:
+    panel = country.county_panel
+    assert len(late.snapshots) == MORNINGS
+    assert late.last == panel.end + timedelta(days=1)
+    known = late.as_known(late.last, like=panel)
+    assert (known.counts[:, :-28] == panel.counts[:, :-28]).all()
+    assert known.counts[:, -1].sum() < 0.7 * panel.counts[:, -1].sum()
+    onsets = late.changes.filter(pl.col("onset").is_not_null())
+    share = int(onsets["cases"].sum()) / int(late.changes["cases"].sum())
+    assert share == pytest.approx(KNOWN_ONSET, abs=0.02)
+    delay = (onsets["reported"] - onsets["onset"]).dt.total_days()
+    mean = int((delay * onsets["cases"]).sum()) / int(onsets["cases"].sum())
+    assert mean == pytest.approx(4.5, abs=1.0)
+
+
+def test_the_same_seed_gives_the_same_list() -> None:
+    settings = SimulationSettings(counties=5, communities=20, days=30, seed=4)
+    assert vintages(simulate(settings)).digest() == vintages(simulate(settings)).digest()
