@@ -1,11 +1,13 @@
 """A site reads its clients' rows as an office reads its file, and each client by itself."""
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from epifed.errors import EpifedError
 from epifed.sources.hosted import load_hosted
 from tests import offices
 from tests.test_reading_fuzz import RIGHT
@@ -46,3 +48,16 @@ def test_a_client_that_must_be_said_more_of_is_left_out_alone(
     assert hosted.left_out.keys() == {"x"}
     assert hosted.panel is not None
     assert np.array_equal(hosted.panel.counts, offices.COUNTS)
+
+
+def test_a_format_that_is_read_whole_or_not_at_all_is_for_a_site_with_one_client(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cases.json"
+    days = [{"Date": f"2021-01-{day:02}", "ID_County": 1001, "Confirmed": day} for day in (1, 2)]
+    path.write_text(json.dumps(days))
+    hosted = load_hosted(path, ["01001"])
+    assert hosted.panel is not None
+    assert hosted.panel.regions == ("01001",)
+    with pytest.raises(EpifedError, match="found the format 'memilio' at a site with 2 clients"):
+        load_hosted(path, ["01001", "01002"])

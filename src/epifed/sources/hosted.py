@@ -40,11 +40,18 @@ def load_hosted(
 ) -> Hosted:
     """The panel of these clients, without those whose rows are bad; other rows are not looked at.
 
-    In a tidy CSV a line is a row, whatever quotation marks say. In other formats than tidy, a bad
-    row is refused with its file, as by `load_panel`.
+    In a tidy CSV a line is a row, whatever quotation marks say. Other formats are refused as a
+    whole for one bad row, so a site with several clients cannot have them.
     """
     path = existing(Path(path))
-    if path.is_dir() or (format or recognise(path, options)) != "tidy":
+    found = format or recognise(path, options)
+    if found != "tidy":
+        if len(clients) > 1:
+            raise EpifedError(
+                f"{path}: found the format '{found}' at a site with {len(clients)} clients, where "
+                "one client's bad row would silence all; expected a table, as 'epifed data "
+                "convert' writes it"
+            )
         whole = load_panel(path, format, **options)
         mine = [region for region in whole.regions if region in clients]
         return Hosted(whole.of(mine) if mine else None, {})
