@@ -1,5 +1,6 @@
 """A federation with aggregators in one process: every party in a kit of its own, no network."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,7 @@ class Parties:
             (kit / site.TERMS).write_text(Terms(aggregators=pins, **agreed).to_toml())
             long.filter(pl.col("region").is_in(clients)).write_csv(kit / "cases.csv")
             Source(str(kit / "cases.csv"), None, {}).write(kit)
+            (kit / site.CLIENTS).write_text(json.dumps(clients))
             hosted.append(Site(name=kit.name, clients=clients, signs=key.public))
         federation = Federation(
             server=Server(host="localhost"),

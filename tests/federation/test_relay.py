@@ -485,6 +485,9 @@ def test_a_site_with_pinned_aggregators_trusts_neither_others_nor_the_server(
     assert code(aggregators=(), settings=plain, drawn=drawn) == "refused-trust"
     assert code(drawn=drawn) == "bad-task", "a server that tosses the coins"
     assert code(length=task.length + 1) == "bad-task"
+    others = parties.tasks["site-2"].clients
+    assert code(clients=others) == "bad-task", "a client of another site"
+    assert code(clients=task.clients[:1] * 2) == "bad-task", "a client twice"
     one = ((name, keys), (name, keys))
     assert code(aggregators=one) == "bad-task"
 

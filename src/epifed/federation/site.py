@@ -134,6 +134,9 @@ class SiteWork:
         self.terms.refuse_trust(pact.fingerprints if pact else {})
         if len(task.aggregators) != plan.aggregators or (pact and pact.rounds != plan.rounds):
             raise MessageError(Code.BAD_TASK)
+        if pact and task.clients != hosted_clients(self.kit):
+            # A server that is not trusted could have one client counted by two sites.
+            raise MessageError(Code.BAD_TASK)
         self.terms.refuse(task, settings, plan)
         try:
             work = self._work(task, settings, plan)
