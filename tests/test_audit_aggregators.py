@@ -24,7 +24,7 @@ from epifed.federation import aggregator, pact, sealed, site, terms
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.codes import Code
 from epifed.federation.kept import KeptAnswers
-from epifed.federation.messages import MessageError, Parts, Task
+from epifed.federation.messages import MessageError, Parts, Task, unpack_task
 from epifed.federation.pact import Relayed
 from epifed.federation.relay import RelayedTraining
 from epifed.federation.sealed import PublicKeys, SecretKeys, Words
@@ -317,6 +317,18 @@ def keys_not_pinned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Terms, "refuse_trust", lambda self, others: None)
 
 
+def any_clients_that_the_server_names(patch: pytest.MonkeyPatch) -> None:
+    """A client that two sites count moves the sum by twice S."""
+    asked: list[Task] = []
+
+    def noting(parts: Parts) -> Task:
+        asked.append(unpack_task(parts))
+        return asked[-1]
+
+    patch.setattr(site, "unpack_task", noting)
+    patch.setattr(site, "hosted_clients", lambda kit: asked[-1].clients)
+
+
 CAUGHT: dict[Plant, str] = {
     noise_drawn_twice: "noise drawn once",
     noise_shared_by_aggregators: "noise drawn once",
@@ -347,6 +359,7 @@ CAUGHT: dict[Plant, str] = {
     signature_checked_by_the_server_alone: "forged reports",
     reports_not_compared: "changed questions",
     keys_not_pinned: "no other is trusted",
+    any_clients_that_the_server_names: "no other is trusted",
 }
 
 
