@@ -279,12 +279,6 @@ def info_not_bound(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "seal_info", lambda agreed, name, whose: b"epifed")
 
 
-def info_of_the_round_alone(patch: pytest.MonkeyPatch) -> None:
-    honest = pact.seal_info
-    for module in (pact, aggregator, audit_sealed):
-        patch.setattr(module, "seal_info", lambda agreed, name, whose: honest(agreed, "", whose))
-
-
 def info_of_the_site_alone(patch: pytest.MonkeyPatch) -> None:
     for module in (pact, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: f"{name} {whose}".encode())
@@ -352,7 +346,6 @@ CAUGHT: dict[Plant, str] = {
     ledger_after_the_answer: "paid before the answer",
     ledger_never: "paid before the answer",
     info_not_bound: "old and copied shares",
-    info_of_the_round_alone: "old and copied shares",
     info_of_the_site_alone: "old and copied shares",
     signature_without_the_round: "old and copied shares",
     signature_not_checked: "forged reports",
