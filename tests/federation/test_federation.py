@@ -327,6 +327,7 @@ def test_what_the_coordinator_gets_tells_neither_who_nor_how_many_were_drawn(
 
 
 STATUS_KEYS = {
+    "noise",
     "training",
     "finished",
     "lines",

@@ -1,4 +1,4 @@
-"""Three machines, as far as their networks go: each party in a network namespace of its own.
+"""Machines, as far as their networks go: each party in a network namespace of its own.
 
 The steps of docs/federation.md by their commands. A listener on the wire between the machines sees
 that a site only dials out, to one port, and that nothing of its data can be read there.
@@ -17,12 +17,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from epifed.federation.flare.kits import fingerprint
 from epifed.release import read_release
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 
 HOST, PORT = "fed.example.org", 8002
-ADDRESSES = {"server": "10.77.0.1", "north": "10.77.0.2", "south": "10.77.0.3"}
+ADDRESSES = {
+    party: f"10.77.0.{i + 1}" for i, party in enumerate(("server", "north", "south", "lab", "uni"))
+}
+ADDERS = ("lab", "uni")
 MARK = f"epifed-{os.getpid()}"
 WIRE = f"{MARK}-wire"
 EPIFED = str(Path(sys.executable).parent / "epifed")
@@ -169,3 +173,78 @@ def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_por
     }
     assert heard["others"] == []
     assert heard["read"] == [HOST], "TLS shows the name that is dialled, and nothing inside"
+
+
+def _did(*words: str) -> str:
+    done = subprocess.run([EPIFED, *words], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _kit_of_its_own(flu: Path, roster: Path, name: str, folder: Path) -> Path:
+    """The kit of an aggregator, whose keys are made by itself alone."""
+    form, keys, kit = flu / "requests" / name, folder / f"{name}-key", folder / f"{name}-kit"
+    _did("federation", "key", str(form), "--out", str(keys))
+    (request,) = keys.glob("*.request.zip")
+    where = ("--kits", str(flu), "--out", str(folder / "answers"))
+    _did("federation", "approve", str(roster), str(request), *where)
+    signed = folder / "answers" / request.name.replace(".request.zip", ".signed.zip")
+    root = ("--fingerprint", fingerprint(flu / "ca" / "rootCA.pem"))
+    own = ("--key", str(keys), *root, "--kit", str(kit))
+    _did("federation", "assemble", str(form), str(signed), *own)
+    return kit
+
+
+def test_five_machines_train_with_two_aggregators_whose_keys_were_told_by_telephone(
+    machines: dict[str, str], tmp_path: Path
+) -> None:
+    regions = panel().regions
+    hosted = {"north": regions[::2], "south": regions[1::2]}
+    tables = "".join(
+        f'[[sites]]\nname = "{name}"\nclients = {json.dumps(list(clients))}\n'
+        for name, clients in hosted.items()
+    ) + "".join(f'[[aggregators]]\nname = "{name}"\n' for name in ADDERS)
+    roster, settings = tmp_path / "federation.toml", tmp_path / "settings.toml"
+    roster.write_text(f'min_sites = 2\n[server]\nhost = "{HOST}"\nport = {PORT}\n{tables}')
+    settings.write_text('learner = "trend"\nnoise = "aggregators"\nepsilon = 1.0\n')
+    flu, ledger = tmp_path / "flu", tmp_path / "budget.ledger"
+    _did("federation", "init", str(roster), "--out", str(flu))
+    _did("ledger", "init", str(ledger), "--epsilon", "6")
+    kits = {name: flu / "kits" / name for name in (*hosted, "server")}
+    kits |= {name: _kit_of_its_own(flu, roster, name, tmp_path) for name in ADDERS}
+    told = {name: _did("federation", "fingerprint", "--kit", str(kits[name])) for name in ADDERS}
+    for name in (*hosted, *ADDERS):
+        terms = kits[name] / ("aggregator.toml" if name in ADDERS else "site.toml")
+        pins = "".join(line for other, line in told.items() if other != name)
+        terms.write_text(terms.read_text().replace("[aggregators]\n", f"[aggregators]\n{pins}"))
+    long = panel().to_long().rename({"day": "date"})
+    office = flu / "kits" / "coordinator"
+    with ExitStack() as parties:
+
+        def run(name: str, *words: str) -> None:
+            command = (EPIFED, "federation", *words, "--kit", str(kits[name]))
+            log = tmp_path / f"{name}.log"
+            parties.enter_context(_running(machines[name], log, *command))
+
+        run("server", "server", "--ledger", str(ledger))
+        _until_connected(machines["server"], office, set())
+        for name in ADDERS:
+            run(name, "aggregator", "--roster", str(flu / "roster.toml"))
+        for name, clients in hosted.items():
+            data = tmp_path / f"{name}.csv"
+            long.filter(pl.col("region").is_in(clients)).write_csv(data)
+            read = ("--data", str(data), "--settings", str(settings))
+            checked = _said(machines[name], "check", "--kit", str(kits[name]), *read)
+            assert checked.returncode == 0, checked.stdout + checked.stderr
+            assert "trust no one alone" in checked.stdout
+            run(name, "site", "--data", str(data))
+        _until_connected(machines["server"], office, {*hosted, *ADDERS})
+        days = ("--from", f"{panel().start}", "--to", f"{panel().end}", "--name", "flu")
+        about = ("--federation", str(roster), "--kit", str(office), *days)
+        trained = _said(machines["server"], "train", str(settings), *about)
+        assert trained.returncode == 0, trained.stdout + trained.stderr
+        assert "clients trust no one alone" in trained.stdout
+        assert "the model is at 4 parties" in trained.stdout
+    for name in (*hosted, *ADDERS):
+        model = read_release(kits[name] / "models" / "flu.epifed")
+        assert (model.randomness, model.settings.noise) == ("secure", "aggregators")
