@@ -24,7 +24,7 @@ from epifed.federation import aggregator, pact, sealed, site, terms
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.codes import Code
 from epifed.federation.kept import KeptAnswers
-from epifed.federation.messages import MessageError, Parts, Task
+from epifed.federation.messages import MessageError, Parts, Task, unpack_task
 from epifed.federation.pact import Relayed
 from epifed.federation.relay import RelayedTraining
 from epifed.federation.sealed import PublicKeys, SecretKeys, Words
@@ -279,12 +279,6 @@ def info_not_bound(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "seal_info", lambda agreed, name, whose: b"epifed")
 
 
-def info_of_the_round_alone(patch: pytest.MonkeyPatch) -> None:
-    honest = pact.seal_info
-    for module in (pact, aggregator, audit_sealed):
-        patch.setattr(module, "seal_info", lambda agreed, name, whose: honest(agreed, "", whose))
-
-
 def info_of_the_site_alone(patch: pytest.MonkeyPatch) -> None:
     for module in (pact, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: f"{name} {whose}".encode())
@@ -317,6 +311,18 @@ def keys_not_pinned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Terms, "refuse_trust", lambda self, others: None)
 
 
+def any_clients_that_the_server_names(patch: pytest.MonkeyPatch) -> None:
+    """A client that two sites count moves the sum by twice S."""
+    asked: list[Task] = []
+
+    def noting(parts: Parts) -> Task:
+        asked.append(unpack_task(parts))
+        return asked[-1]
+
+    patch.setattr(site, "unpack_task", noting)
+    patch.setattr(site, "hosted_clients", lambda kit: asked[-1].clients)
+
+
 CAUGHT: dict[Plant, str] = {
     noise_drawn_twice: "noise drawn once",
     noise_shared_by_aggregators: "noise drawn once",
@@ -340,13 +346,13 @@ CAUGHT: dict[Plant, str] = {
     ledger_after_the_answer: "paid before the answer",
     ledger_never: "paid before the answer",
     info_not_bound: "old and copied shares",
-    info_of_the_round_alone: "old and copied shares",
     info_of_the_site_alone: "old and copied shares",
     signature_without_the_round: "old and copied shares",
     signature_not_checked: "forged reports",
     signature_checked_by_the_server_alone: "forged reports",
     reports_not_compared: "changed questions",
     keys_not_pinned: "no other is trusted",
+    any_clients_that_the_server_names: "no other is trusted",
 }
 
 

@@ -304,6 +304,7 @@ def _pinned(settings: Settings) -> Check:
         every = tuple((name, SecretKeys.make().public.text) for name, _ in task.aggregators)
         plain = Settings.from_toml(task.settings).but(noise="server", aggregators=None).to_toml()
         marks = "1" + "0" * (len(task.clients) - 1)
+        abroad = stop.parties.panel.regions[SITES[ALLY][0]]
         found = {
             "the server's keys": (asked(aggregators=every), Code.REFUSED_TRUST),
             "one key of the server's": (
@@ -315,11 +316,17 @@ def _pinned(settings: Settings) -> Check:
                 Code.REFUSED_TRUST,
             ),
             "the server's coins": (asked(drawn=marks), Code.BAD_TASK),
+            "a client of another site": (asked(clients=(*task.clients, abroad)), Code.BAD_TASK),
+            "a client named twice": (
+                asked(clients=(*task.clients, task.clients[0])),
+                Code.BAD_TASK,
+            ),
         }
         paid = spent(work.kit / SITE_LEDGER)
     return _refused(
         "no other is trusted",
-        "a site seals to the keys that it has pinned, and draws by itself, or sends nothing",
+        "a site seals to the keys that it has pinned, and draws each of its own clients once by "
+        "itself, or sends nothing",
         found,
         paid,
     )
