@@ -1,9 +1,10 @@
 """kill -9 of aggregators, sites and the server at every point of a round: paid once, none unpaid.
 
 Forked processes play all parties and are killed at each point in turn. Then real ones over
-loopback: EPIFED_KILLS sets how often one of them is killed.
+loopback: EPIFED_KILLS sets how often one of them is killed, and how often forked ones are at least.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def _settings(rounds: int) -> Any:
 
 
 def test_killed_at_every_point_every_round_is_paid_once_by_everybody(tmp_path: Path) -> None:
-    script = [sys.executable, "-m", "tests.federation.lethal.forked", str(tmp_path)]
+    turns = str(math.ceil(KILLS / 30))
+    script = [sys.executable, "-m", "tests.federation.lethal.forked", str(tmp_path), turns]
     root = Path(__file__).parents[2]
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
@@ -47,7 +49,7 @@ def test_killed_at_every_point_every_round_is_paid_once_by_everybody(tmp_path: P
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 30, "so often was it killed"
+    assert int(done.stdout) >= max(30, KILLS), "so often was it killed"
 
 
 @pytest.fixture(scope="module")

@@ -69,18 +69,19 @@ def _killed(parties: Parties, wanted: Order, ledger: Path, point: tuple[Any, ...
         os._exit(1)
 
 
-def main(folder: Path) -> None:
-    """Kill at every point, and look at every book after each."""
+def main(folder: Path, turns: int) -> None:
+    """Kill at every point, so many times, and look at every book after each."""
+    deaths = FORKED * turns
     ledger = folder / "budget.ledger"
     Ledger.create(ledger, Cap(1e6, 1e-5, "rdp"))
     parties = _made(folder)
-    chosen = {"rounds": len(FORKED), "epsilon": 4.0, "noise": "aggregators"}
+    chosen = {"rounds": len(deaths), "epsilon": 4.0, "noise": "aggregators"}
     wanted = plan("killed", settings_of("trend", **chosen), seeded=False)
     books = [
         *(parties.kit(name) / aggregators.LEDGER for name in ("sum-1", "sum-2")),
         *(parties.kit(name) / site.LEDGER for name in ("site-1", "site-2")),
     ]
-    for point in FORKED:
+    for point in deaths:
         assert os.WIFSIGNALED(_killed(parties, wanted, ledger, point)), point
         found = read_state(folder / "trainings" / "killed")
         done = found[0] if found else 0
@@ -90,11 +91,11 @@ def main(folder: Path) -> None:
     while not training.finished:
         training.play(parties, lambda _: None)
     release = training.finish()
-    assert (training.done, training.paid) == (len(FORKED), len(FORKED))
-    assert {spent(book) for book in (ledger, *books)} == {len(FORKED)}
+    assert (training.done, training.paid) == (len(deaths), len(deaths))
+    assert {spent(book) for book in (ledger, *books)} == {len(deaths)}
     assert abs(release.epsilon - training.epsilon) < 1e-9
-    print(len(FORKED))
+    print(len(deaths))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,10 +1,8 @@
 """A rehearsal: a whole federation on this machine, on simulated cases, against one process."""
 
 import json
-import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -56,7 +54,7 @@ class Rehearsed:
     seconds_per_round: float | None
     """Between rounds of one job."""
     aggregator_memory: float | None
-    """MB at the peak of the processes of an aggregator together."""
+    """MB of the processes of an aggregator together, at their peak; shared libraries once."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same for JSON."""
@@ -195,21 +193,18 @@ class _Eye:
 
 
 class _Peaks:
-    """Watches the memory of the aggregators' processes."""
+    """Watches the memory of the aggregators, each with all its processes."""
 
     def __init__(self, local: LocalFederation) -> None:
         self._local = local
         self._names = [one.name for one in local.federation.aggregators]
-        self._peaks: dict[tuple[str, int], float] = {}
+        self._largest: float | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def largest(self) -> float | None:
-        """MB of the largest aggregator, all its processes at their peaks; none without any."""
-        totals = Counter[str]()
-        for (name, _), peak in self._peaks.items():
-            totals[name] += math.ceil(peak)
-        return max(totals.values(), default=None)
+        """MB of the largest aggregator at its peak; none without any."""
+        return self._largest
 
     def __enter__(self) -> Self:
         """Start looking."""
@@ -224,8 +219,17 @@ class _Peaks:
     def _look(self) -> None:
         while not self._end.wait(0.2):
             for name in self._names:
-                for pid in (self._local.processes[name].pid, *self._local.workers(name)):
-                    with suppress(OSError, StopIteration):
-                        status = Path(f"/proc/{pid}/status").read_text().splitlines()
-                        peak = next(line for line in status if line.startswith("VmHWM:"))
-                        self._peaks[name, pid] = int(peak.split()[1]) / 1024
+                pids = (self._local.processes[name].pid, *self._local.workers(name))
+                self._largest = max(self._largest or 0.0, _memory(pids))
+
+
+def _memory(pids: tuple[int, ...]) -> float:
+    """MB of processes on a machine of their own: what each has alone, and what is shared once."""
+    alone, shared = 0, [0]
+    for pid in pids:
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+            sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+            alone += sizes["Private_Clean"] + sizes["Private_Dirty"]
+            shared.append(sizes["Shared_Clean"] + sizes["Shared_Dirty"])
+    return (alone + max(shared)) / 1024
