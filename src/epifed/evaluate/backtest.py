@@ -24,7 +24,7 @@ from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.files import load_part, save_part
 from epifed.forecasting import Forecast, forecast
-from epifed.learner import Vector, make_learner
+from epifed.learner import Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
@@ -55,6 +55,8 @@ class Backtest:
     noise_multiplier: float
     latest: tuple[Forecast, ...]
     """From the last day of the data, at `AHEAD`, or at the learner's own horizon."""
+    parts: pl.DataFrame | None = None
+    """Where the changes of the latest come from, if the learner can say."""
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
@@ -93,7 +95,9 @@ class Backtest:
         """Write the results folder of this backtest, which was made on the panel."""
         ahead = pl.concat(one.to_long() for one in self.latest)
         record = BacktestRecord.model_validate(self.summary())
-        write_backtest(out, panel, self.settings, BacktestTables(self.table, ahead, record))
+        write_backtest(
+            out, panel, self.settings, BacktestTables(self.table, ahead, record, self.parts)
+        )
 
     def by_month(self) -> pl.DataFrame:
         """The scores of each month of targets."""
@@ -202,7 +206,16 @@ def run_backtest(
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
         total = epsilon_of(event, settings.delta, settings.accountant)
     noise = plan.noise_multiplier
-    return Backtest(_table(panel, tested), tested, settings, len(ends), total, noise, latest)
+    table, parts = _table(panel, tested), _parts(panel, learner, newest, ahead)
+    return Backtest(table, tested, settings, len(ends), total, noise, latest, parts)
+
+
+def _parts(
+    panel: CasePanel, learner: Learner[Any, Any], state: Any, ahead: Sequence[int]
+) -> pl.DataFrame | None:
+    found = [(learner.parts(panel, state, days), days) for days in ahead]
+    tables = [parts.to_long(panel.regions, days) for parts, days in found if parts is not None]
+    return pl.concat(tables) if tables else None
 
 
 def _train(known: CasePanel, settings: Settings, path: Path) -> None:
