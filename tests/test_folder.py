@@ -94,6 +94,13 @@ def test_a_backtest_within_has_a_manifest_of_its_own(both: Path, country: Path) 
     assert not folder.manifest.data.is_of(replace(panel, counts=panel.counts + 1))
     assert not folder.manifest.data.is_of(panel.between(panel.day(1), panel.end))
     found = payload(folder, panel, groups={}, title=None, ledger=None)
+    assert folder.backtest.parts is not None
+    kept = folder.backtest.parts.filter(horizon=7).row(0, named=True)
+    at = found["regions"]["ids"].index(kept["region"])
+    shown = [part[at][0] for part in found["forecast"]["parts"]]
+    assert shown == pytest.approx(
+        [kept[name] for name in ("country", "place", "own", "calendar")], abs=6e-4
+    )
     assert found["same_data"] and found["simulated"] and found["seeded"]
 
 

@@ -1,6 +1,7 @@
 """One authority: a release file and its own cases in, a forecast out; and the hub's layout."""
 
 import json
+import math
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -78,6 +79,13 @@ def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
         for h in (7, 14)
     )
     assert now < week < fortnight < 1.5 * now
+    parts = pl.DataFrame(found["parts"])
+    assert parts.equals(pl.read_parquet(tmp_path / "out" / "parts.parquet"))
+    assert parts["region"].to_list() == ["00005", "00005"]
+    change = parts.select(pl.sum_horizontal("country", "place", "own", "calendar"))
+    assert change.to_series().to_list() == pytest.approx(
+        [math.log(week / now), math.log(fortnight / now)], abs=0.02
+    )
     assert (tmp_path / "out" / "00005.png").stat().st_size > 10_000
 
 
@@ -89,6 +97,7 @@ def test_the_same_command_for_humans(model: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "like today" in result.stdout
+    assert "country" in result.stdout and "place" in result.stdout
     assert "SEEDED" in result.stdout
     assert "shown: the first 12 of 20 regions" in " ".join(result.stderr.split())
 

@@ -260,8 +260,8 @@ def test_the_map_has_more_than_one_colour_where_places_differ() -> None:
     learner = Trend(settings)
     state = train(learner.deployed_view(panel, (panel.start, panel.end)), settings).state
     parts = learner.parts(panel, state, 7)
-    assert float(np.corrcoef(parts.region, north)[0, 1]) > 0.95
-    assert np.ptp(parts.region) > 0.1
+    assert float(np.corrcoef(parts.place, north)[0, 1]) > 0.95
+    assert np.ptp(parts.place) > 0.1
     assert np.ptp(parts.country) == 0
 
 
@@ -273,7 +273,7 @@ def test_the_parts_of_a_change_add_up_to_it(horizon: int) -> None:
     learner = Trend(settings)
     state = train(learner.deployed_view(panel, (panel.start, panel.end)), settings).state
     parts = learner.parts(panel, state, horizon)
-    together = parts.country + parts.region + parts.own + parts.calendar
+    together = parts.country + parts.place + parts.own + parts.calendar
     point = learner.hindcast(panel, state, horizon)[:, -1]
     change = np.log(point / panel.counts[:, -WEEK:].mean(axis=1))
     np.testing.assert_allclose(together, change, atol=0.02)
@@ -296,7 +296,7 @@ def test_a_region_without_facts_gets_the_forecast_of_the_country() -> None:
     learner = Trend(settings)
     state = train(learner.deployed_view(panel, (panel.start, panel.end)), settings).state
     alone = replace(panel.of(panel.regions[:1]), positions=None, population=None)
-    assert (learner.parts(alone, state, 7).region == 0).all()
+    assert (learner.parts(alone, state, 7).place == 0).all()
 
 
 def test_days_between_releases_are_interpolated() -> None:

@@ -62,7 +62,7 @@ class Parts:
 
     country: Floats
     """The growth of all clients together."""
-    region: Floats
+    place: Floats
     """What is added by size and place."""
     own: Floats
     """What the region's own level adds."""

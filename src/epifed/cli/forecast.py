@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HEADER = [
     "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
-    "country", "region's", "own", "holidays",
+    "country", "place", "own", "holidays",
 ]  # fmt: skip
 PLAIN_HEADER = HEADER[:6]
 STALE_DAYS = 7

@@ -28,7 +28,7 @@ from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.files import load_part, save_part
 from epifed.forecasting import Forecast, forecast
-from epifed.learner import Floats, Vector, make_learner
+from epifed.learner import Floats, Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
@@ -75,6 +75,8 @@ class Backtest:
     """From the last day of the data, at `AHEAD`, or at the learner's own horizon."""
     real_time: bool = False
     """Whether each forecast was made with what was known on its morning."""
+    parts: pl.DataFrame | None = None
+    """Where the changes of the latest come from, if the learner can say."""
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
@@ -115,7 +117,9 @@ class Backtest:
         """Write the results folder of this backtest, which was made on the panel."""
         ahead = pl.concat(one.to_long() for one in self.latest)
         record = BacktestRecord.model_validate(self.summary())
-        write_backtest(out, panel, self.settings, BacktestTables(self.table, ahead, record))
+        write_backtest(
+            out, panel, self.settings, BacktestTables(self.table, ahead, record, self.parts)
+        )
 
     def by_month(self) -> pl.DataFrame:
         """The scores of each month of targets."""
@@ -288,8 +292,17 @@ def run_backtest(
         total,
         noise,
         latest,
+        parts=_parts(last.panel, learner, newest, ahead),
         real_time=vintages is not None,
     )
+
+
+def _parts(
+    panel: CasePanel, learner: Learner[Any, Any], state: Any, ahead: Sequence[int]
+) -> pl.DataFrame | None:
+    found = [(learner.parts(panel, state, days), days) for days in ahead]
+    tables = [parts.to_long(panel.regions, days) for parts, days in found if parts is not None]
+    return pl.concat(tables) if tables else None
 
 
 def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:

@@ -2,7 +2,7 @@
 
 manifest.json, settings.toml                     what it is, and of what
 runs, predictions, convergence.parquet           a grid
-backtest.parquet, forecast.parquet, .json        a backtest
+backtest.parquet, forecast.parquet, .json        a backtest; parts.parquet where the learner can say
 backtest/                                        a backtest beside a grid, a folder of its own
 data/                                            the simulated country, where there was no data
 """
@@ -27,6 +27,7 @@ from epifed.evaluate.manifest import (
 from epifed.evaluate.metrics import METRICS
 from epifed.evaluate.results import KEY_TYPES, TRAINED, Results
 from epifed.files import read_json, to_json, write_parquet, write_text
+from epifed.learner import Parts
 from epifed.panel import CasePanel
 from epifed.settings import Settings, read_settings, sentence_of
 from epifed.simulate.settings import settings_of
@@ -58,6 +59,11 @@ _VALUES = (
 )
 Record = TypeVar("Record", bound=BaseModel)
 FORECAST = _KEYS | {"level": pl.Float64, "value": pl.Float64}
+PARTS: dict[str, type[pl.DataType]] = {
+    "region": pl.String,
+    "horizon": pl.Int64,
+    **dict.fromkeys((field.name for field in fields(Parts)), pl.Float64),
+}
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
 
 
@@ -68,6 +74,8 @@ class BacktestTables:
     backtest: pl.DataFrame
     forecast: pl.DataFrame
     record: BacktestRecord
+    parts: pl.DataFrame | None = None
+    """Where the newest forecast's changes come from, if the learner can say."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,9 @@ def write_backtest(
     """Write the folder of a backtest."""
     manifest = Manifest.of("backtest", panel, settings)
     frames = {"backtest": tables.backtest, "forecast": tables.forecast}
+    (path / "parts.parquet").unlink(missing_ok=True)
+    if tables.parts is not None:
+        frames["parts"] = tables.parts
     _write(path, manifest, settings, frames, record=tables.record)
 
 
@@ -186,6 +197,7 @@ def read_folder(path: Path) -> ResultsFolder:
         backtest=_some(path, "backtest", BACKTEST),
         forecast=_some(path, "forecast", FORECAST),
         record=_checked(BacktestRecord, path / _RECORD),
+        parts=_some(path, "parts", PARTS) if (path / "parts.parquet").is_file() else None,
     )
     return ResultsFolder(path, manifest, chosen, tables)
 

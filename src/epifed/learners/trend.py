@@ -231,7 +231,7 @@ class Trend(Learner[TrendState, LastDays]):
         last = own.counts[:, -WEEK:].mean(axis=1)
         return Parts(
             country=growing.country[:, 0] * _lasting(weeks),
-            region=growing.region[:, 0] * _lasting(weeks),
+            place=growing.region[:, 0] * _lasting(weeks),
             own=growing.own[:, 0] * _reverted(weeks),
             calendar=np.log((again[:, 0] + SOFTENING) / (last + SOFTENING)),
         )

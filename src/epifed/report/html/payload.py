@@ -1,5 +1,6 @@
 """Everything the page shows, in as few numbers as it takes."""
 
+from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ import polars as pl
 from epifed.anomalies import RECENT_DAYS, clean
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import ResultsFolder
+from epifed.learner import Parts
 from epifed.panel import CasePanel
 from epifed.report.html import measured
 from epifed.report.html.outlines import outlines
@@ -169,6 +171,20 @@ def _anomalies(panel: CasePanel, as_of: date, rows: dict[str, int]) -> list[list
     ]
 
 
+def _parts(
+    parts: pl.DataFrame | None, rows: dict[str, int], horizons: list[int]
+) -> list[list[list[float | None]]] | None:
+    """What the country, the place, the own level and holidays add: [part][region][horizon]."""
+    if parts is None:
+        return None
+    names = [field.name for field in fields(Parts)]
+    laid = (measured.lay_out(parts, rows, "horizon", horizons, name) for name in names)
+    return [
+        [[None if np.isnan(v) else round(float(v), 3) for v in region] for region in part]
+        for part in laid
+    ]
+
+
 def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:
     """The newest forecast, at the levels that the page shows."""
     if folder.backtest is None:
@@ -186,6 +202,7 @@ def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | N
         horizons = [h for h in horizons if h in measured.WEEKS] or horizons[:1]
     return {
         "horizons": horizons,
+        "parts": _parts(folder.backtest.parts, rows, horizons),
         "levels": LEVELS,
         "values": [
             measured.weekly(

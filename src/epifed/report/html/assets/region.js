@@ -21,10 +21,19 @@ function drawRegion() {
     const [low, mid, high] = [LEVEL.low95, LEVEL.median, LEVEL.high95].map((k) => rate(i, quantile(k, i, at)));
     list.push(fact(t('expected', { when: ahead(at) }), amount(mid), `${t('interval95')}: ${amount(low)} – ${amount(high)}`, 'model'));
     list.push(fact(t('probability'), chance(chanceOfRise(i, at)), change(i, at) === null ? '' : `${t('change')}: ${signed(change(i, at))}`));
+    if (FORECAST.parts) list.push(fact(t('whence'), ...whence(i, at)));
   } else if (BEFORE[i] !== null) list.push(fact(t('weekBefore'), amount(rate(i, BEFORE[i])), change(i, null) === null ? '' : `${t('change')}: ${signed(change(i, null))}`));
   facts('region-facts', ...list);
   drawFan(i);
   drawPast(i);
+}
+
+// What the country, the place, the own level and holidays add to the change of a forecast.
+function whence(region, at) {
+  const parts = FORECAST.parts.map((part) => part[region][at]);
+  const names = ['partCountry', 'partPlace', 'partOwn', 'partCalendar'].map((name) => t(name));
+  const [country, ...others] = parts.map((part, k) => (part === null ? '–' : `${names[k]} ${signed(Math.exp(part) - 1)}`));
+  return [country, others.join(', ')];
 }
 
 // The history as [day, rate] up to the day of the report, then what was reported after it.
