@@ -283,7 +283,7 @@ def _cut_off(parts: Parts) -> Parts:
         ("sum-1", _other_clip, "signature"),
         ("sum-1", _cut_off, "size"),
         ("sum-2", _said(rounds=9), "bad-task"),
-        ("sum-2", _said(aggregator="sum-1"), "refused-roster"),
+        ("sum-2", _said(aggregator="sum-1"), "size"),
         ("sum-1", _said(randomness="seeded"), "signature"),
         ("sum-1", _said(aggregators=[]), "bad-task"),
         ("sum-1", lambda _: {"about": "nonsense"}, "message"),
