@@ -82,7 +82,7 @@ def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
     parts = pl.DataFrame(found["parts"])
     assert parts.equals(pl.read_parquet(tmp_path / "out" / "parts.parquet"))
     assert parts["region"].to_list() == ["00005", "00005"]
-    change = parts.select(pl.sum_horizontal("country", "place", "own", "calendar"))
+    change = parts.select(pl.sum_horizontal("country", "place", "own", "calendar", "reports"))
     assert change.to_series().to_list() == pytest.approx(
         [math.log(week / now), math.log(fortnight / now)], abs=0.02
     )

@@ -3,7 +3,7 @@
 What a client does here it does alone: the trend is public, the counts and the errors are its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from epifed import intervals
 from epifed.anomalies import Cleaned
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.learner import Learner
+from epifed.learner import SOFTENING, Learner, Parts
 from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
@@ -85,6 +85,18 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
         np.maximum(point + reported, 0.0),
         np.maximum(values + reported[:, None], 0.0),
     )
+
+
+def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int) -> Parts | None:
+    """Where the change comes from, against the last week as reported, if the learner can say."""
+    found = learner.parts(cleaned.panel, state, horizon)
+    if found is None:
+        return None
+    taken, reported = (
+        counts[:, -WEEK:].mean(axis=1) + SOFTENING
+        for counts in (cleaned.panel.counts, cleaned.reported)
+    )
+    return replace(found, reports=np.log(taken / reported))
 
 
 def _reported(cleaned: Cleaned, horizon: int) -> Floats:

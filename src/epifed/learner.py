@@ -56,6 +56,10 @@ S = TypeVar("S")
 V = TypeVar("V", bound=View)
 
 
+SOFTENING = 0.5
+"""Cases that are added before a client divides by its own."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """Where the log change of each region's forecast against its last week comes from."""
@@ -68,6 +72,8 @@ class Parts:
     """What the region's own level adds."""
     calendar: Floats
     """What holidays add, of the last week and of those ahead."""
+    reports: Floats
+    """What was put in the place of missing and late reports of the last week."""
 
     def to_long(self, regions: Sequence[str], horizon: int) -> pl.DataFrame:
         """A row for each region: the log changes, which add up to that of its forecast."""

@@ -1,10 +1,8 @@
-"""Aggregators, sites and a relaying server without FLARE: exact sums, one payment, refusals."""
+"""Aggregators, sites and a relaying server without FLARE: exact sums, one payment, one size."""
 
 import json
 import math
 import tempfile
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from epifed.errors import EpifedError
 from epifed.federation import aggregator as aggregators
-from epifed.federation import pact, site
+from epifed.federation import site
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import Parts, pack_task
-from epifed.federation.pact import pack_question, unpack_question
 from epifed.federation.relay import AwayError
 from epifed.federation.sealed import share
 from epifed.federation.site import SiteWork
@@ -30,7 +26,6 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy import secure
 from epifed.privacy.plan import TRUST, PrivacyPlan
 from epifed.release import Release, read_release
-from epifed.settings import Settings
 from epifed.training import train
 from tests.federation.helpers import panel, plan, settings_of
 from tests.federation.parties import Parties, spent
@@ -197,299 +192,6 @@ def _contents(folder: Path) -> list[bytes]:
 
 def _content(seen: list[tuple[str, Parts]]) -> bytes:
     return b"".join(parts["about"].encode() + parts.get("array", b"") for _, parts in seen)
-
-
-# What is refused, by whom, and how the report says it.
-
-
-def _round(
-    parties: Parties, ledger: Ledger, name: str = "refused", **changes: Any
-) -> list[dict[str, Any]]:
-    """One round of a training, and what was reported of it."""
-    chosen = settings_of("trend", **SEALED | changes)
-    training = parties.training(plan(name, chosen, seeded=False), ledger)
-    lines: list[dict[str, Any]] = []
-    try:
-        training.play(parties, lines.append)
-    finally:
-        training._lock.close()
-    return lines
-
-
-def _only(name: str, change: Callable[[Parts], Parts]) -> Callable[[str, Parts], Parts]:
-    return lambda party, parts: change(parts) if party == name else parts
-
-
-def _without_first(parts: Parts) -> Parts:
-    question = unpack_question(parts)
-    return pack_question(replace(question, reports=question.reports[1:]))
-
-
-def _twice(parts: Parts) -> Parts:
-    question = unpack_question(parts)
-    return pack_question(replace(question, reports=(*question.reports, question.reports[0])))
-
-
-def _of_a_stranger(parts: Parts) -> Parts:
-    question = unpack_question(parts)
-    stranger = replace(question.reports[0], site="site-9")
-    return pack_question(replace(question, reports=(stranger, *question.reports[1:])))
-
-
-def _swapped(parts: Parts) -> Parts:
-    question = unpack_question(parts)
-    one, other, *rest = question.reports
-    mixed = replace(one, share=other.share)
-    return pack_question(replace(question, reports=(mixed, other, *rest)))
-
-
-def _forged(parts: Parts) -> Parts:
-    question = unpack_question(parts)
-    one, *rest = question.reports
-    forged = replace(one, signature=bytes(64))
-    return pack_question(replace(question, reports=(forged, *rest)))
-
-
-def _said(**changes: Any) -> Callable[[Parts], Parts]:
-    def change(parts: Parts) -> Parts:
-        about = json.loads(parts["about"])
-        return parts | {"about": json.dumps(about | changes)}
-
-    return change
-
-
-def _other_clip(parts: Parts) -> Parts:
-    about = json.loads(parts["about"])
-    text = Settings.from_toml(about["settings"]).but(clip_norm=0.001).to_toml()
-    return parts | {"about": json.dumps(about | {"settings": text})}
-
-
-def _cut_off(parts: Parts) -> Parts:
-    return parts | {"array": parts["array"][:-1]}
-
-
-@pytest.mark.parametrize(
-    ("who", "change", "reason"),
-    [
-        ("sum-2", _without_first, "reports"),
-        ("sum-2", _said(before=[]), "reports"),
-        ("sum-1", _twice, "doubled"),
-        ("sum-1", _of_a_stranger, "foreign"),
-        ("sum-2", _swapped, "digest"),
-        ("sum-1", _forged, "signature"),
-        ("sum-1", _said(noise_multiplier=1e-3), "signature"),
-        ("sum-2", _said(training="another"), "signature"),
-        ("sum-1", _said(enrolled=11), "refused-roster"),
-        ("sum-1", _other_clip, "signature"),
-        ("sum-1", _cut_off, "size"),
-        ("sum-2", _said(rounds=9), "bad-task"),
-        ("sum-2", _said(aggregator="sum-1"), "size"),
-        ("sum-1", _said(randomness="seeded"), "signature"),
-        ("sum-1", _said(aggregators=[]), "bad-task"),
-        ("sum-1", lambda _: {"about": "nonsense"}, "message"),
-    ],
-)
-def test_an_aggregator_refuses_what_was_changed_on_the_way_and_pays_nothing(
-    tmp_path: Path, who: str, change: Callable[[Parts], Parts], reason: str
-) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    parties.questions = _only(who, change)
-    with pytest.raises(EpifedError, match=rf"refused by the aggregator '{who}' \({reason}\)"):
-        _round(parties, ledger)
-    assert spent(parties.kit(who) / aggregators.LEDGER) == 0
-    parties.questions = lambda _, parts: parts
-    (line,) = _round(parties, ledger)
-    assert line["problems"] == []
-    assert spent(parties.kit(who) / aggregators.LEDGER) == 1
-    assert spent(ledger.path) == 1
-
-
-def test_a_refusal_is_in_the_report(tmp_path: Path) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    parties.questions = _only("sum-2", _without_first)
-    chosen = settings_of("trend", **SEALED)
-    training = parties.training(plan("told", chosen, seeded=False), ledger)
-    lines: list[dict[str, Any]] = []
-    with pytest.raises(EpifedError, match="not given the same reports"):
-        training.play(parties, lines.append)
-    assert lines[0]["problems"] == [{"site": "sum-2", "reason": "reports"}]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (_cut_off, "size"),
-        (lambda parts: parts | {"array": bytes(64) + parts["array"][64:]}, "signature"),
-        (lambda parts: parts | {"array": parts["array"][:-9] + bytes(9)}, "signature"),
-        (_said(round=2), "late"),
-        (lambda _: {"about": "{}"}, "late"),
-        (lambda _: {"about": "[]"}, "message"),
-        (lambda parts: {"about": parts["about"]}, "message"),
-    ],
-)
-def test_the_server_leaves_out_what_everybody_can_see_to_be_wrong(
-    tmp_path: Path, change: Callable[[Parts], Parts], reason: str
-) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    parties.reports = _only("site-2", change)
-    (line,) = _round(parties, ledger)
-    assert line["problems"] == [{"site": "site-2", "reason": reason}]
-
-
-def test_an_old_report_in_a_new_round_is_refused(tmp_path: Path) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    chosen = small_settings(**SEALED)
-    training = parties.training(plan("old", chosen, seeded=False), ledger)
-    lines: list[dict[str, Any]] = []
-    training.play(parties, lines.append)
-    old = next(parts for name, parts in parties.seen if name == "site-2")
-    parties.reports = _only("site-2", lambda _: old)
-    training.play(parties, lines.append)
-    parties.reports = _only("site-2", lambda _: _said(round=3)(old))
-    training.play(parties, lines.append)
-    reasons = [[p["reason"] for p in line["problems"]] for line in lines]
-    assert reasons == [[], ["late"], ["signature"]]
-
-
-def test_a_share_that_cannot_be_opened_spoils_one_round_and_names_its_site(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    chosen = small_settings(**SEALED)
-    training = parties.training(plan("spoilt", chosen, seeded=False), ledger)
-    before = training.rounds.learner.pack(training.state)
-    lines: list[dict[str, Any]] = []
-    with monkeypatch.context() as patch:
-        original = pact.seal_info
-
-        def wrong(agreed: Any, who: str, name: str) -> bytes:
-            return original(agreed, "x" if (who, name) == ("site-2", "sum-2") else who, name)
-
-        patch.setattr(pact, "seal_info", wrong)
-        training.play(parties, lines.append)
-    after = training.rounds.learner.pack(training.state)
-    assert after.tolist() == before.tolist(), "nothing was learned, and nothing else was"
-    training.play(parties, lines.append)
-    reasons = [[(p["site"], p["reason"]) for p in line["problems"]] for line in lines]
-    assert reasons == [[("site-2", "sealed"), ("all", "total")], [("site-2", "sealed")]]
-    assert spent(ledger.path) == 2
-
-
-def test_a_site_that_lies_about_its_norm_spoils_the_release_and_it_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    grid = secure.to_grid
-    monkeypatch.setattr(site, "to_grid", lambda *args: grid(*args) + 2**50)
-    (line,) = _round(parties, ledger)
-    assert line["problems"] == [{"site": "all", "reason": "total"}]
-
-
-def test_an_aggregator_that_changes_its_answer_or_signs_for_another_is_not_believed(
-    tmp_path: Path,
-) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    parties.answers = _only("sum-1", lambda p: p | {"array": bytes(len(p["array"]))})
-    with pytest.raises(EpifedError, match=r"'sum-1' \(digest\)"):
-        _round(parties, ledger)
-    parties.answers = _only("sum-1", _said(aggregator="sum-2"))
-    with pytest.raises(EpifedError, match=r"'sum-1' \(digest\)"):
-        _round(parties, ledger)
-    parties.answers = _only("sum-1", _said(reports="00" * 32))
-    with pytest.raises(EpifedError, match=r"'sum-1' \(signature\)"):
-        _round(parties, ledger)
-    parties.answers = lambda _, parts: parts
-    assert _round(parties, ledger)[0]["problems"] == []
-
-
-def test_another_question_of_a_round_that_was_answered_is_refused(tmp_path: Path) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    chosen = small_settings(**SEALED)
-    training = parties.training(plan("again", chosen, seeded=False), ledger)
-    training.play(parties, lambda _: None)
-    work, task = SiteWork(parties.kit("site-1")), parties.tasks["site-1"]
-    other = replace(task, state=task.state + 1)
-    assert json.loads(work.answer(pack_task(other))[0]["about"])["code"] == "refused-repeat"
-    asked: list[Parts] = []
-
-    def overheard(name: str, parts: Parts) -> Parts:
-        if name == "sum-1":
-            asked.append(parts)
-        return parts
-
-    parties.questions = overheard
-    training.play(parties, lambda _: None)
-    adder = AggregatorWork(parties.kit("sum-1"))
-    first, _ = adder.answer(asked[0])
-    assert adder.answer(asked[0])[0] == first
-    fewer = unpack_question(asked[0])
-    changed = pack_question(replace(fewer, reports=fewer.reports[1:]))
-    assert json.loads(adder.answer(changed)[0]["about"])["code"] == "refused-repeat"
-    assert spent(parties.kit("sum-1") / aggregators.LEDGER) == 2
-
-
-def test_a_budget_that_is_spent_and_terms_that_are_broken_are_refused_with_the_reason(
-    tmp_path: Path,
-) -> None:
-    broken: dict[str, dict[str, Any]] = {
-        "refused-total": {"epsilon_total": 2.5},
-        "refused-epsilon": {"epsilon_per_release": 1.0},
-        "refused-settings": {"limits": {"clip_norm": 0.01}},
-    }
-    for reason, own in broken.items():
-        folder = tmp_path / reason
-        parties = Parties.make(folder, own=own)
-        ledger = _ledger(folder)
-        first = reason == "refused-total"
-        if first:
-            _round(parties, ledger, "first")
-        with pytest.raises(EpifedError, match=rf"'sum-1' \({reason}\)"):
-            _round(parties, ledger, "second")
-        assert spent(parties.kit("sum-1") / aggregators.LEDGER) == int(first)
-
-
-def test_less_noise_or_fewer_clients_under_a_known_name_is_refused(tmp_path: Path) -> None:
-    parties = Parties.make(tmp_path)
-    _round(parties, _ledger(tmp_path), "weekly")
-    other = Parties(tmp_path / "other", parties.federation)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "kits").symlink_to(tmp_path / "kits")
-    for changes in ({"epsilon": 40.0}, {"clip_norm": 0.2}):
-        ledger = Ledger.create(tmp_path / f"{changes}.ledger", Cap(1e6, 1e-5, "rdp"))
-        chosen = settings_of("trend", **SEALED | changes)
-        wanted = plan("weekly", chosen, seeded=False)
-        training = Parties(tmp_path / f"{changes}", parties.federation).training(wanted, ledger)
-        lines: list[dict[str, Any]] = []
-        with pytest.raises(EpifedError, match=r"'sum-1' \(refused-repeat\)"):
-            training.play(other, lines.append)
-        assert {p["reason"] for p in lines[0]["problems"]} == {"refused-repeat"}
-
-
-def test_a_site_with_pinned_aggregators_trusts_neither_others_nor_the_server(
-    tmp_path: Path,
-) -> None:
-    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    _round(parties, ledger)
-    task, work = parties.tasks["site-1"], SiteWork(parties.kit("site-1"))
-
-    def code(**changes: Any) -> str:
-        parts, _ = work.answer(pack_task(replace(task, training="other", **changes)))
-        return str(json.loads(parts["about"])["code"])
-
-    (name, keys), last = task.aggregators
-    swapped = ((name, last[1]), (last[0], keys))
-    plain = Settings.from_toml(task.settings).but(noise="server", aggregators=None).to_toml()
-    drawn = "0" * len(task.clients)
-    assert code(aggregators=swapped) == "refused-trust"
-    assert code(aggregators=((name, keys), ("sum-3", last[1]))) == "refused-trust"
-    assert code(aggregators=(), settings=plain, drawn=drawn) == "refused-trust"
-    assert code(drawn=drawn) == "bad-task", "a server that tosses the coins"
-    assert code(length=task.length + 1) == "bad-task"
-    others = parties.tasks["site-2"].clients
-    assert code(clients=others) == "bad-task", "a client of another site"
-    assert code(clients=task.clients[:1] * 2) == "bad-task", "a client twice"
-    one = ((name, keys), (name, keys))
-    assert code(aggregators=one) == "bad-task"
 
 
 def test_a_lost_answer_is_paid_for_again_and_a_lost_server_waits(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HEADER = [
     "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
-    "country", "place", "own", "holidays",
+    "country", "place", "own", "holidays", "reports",
 ]  # fmt: skip
 PLAIN_HEADER = HEADER[:6]
 STALE_DAYS = 7
@@ -93,7 +93,7 @@ def forecast(
     table = pl.concat(one.to_long() for one in made)
     write_parquet(out / "forecast.parquet", table)
     write_parquet(out / "anomalies.parquet", known.to_long())
-    parts = {one.horizon: trained.learner.parts(known.panel, state, one.horizon) for one in made}
+    parts = {days: forecasting.parts(known, trained.learner, state, days) for days in horizons}
     whence = [
         found.to_long(panel.regions, days) for days, found in parts.items() if found is not None
     ]

@@ -27,7 +27,7 @@ from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.files import load_part, save_part
-from epifed.forecasting import Forecast, forecast
+from epifed.forecasting import Forecast, forecast, parts
 from epifed.learner import Floats, Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
@@ -267,10 +267,10 @@ def run_backtest(
     todo = [(d, s, p) for d, s, p in every if not p.exists()]
     done += len(ends) - len(todo)
     run(_forecast, todo)
-    parts = dict(zip(ends, map(load_part, forecasts), strict=True))
+    loaded = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {
         day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
-        for day, part in parts.items()
+        for day, part in loaded.items()
     }
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
@@ -283,7 +283,7 @@ def run_backtest(
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
         total = epsilon_of(event, settings.delta, settings.accountant)
     noise = plan.noise_multiplier
-    filled = {day: part["completed"] for day, part in parts.items()}
+    filled = {day: part["completed"] for day, part in loaded.items()}
     return Backtest(
         _table(known, tested, filled),
         tested,
@@ -292,16 +292,16 @@ def run_backtest(
         total,
         noise,
         latest,
-        parts=_parts(last.panel, learner, newest, ahead),
+        parts=_parts(last, learner, newest, ahead),
         real_time=vintages is not None,
     )
 
 
 def _parts(
-    panel: CasePanel, learner: Learner[Any, Any], state: Any, ahead: Sequence[int]
+    known: Cleaned, learner: Learner[Any, Any], state: Any, ahead: Sequence[int]
 ) -> pl.DataFrame | None:
-    found = [(learner.parts(panel, state, days), days) for days in ahead]
-    tables = [parts.to_long(panel.regions, days) for parts, days in found if parts is not None]
+    found = [(parts(known, learner, state, days), days) for days in ahead]
+    tables = [one.to_long(known.panel.regions, days) for one, days in found if one is not None]
     return pl.concat(tables) if tables else None
 
 

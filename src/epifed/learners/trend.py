@@ -20,7 +20,7 @@ from pydantic import Field
 from epifed import holidays
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.learner import DAYS_BACK, Floats, Learner, Own, Parts, Period, Signal, Vector
+from epifed.learner import DAYS_BACK, SOFTENING, Floats, Learner, Own, Parts, Period, Signal, Vector
 from epifed.learners.shared import (
     EXACT,
     GROWTH,
@@ -39,8 +39,6 @@ from epifed.settings import Settings
 RECENCY, SLOW_RECENCY = 0.2, 0.5
 """Weight of a day relative to the next one where a change is measured: of all clients, and from
 one place to another, where fewer clients average the noise out."""
-SOFTENING = 0.5
-"""Cases that are added before a client divides by its own."""
 LARGEST_CHANGE = 0.3
 """Bound on a client's relative change, (now - before) / (now + before)."""
 FARTHEST = 2.0
@@ -234,6 +232,7 @@ class Trend(Learner[TrendState, LastDays]):
             place=growing.region[:, 0] * _lasting(weeks),
             own=growing.own[:, 0] * _reverted(weeks),
             calendar=np.log((again[:, 0] + SOFTENING) / (last + SOFTENING)),
+            reports=np.zeros(len(last)),
         )
 
     def signal(self) -> Signal:

@@ -97,9 +97,11 @@ def credit(figure: Figure, attribution: Sequence[str]) -> None:
         figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=5.5, color="#444444")
 
 
-def date_axis(axes: Axes) -> None:
-    """Days along the bottom."""
-    locator = AutoDateLocator(minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+def date_axis(axes: Axes, *, from_the_first: bool = True) -> None:
+    """Days along the bottom, those of a month counted from its first or not."""
+    locator = AutoDateLocator(  # type: ignore[no-untyped-call]
+        minticks=4, maxticks=9, interval_multiples=from_the_first
+    )
     formatter = ConciseDateFormatter(  # type: ignore[no-untyped-call]
         locator,
         formats=["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%S"],

@@ -47,7 +47,7 @@ def nowcast_figure(
                 high,
             )
         _number(axes[0, -1], "ABC"[panels - 1], number, row)
-        axes[0, 0].legend(loc="upper left")
+        axes[0, 0].legend(loc="best")
         credit(figure, attribution)
     return figure
 
@@ -62,7 +62,7 @@ def _cases(
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(THOUSANDS)
     axes.set_ylabel("cases per day")
-    date_axis(axes)
+    date_axis(axes, from_the_first=False)
 
 
 def _number(axes: Axes, letter: str, number: Reproduction, row: int) -> None:
@@ -75,4 +75,4 @@ def _number(axes: Axes, letter: str, number: Reproduction, row: int) -> None:
     axes.set_ylim(bottom=0)
     axes.set_ylabel("R of the week to that day")
     panel_title(axes, letter, "reproduction number")
-    date_axis(axes)
+    date_axis(axes, from_the_first=False)

@@ -174,7 +174,7 @@ def _anomalies(panel: CasePanel, as_of: date, rows: dict[str, int]) -> list[list
 def _parts(
     parts: pl.DataFrame | None, rows: dict[str, int], horizons: list[int]
 ) -> list[list[list[float | None]]] | None:
-    """What the country, the place, the own level and holidays add: [part][region][horizon]."""
+    """What the country, the place, the level, holidays, reports add: [part][region][horizon]."""
     if parts is None:
         return None
     names = [field.name for field in fields(Parts)]

@@ -28,10 +28,10 @@ function drawRegion() {
   drawPast(i);
 }
 
-// What the country, the place, the own level and holidays add to the change of a forecast.
+// What the country, the place, the own level, holidays and missing reports add to the change of a forecast.
 function whence(region, at) {
   const parts = FORECAST.parts.map((part) => part[region][at]);
-  const names = ['partCountry', 'partPlace', 'partOwn', 'partCalendar'].map((name) => t(name));
+  const names = ['partCountry', 'partPlace', 'partOwn', 'partCalendar', 'partReports'].map((name) => t(name));
   const [country, ...others] = parts.map((part, k) => (part === null ? '–' : `${names[k]} ${signed(Math.exp(part) - 1)}`));
   return [country, others.join(', ')];
 }

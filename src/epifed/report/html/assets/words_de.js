@@ -106,6 +106,7 @@ const DE = {
   partPlace: 'Größe und Lage',
   partOwn: 'eigene Höhe',
   partCalendar: 'Feiertage',
+  partReports: 'fehlende oder späte Meldungen',
   interval95: '95-%-Vorhersageintervall',
   weekBefore: 'Vorwoche',
   fanTitle: (v) => `${v.name}: Verlauf und Vorhersage`,

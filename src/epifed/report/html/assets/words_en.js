@@ -106,6 +106,7 @@ const EN = {
   partPlace: 'its size and place',
   partOwn: 'its own level',
   partCalendar: 'holidays',
+  partReports: 'missing or late reports',
   interval95: '95 % interval',
   weekBefore: 'Week before',
   fanTitle: (v) => `${v.name}: so far and forecast`,
