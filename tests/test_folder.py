@@ -99,7 +99,7 @@ def test_a_backtest_within_has_a_manifest_of_its_own(both: Path, country: Path) 
     at = found["regions"]["ids"].index(kept["region"])
     shown = [part[at][0] for part in found["forecast"]["parts"]]
     assert shown == pytest.approx(
-        [kept[name] for name in ("country", "place", "own", "calendar")], abs=6e-4
+        [kept[name] for name in ("country", "place", "own", "calendar", "reports")], abs=6e-4
     )
     assert found["same_data"] and found["simulated"] and found["seeded"]
 
