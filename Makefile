@@ -4,13 +4,17 @@ BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
 
-.PHONY: run test lint coverage chromium haproxy vendor bench bench-peers clean
+.PHONY: run test test-long lint coverage chromium haproxy vendor bench bench-peers clean
 
 run: $(VENV)/.installed
 	$(BIN)/epifed run --out out
 
 test: lint chromium haproxy
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+# The tests with those that take minutes each: kills of sites and aggregators, five machines.
+test-long: export EPIFED_LONG = 1
+test-long: test
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -15,6 +15,14 @@ settings.register_profile(
 settings.load_profile("epifed")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the long tests to `make test-long`."""
+    if not os.environ.get("EPIFED_LONG"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="long: make test-long runs it"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What epifed must not forget, away from the user's own; processes that tests start inherit it.

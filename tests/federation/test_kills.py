@@ -105,6 +105,7 @@ def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> 
         time.sleep(1)
 
 
+@pytest.mark.long
 def test_a_worker_a_site_and_a_third_of_the_sites_killed_in_a_round(
     local: LocalFederation,
 ) -> None:

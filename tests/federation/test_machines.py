@@ -195,6 +195,7 @@ def _kit_of_its_own(flu: Path, roster: Path, name: str, folder: Path) -> Path:
     return kit
 
 
+@pytest.mark.long
 def test_five_machines_train_with_two_aggregators_whose_keys_were_told_by_telephone(
     machines: dict[str, str], tmp_path: Path
 ) -> None:

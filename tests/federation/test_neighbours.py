@@ -14,6 +14,7 @@ from epifed.federation.flare.local import LocalFederation
 from epifed.federation.server import Order
 from epifed.learner import Vector, make_learner
 from epifed.privacy.plan import PrivacyPlan
+from epifed.registry import LEARNERS
 from epifed.release import Release, read_release
 from epifed.rounds import contribution
 from epifed.seeds import seed_sequence
@@ -50,7 +51,8 @@ def test_the_commands_of_a_federation_and_of_one_process_make_the_same_release(
 ) -> None:
     data, wanted, made = tmp_path / "cases.csv", tmp_path / "wanted.toml", tmp_path / "made.epifed"
     CASES.to_table().write_csv(data)
-    wanted.write_text(f'learner = "{learner}"\nepsilon = 2.0\nseed = 7\n')
+    places = list(LEARNERS.load(learner).facts(CASES)["places"])
+    wanted.write_text(f'learner = "{learner}"\nepsilon = 2.0\nseed = 7\nplaces = {places}\n')
     days = ("--seeded", "--from", str(PERIOD[0]), "--to", str(PERIOD[1]))
     _epifed("train", "--data", data, "--settings", wanted, "--out", made, *days)
     where = ("--federation", local.folder / "federation.toml", "--kit", local.desk.kit)

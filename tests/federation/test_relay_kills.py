@@ -75,6 +75,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         yield local
 
 
+@pytest.mark.long
 def test_real_parties_killed_at_every_point_of_a_round(local: LocalFederation) -> None:
     """The server, both aggregators and a site in turn."""
     deaths = [

@@ -146,10 +146,7 @@ def site_work(kit: Path, panel: CasePanel, clients: tuple[str, ...], terms: Term
     kit.mkdir(parents=True)
     (kit / TERMS).write_text(terms.to_toml(), encoding="utf-8")
     data = kit / "cases.csv"
-    long = panel.to_table()
-    if panel.reported is not None:
-        long = long.filter(pl.Series(panel.reported.ravel()))
-    long.filter(pl.col("region").is_in(clients)).write_csv(data)
+    panel.to_table().filter(pl.col("region").is_in(clients)).write_csv(data)
     Source(str(data), None, {}).write(kit)
     return SiteWork(kit)
 
