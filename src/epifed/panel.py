@@ -245,7 +245,7 @@ class CasePanel:
             counts=self.counts[:, cut],
             reported=None if self.reported is None else self.reported[:, cut],
             start=first,
-            history=self._history_until(last + timedelta(days=1)),
+            history=self._history_between(first, last),
         )
 
     def of(self, regions: Sequence[str]) -> "CasePanel":
@@ -264,9 +264,11 @@ class CasePanel:
             history=None if self.history is None else self.history.of(regions),
         )
 
-    def _history_until(self, morning: date) -> "Vintages | None":
-        known = self.history
-        return None if known is None or morning < known.first else known.until(morning)
+    def _history_between(self, first: date, last: date) -> "Vintages | None":
+        known, morning = self.history, last + timedelta(days=1)
+        if known is None or morning < known.first:
+            return None
+        return known.until(morning).since(first)
 
     def covers(self, first: date, last: date) -> NDArray[np.bool_]:
         """Which regions' own reports reach from one day to another, whatever the others report."""
