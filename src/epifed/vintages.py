@@ -156,9 +156,7 @@ class Vintages:
         inside = self.changes.filter(pl.col("reported") >= day)
         if len(inside) == len(self.changes) and day < self.first:
             return self
-        return replace(
-            self, changes=inside, snapshots=tuple(d for d in self.snapshots if d > day)
-        )
+        return replace(self, changes=inside, snapshots=tuple(d for d in self.snapshots if d > day))
 
     def of(self, regions: Sequence[str]) -> "Vintages":
         """The vintages of some regions only, in this order."""
