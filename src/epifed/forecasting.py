@@ -15,7 +15,9 @@ from epifed import intervals
 from epifed.anomalies import Cleaned
 from epifed.days import WEEK
 from epifed.errors import EpifedError
+from epifed.holidays import days_off_within
 from epifed.learner import SOFTENING, Learner, Parts
+from epifed.panel import CasePanel
 from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
@@ -74,9 +76,20 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
     used = min(known, intervals.ERRORS)
     so_far = learner.completed(panel, state).counts
     truth = smooth(so_far[:, -used - WEEK + 1 :], "trailing")[:, -used:]
-    point = past[:, -1]
-    errors = intervals.size(past[:, known - used : known], truth, horizon)
-    values = intervals.quantiles(point, errors, horizon, panel.population)
+    # Days of the target week that have come are certain: only the mean of the others errs.
+    came, left = _came(so_far, horizon), min(horizon, WEEK) / WEEK
+    made, then = past[:, known - used : known], came[:, -used - horizon : -horizon]
+    informed = learner.informed(state)
+    errors = intervals.size(
+        np.maximum(made - then, 0.0) / left,
+        np.maximum(truth - then, 0.0) / left,
+        horizon,
+        uninformed=0 if informed is None else max(used + horizon - 1 - informed, 0),
+        after_holiday=after_holiday(panel),
+    )
+    point, now = past[:, -1], came[:, -1]
+    ahead = np.maximum(point - now, 0.0) / left
+    values = now[:, None] + left * intervals.quantiles(ahead, errors, horizon, panel.population)
     reported = _reported(cleaned, horizon)
     return Forecast(
         panel.end,
@@ -97,6 +110,21 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
         for counts in (cleaned.panel.counts, cleaned.reported)
     )
     return replace(found, reports=np.log(taken / reported))
+
+
+def after_holiday(panel: CasePanel) -> NDArray[np.bool_]:
+    """Which regions had a public holiday shortly before the panel's end, as far as known."""
+    if not panel.calendars:
+        return np.zeros(len(panel.regions), dtype=np.bool_)
+    return days_off_within(panel.calendars, panel.end, intervals.HOLIDAY_DAYS)
+
+
+def _came(counts: Floats, horizon: int) -> Floats:
+    """By day, what the days of its target week that have come add to the average of that week."""
+    days = max(WEEK - horizon, 0)
+    total = np.cumsum(np.pad(counts, ((0, 0), (WEEK, 0))), axis=1)
+    came: Floats = (total[:, WEEK:] - total[:, WEEK - days : total.shape[1] - days]) / WEEK
+    return came
 
 
 def _reported(cleaned: Cleaned, horizon: int) -> Floats:

@@ -73,6 +73,10 @@ class ReleaseLearner(Learner[Releases, V]):
         """Each number of each day weighted by how well it is known."""
         return earlier.joined(fresh)
 
+    def informed(self, state: Releases) -> int:
+        """The days since the first release that is remembered."""
+        return int(np.flatnonzero(state.precision.any(axis=1)).max(initial=0))
+
     def pack(self, state: Releases) -> Vector:
         """The values, then the precisions."""
         return np.concatenate([state.values.ravel(), state.precision.ravel()]).astype(np.float32)
