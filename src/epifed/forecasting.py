@@ -85,7 +85,7 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
         np.maximum(truth - then, 0.0) / left,
         horizon,
         uninformed=0 if informed is None else max(used + horizon - 1 - informed, 0),
-        after_holiday=after_holiday(panel),
+        after_holiday=after_holiday(panel, panel.end),
     )
     point, now = past[:, -1], came[:, -1]
     ahead = np.maximum(point - now, 0.0) / left
@@ -112,11 +112,11 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
     return replace(found, reports=np.log(taken / reported))
 
 
-def after_holiday(panel: CasePanel) -> NDArray[np.bool_]:
-    """Which regions had a public holiday shortly before the panel's end, as far as known."""
+def after_holiday(panel: CasePanel, day: date) -> NDArray[np.bool_]:
+    """Which regions had a public holiday shortly before a day, as far as that is known."""
     if not panel.calendars:
         return np.zeros(len(panel.regions), dtype=np.bool_)
-    return days_off_within(panel.calendars, panel.end, intervals.HOLIDAY_DAYS)
+    return days_off_within(panel.calendars, day, intervals.HOLIDAY_DAYS)
 
 
 def _came(counts: Floats, horizon: int) -> Floats:

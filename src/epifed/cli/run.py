@@ -28,6 +28,7 @@ from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.panel import CasePanel
+    from epifed.vintages import Vintages
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
 DEFAULT_DAYS = 31
@@ -75,9 +76,11 @@ def run(
 
     from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
+    from epifed.evaluate.folder import DATA
     from epifed.evaluate.results import summary
     from epifed.report import figures, tables
     from epifed.report.html import write_report
+    from epifed.sources.vintages import load_vintages
 
     if data is None:
         panel, end = _simulated(int(wish.said.get("seed", 0)), out), date(2020, 12, 1)
@@ -115,9 +118,10 @@ def run(
     figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
     scatter = figures.predicted_against_true(results.predictions, chosen.split, period)
     figures.save(scatter, out / "predicted_against_true.png")
-    if data is None:
-        _nowcast(panel, end, out)
-    _look_back(panel, chosen.seed, out / "backtest", workers)
+    late = None if data else load_vintages(out / DATA)
+    if late is not None:
+        _nowcast(panel, late.until(end + timedelta(days=1)), out)
+    _look_back(panel, chosen.seed, out / "backtest", workers, late)
     write_report(out, out / "report.html", panel if data else None, remark=messages.print)
     messages.print(SEEDED)
     messages.print(f"results and figures are in {out}; open {out / 'report.html'} in a browser")
@@ -136,29 +140,28 @@ def _simulated(seed: int, out: Path) -> "CasePanel":
     return simulation.county_panel
 
 
-def _nowcast(panel: "CasePanel", end: date, out: Path) -> None:
+def _nowcast(panel: "CasePanel", late: "Vintages", out: Path) -> None:
     """The last two weeks of the largest county as they will be known, from its own late list."""
-    from epifed.cli.nowcast import estimates
-    from epifed.evaluate.folder import DATA
     from epifed.report import drawing
     from epifed.report.nowcast_figure import nowcast_figure
-    from epifed.sources.vintages import load_vintages
+    from epifed.situation import situation
 
-    morning = end + timedelta(days=1)
-    history = load_vintages(out / DATA)
-    if not history.first + timedelta(days=28) <= morning:
-        morning = history.last
     assert panel.population is not None
     largest = int(panel.population.argmax())
-    known = history.until(morning).of([panel.regions[largest]])
-    figure = nowcast_figure(panel.names[largest], 0, *estimates(known), panel.attribution)
+    found = situation(late.of([panel.regions[largest]]))
+    figure = nowcast_figure(panel.names[largest], 0, found, panel.attribution)
     drawing.save(figure, out / "nowcast.png")
 
 
-def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) -> None:
-    """Forecasts of the last weeks and of the next, for the report."""
+def _look_back(
+    panel: "CasePanel", seed: int, out: Path, workers: int | None, late: "Vintages | None"
+) -> None:
+    """Forecasts of the last weeks and of the next, for the report, and the nowcast of that day."""
+    from dataclasses import replace
+
     from epifed.evaluate.backtest import origins_between, run_backtest
     from epifed.learner import settings_for
+    from epifed.situation import nowcast_on
 
     weeks = min(WEEKS_BACK, (panel.counts.shape[1] - LEAST_DAYS) // 7)
     if weeks < 1:
@@ -172,7 +175,8 @@ def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) ->
     origins = origins_between(first, panel.end, 7, panel, settings.horizon)
     with GridProgress() as progress:
         result = run_backtest(panel, settings, origins, out, workers=workers, progress=progress)
-    result.write(out, panel)
+    nowcast = None if late is None else nowcast_on(late, panel.end)
+    replace(result, nowcast=nowcast).write(out, panel)
 
 
 def base_for(panel: "CasePanel", wish: Wish) -> dict[str, Any]:

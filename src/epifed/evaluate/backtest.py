@@ -27,13 +27,14 @@ from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.files import load_part, save_part
-from epifed.forecasting import Forecast, forecast, parts
+from epifed.forecasting import Forecast, after_holiday, forecast, parts
 from epifed.learner import Floats, Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.situation import nowcast_on
 from epifed.training import train
 from epifed.vintages import Vintages
 from epifed.windows import smooth
@@ -77,6 +78,8 @@ class Backtest:
     """Whether each forecast was made with what was known on its morning."""
     parts: pl.DataFrame | None = None
     """Where the changes of the latest come from, if the learner can say."""
+    nowcast: pl.DataFrame | None = None
+    """The last two weeks before the latest, where it is known when reports came."""
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
@@ -117,9 +120,8 @@ class Backtest:
         """Write the results folder of this backtest, which was made on the panel."""
         ahead = pl.concat(one.to_long() for one in self.latest)
         record = BacktestRecord.model_validate(self.summary())
-        write_backtest(
-            out, panel, self.settings, BacktestTables(self.table, ahead, record, self.parts)
-        )
+        tables = BacktestTables(self.table, ahead, record, self.parts, self.nowcast)
+        write_backtest(out, panel, self.settings, tables)
 
     def by_month(self) -> pl.DataFrame:
         """The scores of each month of targets."""
@@ -140,6 +142,12 @@ class Backtest:
                     | part.select(_SCORES).row(0, named=True)
                 )
         return pl.DataFrame(rows)
+
+    def after_holiday(self, panel: CasePanel) -> dict[str, Any] | None:
+        """The scores of forecasts made shortly after a public holiday of their region, if any."""
+        then = [after_holiday(panel, one.origin) for one in self.forecasts]
+        part = self.table.filter(pl.Series(np.concatenate(then)))
+        return None if part.is_empty() else part.select(_SCORES).row(0, named=True)
 
 
 def _within(name: str) -> pl.Expr:
@@ -293,6 +301,7 @@ def run_backtest(
         noise,
         latest,
         parts=_parts(last, learner, newest, ahead),
+        nowcast=None if vintages is None else nowcast_on(vintages, ends[-1]),
         real_time=vintages is not None,
     )
 

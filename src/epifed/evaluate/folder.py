@@ -2,7 +2,8 @@
 
 manifest.json, settings.toml                     what it is, and of what
 runs, predictions, convergence.parquet           a grid
-backtest.parquet, forecast.parquet, .json        a backtest; parts.parquet where the learner can say
+backtest.parquet, forecast.parquet, .json        a backtest; where they can be told, parts.parquet
+                                                 and nowcast.parquet
 backtest/                                        a backtest beside a grid, a folder of its own
 data/                                            the simulated country, where there was no data
 """
@@ -64,6 +65,12 @@ PARTS: dict[str, type[pl.DataType]] = {
     "horizon": pl.Int64,
     **dict.fromkeys((field.name for field in fields(Parts)), pl.Float64),
 }
+NOWCAST: dict[str, type[pl.DataType]] = {
+    "as_of": pl.Date,
+    "region": pl.String,
+    "date": pl.Date,
+    **dict.fromkeys(("known", "estimate", "lower", "upper", "r", "r_lower", "r_upper"), pl.Float64),
+}
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
 
 
@@ -76,6 +83,8 @@ class BacktestTables:
     record: BacktestRecord
     parts: pl.DataFrame | None = None
     """Where the newest forecast's changes come from, if the learner can say."""
+    nowcast: pl.DataFrame | None = None
+    """The last two weeks as known and as estimated, if it is known when reports came."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +168,10 @@ def write_backtest(
     """Write the folder of a backtest."""
     manifest = Manifest.of("backtest", panel, settings)
     frames = {"backtest": tables.backtest, "forecast": tables.forecast}
-    (path / "parts.parquet").unlink(missing_ok=True)
-    if tables.parts is not None:
-        frames["parts"] = tables.parts
+    for name, frame in (("parts", tables.parts), ("nowcast", tables.nowcast)):
+        (path / f"{name}.parquet").unlink(missing_ok=True)
+        if frame is not None:
+            frames[name] = frame
     _write(path, manifest, settings, frames, record=tables.record)
 
 
@@ -197,7 +207,8 @@ def read_folder(path: Path) -> ResultsFolder:
         backtest=_some(path, "backtest", BACKTEST),
         forecast=_some(path, "forecast", FORECAST),
         record=_checked(BacktestRecord, path / _RECORD),
-        parts=_some(path, "parts", PARTS) if (path / "parts.parquet").is_file() else None,
+        parts=_perhaps(path, "parts", PARTS),
+        nowcast=_perhaps(path, "nowcast", NOWCAST),
     )
     return ResultsFolder(path, manifest, chosen, tables)
 
@@ -264,6 +275,11 @@ def _frame(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.D
     if absent:
         raise EpifedError(f"{file}: found no column '{absent[0]}'; {EXPECTED}")
     return frame
+
+
+def _perhaps(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame | None:
+    """A table that need not be there."""
+    return _some(path, name, columns) if (path / f"{name}.parquet").is_file() else None
 
 
 def _some(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
