@@ -264,6 +264,12 @@ class CasePanel:
             history=None if self.history is None else self.history.of(regions),
         )
 
+    def alone(self, region: str) -> "CasePanel":
+        """The panel of one region, from its first report to its last, whatever others report."""
+        one = self.of([region])
+        days = np.flatnonzero(one.reported[0]) if one.reported is not None else np.array([])
+        return one.between(one.day(int(days[0])), one.day(int(days[-1]))) if len(days) else one
+
     def _history_until(self, morning: date) -> "Vintages | None":
         known = self.history
         return None if known is None or morning < known.first else known.until(morning)

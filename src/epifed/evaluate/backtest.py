@@ -23,6 +23,7 @@ from epifed import intervals
 from epifed.anomalies import Cleaned, clean
 from epifed.days import WEEK
 from epifed.errors import EpifedError
+from epifed.evaluate.code import code_digest
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
@@ -382,7 +383,7 @@ def _table(
 
 def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None) -> str:
     when = vintages.digest() if vintages else "final"
-    return _hash([settings.to_toml(), panel.digest(), when])
+    return _hash([code_digest(), settings.to_toml(), panel.digest(), when])
 
 
 def _hash(parts: Iterable[object]) -> str:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epifed.baselines import BASELINES, baseline, random_baselines
 from epifed.clients import Clients, make_clients
+from epifed.evaluate.code import code_digest
 from epifed.evaluate.folder import refuse_other, write_grid
 from epifed.evaluate.manifest import GridRecord, WorkRecord
 from epifed.evaluate.metrics import scores
@@ -168,9 +169,8 @@ def _fingerprint(panel: CasePanel, grid: Grid, period: str) -> str:
     """Parts are shared by grids that differ only in which tasks they ask for."""
     base = grid.settings.but(epsilon=1.0, split="temporal", sampler="poisson")
     shuffled = "anew" if grid.resplit else ""
-    text = (
-        f"{base.to_toml()}{shuffled}{grid.settings.sampler}{grid.periods[period]}{panel.digest()}"
-    )
+    chosen = f"{base.to_toml()}{shuffled}{grid.settings.sampler}{grid.periods[period]}"
+    text = f"{code_digest()}{chosen}{panel.digest()}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
