@@ -34,7 +34,7 @@ from epifed.seeds import seed_sequence
 from epifed.settings import NoiseName, Settings
 from epifed.training import ledger_key, refuse_unreleasable
 
-STATE, WAITING = "state.npz", "waiting.npz"
+STATE, WAITING, ORDER = "state.npz", "waiting.npz", "order.json"
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class StoredTraining:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _agree(self) -> None:
-        path = self.folder / "order.json"
+        path = self.folder / ORDER
         if not path.exists():
             write_text(path, self.order.to_json())
             write_text(self.folder / "roster.json", json.dumps(self.federation.clients))
