@@ -46,7 +46,7 @@ def _played(
     while not training.finished:
         training.play(parties, lines.append)
     release = training.finish()
-    training._lock.close()
+    training._lock.release()
     return release, lines
 
 
