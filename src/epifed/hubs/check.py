@@ -12,7 +12,7 @@ import polars as pl
 
 from epifed.errors import EpifedError
 from epifed.hubs.config import END, Form, form_of
-from epifed.hubs.tables import NAMES, model_output, read_table
+from epifed.hubs.tables import NAMES, model_output, read_table, typed
 
 KIND = "quantile"
 
@@ -52,7 +52,7 @@ def _file_faults(path: Path, model: str, form: Form) -> list[str]:
         **{name: pl.Date for name in form.task_ids if name in {*NAMES["reference_date"], END}},
     }
     try:
-        frame = frame.select(pl.col(name).cast(kinds[name]) for name in form.columns)
+        frame = typed(frame, kinds)
     except pl.exceptions.PolarsError as error:
         return [f"found a value of another type ({str(error).splitlines()[0][:150]})"]
     return table_faults(frame, form, day)

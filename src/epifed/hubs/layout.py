@@ -20,7 +20,7 @@ from epifed.forecasting import Forecast
 from epifed.hubs.check import table_faults
 from epifed.hubs.config import END, Form, form_of, write_config
 from epifed.hubs.locations import Locations
-from epifed.hubs.tables import model_output, read_table
+from epifed.hubs.tables import model_output, read_table, typed
 
 NAME = re.compile(r"[A-Za-z0-9_]+-[A-Za-z0-9_]+")
 METADATA = "model-metadata"
@@ -116,8 +116,8 @@ def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if not path.exists():
         return frame
     try:
-        earlier = read_table(path).select(frame.columns).cast(frame.schema)
-    except pl.exceptions.PolarsError:
+        earlier = typed(read_table(path), frame.schema)
+    except (pl.exceptions.PolarsError, KeyError):
         raise EpifedError(
             f"{path}: found other columns than a forecast has; expected {', '.join(frame.columns)}"
         ) from None

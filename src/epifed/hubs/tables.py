@@ -4,7 +4,7 @@ Forecasts come from a hubverse folder (`model-output/<model>/…`, CSV or parque
 of several models. A truth is daily counts, or those of weeks that end on a date.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,14 @@ def _picked(
         raise EpifedError(f"{path}: found a value of another type ({reason})") from None
 
 
-def _cast(column: pl.Expr, found: pl.DataType, wanted: type[pl.DataType]) -> pl.Expr:
+def typed(table: pl.DataFrame, kinds: Mapping[str, Any]) -> pl.DataFrame:
+    """These columns of a table in their types; a polars error where one is of another."""
+    return table.select(
+        _cast(pl.col(name), table.schema[name], kind).alias(name) for name, kind in kinds.items()
+    )
+
+
+def _cast(column: pl.Expr, found: pl.DataType, wanted: Any) -> pl.Expr:
     if found == pl.String and wanted == pl.Date:
         return column.str.to_date("%Y-%m-%d")
     if found == pl.String and wanted == pl.Float64:

@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from epifed.report.drawing import PERIOD_COLOURS, PERSISTENCE_COLOUR, style
+from epifed.report.drawing import PERIOD_COLOURS, PERSISTENCE_COLOUR, credit, style
 
 OTHERS = "#555555"
 ROW = 0.26
@@ -14,7 +14,11 @@ ROW = 0.26
 
 
 def hub_figure(
-    records: Sequence[dict[str, Any]], keys: Sequence[str], baseline: str, ours: str | None = None
+    records: Sequence[dict[str, Any]],
+    keys: Sequence[str],
+    baseline: str,
+    ours: str | None = None,
+    sources: Sequence[str] = (),
 ) -> Figure:
     """A point and an interval for each model, the best first; `ours` is drawn in colour."""
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -44,6 +48,7 @@ def hub_figure(
             _panel(axes, rows, ours)
             axes.set_title(name)
             axes.set_xlabel(f"WIS / {baseline}")
+        credit(figure, sources)
     return figure
 
 
