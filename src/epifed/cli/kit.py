@@ -101,7 +101,9 @@ class GridProgress:
 
 def print_table(title: str, header: list[str], rows: list[list[str]], caption: str) -> None:
     """A table on stdout; in a narrow terminal numbers wrap at their ±, and nothing is lost."""
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(
+        title=title, title_justify="left", caption=caption or None, caption_justify="left"
+    )
     for i, column in enumerate(header):
         words = i < 2
         table.add_column(column, justify="left" if words else "right", no_wrap=words)
@@ -109,7 +111,7 @@ def print_table(title: str, header: list[str], rows: list[list[str]], caption: s
         table.add_row(*row)
     console = Console()
     if not console.is_terminal:
-        console.width = max(console.width, 120)
+        console.width = max(console.width, 130)
     console.print(table)
 
 
