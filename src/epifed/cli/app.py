@@ -1,5 +1,6 @@
 """The command line: one file per command, imported when the command is called."""
 
+import inspect
 from collections import Counter
 from importlib import import_module
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
+from typer.models import ParameterInfo
 
 from epifed.cli import InterruptedByUser
 from epifed.errors import EpifedError
@@ -94,7 +96,20 @@ def load_command(name: str) -> Any:
         holder.add_typer(module.app, name=name)
     else:
         holder.command(name)(getattr(module, name))
+    _leave_files_to_us(holder)
     return get_group(holder).commands[name]
+
+
+def _leave_files_to_us(group: typer.Typer) -> None:
+    """Let what cannot be read be told in epifed's sentence: the library would print a box."""
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _leave_files_to_us(inner.typer_instance)
+    for command in group.registered_commands:
+        for parameter in inspect.signature(command.callback or (lambda: None)).parameters.values():
+            for option in getattr(parameter.annotation, "__metadata__", ()):
+                if isinstance(option, ParameterInfo):
+                    option.readable = False
 
 
 app = typer.Typer(

@@ -16,7 +16,7 @@ from epifed.cli.kit import (
     messages,
     parse_epsilons,
     print_table,
-    refuse_file,
+    refuse_unwritable,
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
@@ -98,7 +98,7 @@ def backtest(
     release; the total over all origins stands beside it. Interrupted, it goes on where it was.
     With --vintages each forecast is made with what was known on its morning, and nothing else.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
     budget = parse_epsilons([epsilon])[0] if epsilon else None
     wish = Wish(
         settings,

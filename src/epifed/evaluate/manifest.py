@@ -104,6 +104,12 @@ class BacktestRecord(_Record):
     real_time: bool
 
 
+class BudgetRecords(_Record):
+    """What the same backtest came to at other budgets."""
+
+    budgets: tuple[BacktestRecord, ...]
+
+
 class Manifest(_Record):
     """What a results folder says about itself; with the command, all that doing it again takes."""
 
