@@ -3,18 +3,19 @@
 import inspect
 from collections import Counter
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 from typer.models import ParameterInfo
 
+import epifed
 from epifed.cli import InterruptedByUser
 from epifed.errors import EpifedError
 
 COMMANDS = {
-    "run": "Train the private federated forecaster at several budgets, beside the baselines.",
+    "run": 'Compare the learners with "like today" at several budgets, and write the report.',
     "reproduce": "Run the paper's county experiment and compare it with the published tables.",
     "figures": "Draw every figure of the paper as PDF and PNG, and its tables as LaTeX, Markdown "
     "and CSV.",
@@ -117,12 +118,27 @@ app = typer.Typer(
     cls=LazyGroup,
     help="Differentially private federated forecasting of local case numbers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"epifed {epifed.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _group() -> None:
+def _group(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version, nothing else.",
+        ),
+    ] = False,
+) -> None:
     pass

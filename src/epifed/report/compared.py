@@ -162,8 +162,8 @@ def tested_on(kind: Kind, folder: ResultsFolder) -> str:
     """The days that the rows of a kind were tested on."""
     if kind == "experiment":
         assert folder.grid is not None
-        days = folder.grid.predictions["target_day"]
-        return f"tested on {days.min()} to {days.max()}"
+        days = sorted(folder.grid.predictions["target_day"].unique())
+        return f"tested on {days[0]} to {days[-1]}"
     assert folder.backtest is not None
     record = folder.backtest.record
     return f"forecasts of {record.first_origin} to {record.last_origin}"
