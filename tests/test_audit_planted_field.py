@@ -152,7 +152,8 @@ def site_silenced_by_a_missing_client(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: SiteWork, task: messages.Task, work: Any) -> Any:
         found = honest(self, task, work)
-        if set(task.clients) - found.row_of.keys():
+        read = {client for _, clients in found.read or () for client in clients}
+        if set(task.clients) - read:
             raise messages.MessageError(Code.DATA)
         return found
 

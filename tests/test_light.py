@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+POSIX = ("fcntl", "resource", "pwd", "grp", "termios", "pty")
 ABSENT = ("torch", "pandas", "geopandas", "pyogrio", "opacus", "hubdata")
 BLOCK = f"""
 import sys
@@ -21,6 +22,19 @@ class Absent:
 
 
 sys.meta_path.insert(0, Absent())
+
+import builtins
+
+imports = builtins.__import__
+
+
+def on_windows(name, globals=None, locals=None, fromlist=(), level=0):
+    if name in {POSIX} and (globals or {{}}).get("__name__", "").startswith("epifed"):
+        raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
+    return imports(name, globals, locals, fromlist, level)
+
+
+builtins.__import__ = on_windows
 """
 NOT_AT_A_SITE = ("torch", "matplotlib", "opendp", "pandas", "pyarrow", "joblib", "shapely", "httpx")
 FIRST = date(2020, 9, 1)
@@ -32,7 +46,7 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     site = tmp_path_factory.mktemp("light")
     (site / "sitecustomize.py").write_text(BLOCK)
     search = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": search}
+    return {**os.environ, "PYTHONPATH": search, "PYTHONIOENCODING": "cp1252"}
 
 
 def python(environment: dict[str, str], code: str) -> subprocess.CompletedProcess[str]:

@@ -1,133 +1,86 @@
-from datetime import date, timedelta
-from typing import get_args
+"""What a site and a single office use needs nothing that only POSIX has.
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+`test_light.py` runs it where epifed's own code finds no such module and output is not UTF-8.
+"""
 
-from epifed.clients import make_clients
-from epifed.errors import EpifedError
-from epifed.panel import CasePanel
-from epifed.settings import PERIODS, Settings, Smoothing
-from epifed.windows import smooth
-from tests.helpers import START, small_panel
+import ast
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import epifed
+from epifed.files import write_text
+
+ROOT = Path(epifed.__file__).parent
+ELSEWHERE = {
+    "federation/flare/serve.py": "the server's program",
+    "federation/flare/local.py": "a federation of processes for rehearsals",
+    "federation/flare/rehearsal.py": "measures those processes",
+}
+"""Modules that neither a site nor a single office runs. So is the audit, the coordinator's."""
+MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "syslog", "crypt", "nis"}
+WINDOWS = {"SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM", "SIGBREAK"}
+POSIX_ONLY = {
+    "os": {
+        "chown", "fchmod", "fchown", "fork", "forkpty", "getegid", "geteuid", "getgid", "getgroups",
+        "getpgid", "getpriority", "getuid", "killpg", "lchown", "mkfifo", "nice", "setpgid",
+        "setsid", "sysconf", "uname", "wait3", "wait4", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC",
+    },
+    "signal": {one.name for one in signal.Signals} - WINDOWS | {"alarm", "pause", "setitimer"},
+    "socket": {"AF_UNIX", "socketpair"},
+}  # fmt: skip
 
 
-def counting_panel(days: int, regions: int = 3, start: date = START) -> CasePanel:
-    """Region k has 1000·k + t cases on day t: every value says where it came from."""
-    counts = 1000 * np.arange(regions, dtype=np.float64)[:, None] + np.arange(days)
-    return CasePanel(counts=counts, regions=tuple("abc"[:regions]), start=start)
+def _posix(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        where = f"{path.relative_to(ROOT).as_posix()}:{getattr(node, 'lineno', 0)}"
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.attr in POSIX_ONLY.get(node.value.id, ())
+        ):
+            found.append(f"{where} {node.value.id}.{node.attr}")
+        elif isinstance(node, ast.Constant) and repr(node.value).startswith(("'/proc", "'/dev/")):
+            found.append(f"{where} {node.value!r}")
+        found += [f"{where} {name}" for name in names if name in MODULES]
+    return found
 
 
-@pytest.mark.parametrize("how", ["centered", "trailing"])
-@given(counts=arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 30)),
-                     elements=st.floats(0, 1e6)))  # fmt: skip
-def test_smooth_is_the_mean_of_the_days_it_says(how: str, counts: np.ndarray) -> None:
-    got = smooth(counts, how)  # type: ignore[arg-type]
-    for t in range(counts.shape[1]):
-        days = range(t - 3, t + 4) if how == "centered" else range(t - 6, t + 1)
-        there = [d for d in days if 0 <= d < counts.shape[1]]
-        np.testing.assert_allclose(got[:, t], counts[:, there].mean(axis=1), atol=1e-6, rtol=1e-9)
-
-
-def test_trailing_average_does_not_see_the_future_and_centered_sees_three_days() -> None:
-    counts = np.ones((1, 40))
-    spike = counts.copy()
-    spike[0, 20] = 100
-    changed = {
-        how: np.flatnonzero(smooth(spike, how)[0] != smooth(counts, how)[0])
-        for how in get_args(Smoothing)
+def test_no_module_that_offices_run_asks_for_what_only_posix_has() -> None:
+    used = {
+        path.relative_to(ROOT).as_posix(): _posix(path)
+        for path in ROOT.rglob("*.py")
+        if "audit" not in path.relative_to(ROOT).parts
     }
-    assert changed["none"].tolist() == [20]
-    assert changed["trailing"].tolist() == list(range(20, 27))
-    assert changed["centered"].tolist() == list(range(17, 24))
+    assert {name for name, found in used.items() if found} == ELSEWHERE.keys(), used
 
 
-def test_a_window_is_h_days_and_its_target_p_days_after_the_last() -> None:
-    settings = Settings.of(smoothing="none", window=4, horizon=3)
-    clients = make_clients(counting_panel(20), settings)
-    for windows in (clients.train, clients.test):
-        for k in range(3):
-            for inputs, target, day in zip(
-                windows.inputs[k], windows.targets[k], windows.target_days[k], strict=True
-            ):
-                last = int(inputs[-1]) - 1000 * k
-                assert inputs.tolist() == [1000 * k + last - 3 + i for i in range(4)]
-                assert target == 1000 * k + last + 3
-                assert day == np.datetime64(START + timedelta(days=last + 3))
+def test_the_search_finds_what_it_looks_for(tmp_path: Path) -> None:
+    path = ROOT / "federation" / "flare" / "serve.py"
+    assert [found.split()[-1] for found in _posix(path)] == ["resource"]
 
 
-@pytest.mark.parametrize(("period", "train", "test"), [("2020-11", 12, 2), ("2022-03", 13, 2)])
-def test_the_paper_s_periods_give_the_authors_numbers_of_windows(
-    period: str, train: int, test: int
-) -> None:
-    panel = counting_panel(700, start=date(2020, 10, 1))
-    clients = make_clients(panel, Settings.paper(), PERIODS[period])
-    assert clients.train.targets.shape == (3, train)
-    assert clients.test.targets.shape == (3, test)
-    first = PERIODS[period][0]
-    assert clients.train.target_days[0, 0] == np.datetime64(first + timedelta(days=10 + 7))
-    assert clients.test.target_days[0, -1] == np.datetime64(PERIODS[period][1])
+def test_modules_of_a_site_do_not_import_those_of_the_server() -> None:
+    modules = [name.removesuffix(".py").replace("/", ".") for name in ELSEWHERE]
+    code = (
+        "import sys, epifed.cli.app, epifed.federation.flare.executor, epifed.api\n"
+        "import epifed.federation.flare.kits, epifed.federation.flare.inspection\n"
+        f"print([m for m in {modules} if 'epifed.' + m in sys.modules])"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert made.stdout.strip() == "[]"
 
 
-def test_temporal_split_tests_on_later_days_only() -> None:
-    clients = make_clients(small_panel(), Settings())
-    assert (clients.train.target_days.max(axis=1) < clients.test.target_days.min(axis=1)).all()
-
-
-def test_shuffled_split_is_per_client_repeatable_and_loses_nothing() -> None:
-    settings = Settings.of(split="shuffled", smoothing="none")
-    panel = counting_panel(40)
-    one = make_clients(panel, settings, shuffle=np.random.default_rng(1))
-    again = make_clients(panel, settings, shuffle=np.random.default_rng(1))
-    other = make_clients(panel, settings, shuffle=np.random.default_rng(2))
-    assert (one.test.targets == again.test.targets).all()
-    assert (one.test.targets != other.test.targets).any()
-    days = np.concatenate([one.train.target_days, one.test.target_days], axis=1)
-    assert all(len(set(row)) == days.shape[1] for row in days)
-    assert len({tuple(row) for row in one.test.target_days.tolist()}) > 1
-
-
-def test_smoothing_comes_before_the_cut() -> None:
-    counts = np.zeros((1, 60))
-    counts[0, 29] = 7.0
-    panel = CasePanel(counts=counts, regions=("a",), start=START)
-    period = (START + timedelta(days=30), START + timedelta(days=59))
-    clients = make_clients(panel, Settings(), period)
-    assert clients.train.inputs[0, 0, 0] == pytest.approx(1.0)
-
-
-def test_nothing_after_the_period_reaches_a_trailing_client() -> None:
-    panel = small_panel(days=60)
-    period = (START, START + timedelta(days=39))
-    spiked = panel.counts.copy()
-    spiked[:, 40:] += 1e6
-    later = CasePanel(counts=spiked, regions=panel.regions, start=START)
-    for split in ("temporal", "shuffled"):
-        one = make_clients(panel, Settings.of(split=split), period)
-        two = make_clients(later, Settings.of(split=split), period)
-        assert (one.train.inputs == two.train.inputs).all()
-        assert (one.test.targets == two.test.targets).all()
-
-
-@pytest.mark.parametrize(
-    ("days", "settings", "words"),
-    [
-        (16, Settings(), "found 16 days .* expected at least 17"),
-        (17, Settings(), "found 1 windows per region .* expected at least 2"),
-        (27, Settings.paper(), "found 10 windows per region .* expected at least 11"),
-        (20, Settings.of(train_share=0.01), "leaves 0 to train"),
-    ],
-)
-def test_too_few_days_are_refused(days: int, settings: Settings, words: str) -> None:
-    period = (START, START + timedelta(days=days - 1))
-    with pytest.raises(EpifedError, match=words) as error:
-        make_clients(small_panel(days=days), settings, period)
-    assert "\n" not in str(error.value)
-
-
-def test_a_period_outside_the_panel_is_refused() -> None:
-    with pytest.raises(EpifedError, match="expected all of 2022-03-01 … 2022-04-01"):
-        make_clients(small_panel(), Settings(), PERIODS["2022-03"])
+def test_text_files_have_the_same_bytes_everywhere(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "ε\nδ\n")
+    assert (tmp_path / "a.txt").read_bytes() == "ε\nδ\n".encode()

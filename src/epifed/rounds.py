@@ -71,10 +71,14 @@ class Rounds(Generic[S]):
         """
         return self._step(state, self.randomness.release(updates, self.plan), len(updates))
 
-    def close_sum(self, state: S, steps: NDArray[np.int64]) -> S:
-        """The same after others have added up the vectors and the noise, on the grid."""
-        total = from_grid(steps, self.plan.bound)
-        return self._step(state, total / self.plan.clients_per_round, 0)
+    def released(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The noisy mean where others have added up the vectors and the noise, on the grid."""
+        mean: NDArray[np.float64] = from_grid(steps, self.plan.bound) / self.plan.clients_per_round
+        return mean
+
+    def close_sum(self, state: S, released: NDArray[np.float64]) -> S:
+        """The state after such a noisy mean."""
+        return self._step(state, released, 0)
 
     def plausible(self, steps: NDArray[np.int64], clients: int) -> bool:
         """Whether a sum is no longer than so many clients and the noise can make it."""

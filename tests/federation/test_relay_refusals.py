@@ -40,7 +40,7 @@ def _round(
     try:
         training.play(parties, lines.append)
     finally:
-        training._lock.close()
+        training._lock.release()
     return lines
 
 

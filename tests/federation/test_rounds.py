@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import Timeout
 
 from epifed.errors import EpifedError
 from epifed.federation.flare.rehearsal import rehearsal_federation
@@ -98,7 +99,7 @@ def test_two_processes_never_play_the_same_training(tmp_path: Path) -> None:
     Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
     wanted = plan("held", small_settings(epsilon=2.0), seeded=False)
     holder = _open(tmp_path / "training", wanted, ledger)
-    with pytest.raises(BlockingIOError):
+    with pytest.raises(Timeout):
         _open(tmp_path / "training", wanted, ledger)
     assert holder.done == 0
 
@@ -128,7 +129,7 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
     settings = small_settings(epsilon=2.0)
     first = _open(tmp_path / "t", plan("same", settings, seeded=False), ledger)
     first.play(_absent, lambda _: None)
-    first._lock.close()
+    first._lock.release()
     with pytest.raises(EpifedError, match="found it with other settings"):
         _open(tmp_path / "t", plan("same", settings.but(epochs=9), seeded=False), ledger)
 
@@ -155,7 +156,7 @@ def test_a_training_does_not_go_on_with_another_ledger(tmp_path: Path) -> None:
         Ledger.create(tmp_path / name, Cap(10.0, 1e-5, "rdp"))
     rounds = _open(tmp_path / "t", wanted, tmp_path / "one")
     rounds.play(_absent, lambda _: None)
-    rounds._lock.close()
+    rounds._lock.release()
     with pytest.raises(EpifedError, match=r"its run .* is not in the ledger"):
         _open(tmp_path / "t", wanted, tmp_path / "two")
     assert Ledger(tmp_path / "two").book().runs == {}

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epifed.archive import FILE, mornings_kept, remember
+from epifed.archive import mornings_kept
 from epifed.federation import site
 from epifed.federation.codes import Code
 from epifed.federation.messages import Parts, Task, pack_task
-from epifed.federation.site import ARCHIVE, TERMS, SiteWork, Source
+from epifed.federation.site import TERMS, SiteWork, Source, archive_of
 from epifed.federation.terms import Terms
 from epifed.learner import Vector, make_learner
 from epifed.panel import CasePanel
@@ -254,18 +254,55 @@ def test_an_answer_is_made_for_the_n_that_the_task_says(tmp_path: Path) -> None:
     assert json.loads(parts["about"])["code"] == Code.REFUSED_EPSILON, "q is 1, not 1/2"
 
 
+def _weeks(kit: Path, rows: pl.DataFrame, ahead: int = 0) -> Vector:
+    """What a site sends after it was given its file on fifteen mornings.
+
+    The newest day is half complete; `other` may be some days ahead.
+    """
+    cases, task = panel(), settings_of("nowcast", epsilon=2.0)
+    for back in range(14, -1, -1):
+        newest = cases.end - timedelta(days=back)
+        own = pl.when(pl.col("region") == MINE[1]).then(ahead).otherwise(0)
+        given = rows.filter(pl.col("day") <= newest + pl.duration(days=own))
+        half = pl.when(pl.col("day") == newest).then((pl.col("cases") / 2).floor())
+        given = given.with_columns(half.otherwise("cases").alias("cases"))
+        given.rename({"day": "date"}).write_csv(kit / "cases.csv")
+        found = _rows(SiteWork(kit), _task(task, "1111", last_day=str(newest)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def two_weeks(tmp_path_factory: pytest.TempPathFactory) -> Vector:
+    rows = _long(panel())
+    return _weeks(_kit(tmp_path_factory.mktemp("two") / "weeks", rows), rows)
+
+
 def test_a_site_keeps_what_it_was_given_and_uses_it_once_it_is_enough(tmp_path: Path) -> None:
-    work = SiteWork(_kit(tmp_path / "kit", _long(panel())))
-    task = _task(settings_of("nowcast", epsilon=2.0), "1111")
-    first = _rows(work, task)
-    assert mornings_kept(work.kit / ARCHIVE) == 1
-    whole = panel().of(MINE)
-    for back in range(20, -1, -1):
-        known = whole.between(whole.start, whole.end - timedelta(days=back)).counts.copy()
-        known[:, -1] = np.round(known[:, -1] / 2)
-        given = CasePanel(known, whole.regions, whole.start)
-        remember(work.kit / "elsewhere", given)
-    shutil.copy(work.kit / "elsewhere" / FILE, work.kit / ARCHIVE / FILE)
-    later = _rows(SiteWork(work.kit), task)
+    rows = _long(panel())
+    kept, anew = (_kit(tmp_path / name, rows) for name in ("kept", "anew"))
+    later = _weeks(kept, rows)
+    assert [mornings_kept(archive_of(kept, client)) for client in MINE] == [15] * 4
+    shutil.copy(kept / "cases.csv", anew / "cases.csv")
+    first = _rows(SiteWork(anew), _task(settings_of("nowcast", epsilon=2.0), "1111"))
     assert later.shape == first.shape
-    assert not np.allclose(later, first)
+    assert all(not np.allclose(*both) for both in zip(later, first, strict=True))
+
+
+@pytest.mark.parametrize("what", ["absent", "gone", "new", "in halves", "ahead"])
+def test_over_weeks_too_one_client_changes_its_own_vector_and_nobody_elses(
+    tmp_path: Path, what: str, two_weeks: Vector
+) -> None:
+    rows, other = _long(panel()), pl.col("region") == MINE[1]
+    lately = pl.col("day") > panel().end - timedelta(days=10)
+    changed = {
+        "absent": rows.filter(~other),
+        "gone": rows.filter(~(other & lately)),
+        "new": rows.filter(~other | lately),
+        "in halves": rows.with_columns(cases=pl.col("cases") + 0.5 * other.cast(pl.Float64)),
+        "ahead": rows,
+    }[what]
+    before = two_weeks
+    after = _weeks(_kit(tmp_path / "changed", changed), changed, 1 if what == "ahead" else 0)
+    others = [i for i, client in enumerate(MINE) if client != MINE[1]]
+    np.testing.assert_array_equal(after[others], before[others])
+    assert not np.array_equal(after[1], before[1])

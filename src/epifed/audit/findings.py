@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Literal
+from typing import Literal, get_args
 
 Group = Literal[
     "mechanism",
@@ -15,16 +15,7 @@ Group = Literal[
     "aggregators",
     "federation",
 ]
-GROUPS: tuple[Group, ...] = (
-    "mechanism",
-    "learners",
-    "randomness",
-    "files",
-    "labels",
-    "ledger",
-    "aggregators",
-    "federation",
-)
+GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 Names = frozenset[str] | None

@@ -1,5 +1,6 @@
 """The command line: a light way in, so that even a start that is interrupted ends in order."""
 
+import io
 import os
 import sys
 
@@ -18,6 +19,10 @@ def main() -> None:
     So is what the operating system refuses: a full disk, a file that may not be read. A reader
     that has enough (`| head`) ends the command without a word.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A Windows console is Unicode, but a file or a pipe there has no ε.
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8")
     try:
         from epifed.cli.app import app
 

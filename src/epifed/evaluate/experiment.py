@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epifed.baselines import BASELINES, baseline, random_baselines
 from epifed.clients import Clients, make_clients
+from epifed.evaluate.code import code_digest
 from epifed.evaluate.folder import refuse_other, write_grid
 from epifed.evaluate.manifest import GridRecord, WorkRecord
 from epifed.evaluate.metrics import scores
@@ -123,6 +124,7 @@ def run_grid(
     folders = {p: out / "parts" / _fingerprint(panel, grid, p) for p in grid.periods}
     todo = {task: folders[task.period] / task.file_name for task in tasks(grid)}
     missing = [task for task, path in todo.items() if not path.exists()]
+    missing.sort(key=lambda task: task.epsilon is None)  # the long ones first
     done = len(todo) - len(missing)
     if progress:
         progress(done, len(todo))
@@ -168,9 +170,8 @@ def _fingerprint(panel: CasePanel, grid: Grid, period: str) -> str:
     """Parts are shared by grids that differ only in which tasks they ask for."""
     base = grid.settings.but(epsilon=1.0, split="temporal", sampler="poisson")
     shuffled = "anew" if grid.resplit else ""
-    text = (
-        f"{base.to_toml()}{shuffled}{grid.settings.sampler}{grid.periods[period]}{panel.digest()}"
-    )
+    chosen = f"{base.to_toml()}{shuffled}{grid.settings.sampler}{grid.periods[period]}"
+    text = f"{code_digest()}{chosen}{panel.digest()}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

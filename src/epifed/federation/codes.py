@@ -38,6 +38,7 @@ class Code(StrEnum):
     REPORTS = "reports"
     SEALED = "sealed"
     TOTAL = "total"
+    UNUSUAL = "unusual"
 
 
 SENTENCES = {
@@ -69,4 +70,5 @@ SENTENCES = {
     Code.REPORTS: "the aggregators were not given the same reports",
     Code.SEALED: "a share that its aggregator cannot open, which spoils the round",
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
+    Code.UNUSUAL: "a release unlike those of the weeks before: somebody should look at it",
 }

@@ -5,12 +5,13 @@ it becomes the answer, and then it is given. A crash on the way has given nothin
 asking finds what was there. Should the disk lose an answer, making another is paid for again.
 """
 
-import fcntl
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock
 
 from epifed.federation.codes import Code
 from epifed.federation.messages import MessageError, Parts
@@ -88,6 +89,5 @@ class KeptAnswers:
     def _held(self, training: str) -> Iterator[None]:
         """One process at a time: the worker of a party that crashed may live on for a while."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f"{training}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(self.folder / f"{training}.lock"):
             yield

@@ -14,6 +14,7 @@ import numpy as np
 
 from epifed.errors import EpifedError
 from epifed.federation.codes import SENTENCES, Code
+from epifed.federation.earlier import keep, unlike
 from epifed.federation.messages import MessageError, Parts, Task
 from epifed.federation.pact import (
     Pact,
@@ -111,7 +112,11 @@ class RelayedTraining(StoredTraining):
         came = {one.site for one in collected.reports}
         most = sum(len(site.clients) for site in self.federation.sites if site.name in came)
         if self.rounds.plausible(total.view(np.int64), most):
-            state = self.rounds.close_sum(state, total.view(np.int64))
+            released = self.rounds.released(total.view(np.int64))
+            if unlike(self.folder, self.order, number, released, self.plan.noise_std(0)):
+                problems.append(Problem("all", Code.UNUSUAL))
+            keep(self.folder, number, released)
+            state = self.rounds.close_sum(state, released)
         else:
             problems.append(Problem("all", Code.TOTAL))
         self._avoid(spoilers)

@@ -8,7 +8,6 @@ the result too: then it is run and paid for again, and the model's ε counts bot
 """
 
 import base64
-import fcntl
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from filelock import FileLock
 
 from epifed.errors import EpifedError
 from epifed.federation import messages
@@ -34,7 +34,7 @@ from epifed.seeds import seed_sequence
 from epifed.settings import NoiseName, Settings
 from epifed.training import ledger_key, refuse_unreleasable
 
-STATE, WAITING = "state.npz", "waiting.npz"
+STATE, WAITING, ORDER = "state.npz", "waiting.npz", "order.json"
 
 
 @dataclass(frozen=True)
@@ -268,13 +268,13 @@ class StoredTraining:
             self.rounds.randomness.release(self.rounds.nobody(), self.plan)
 
     def _hold(self) -> None:
-        """Two must never play: raises BlockingIOError while a crashed server's worker lives on."""
+        """Two must never play: raises Timeout while a crashed server's worker lives on."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.folder / "lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = FileLock(self.folder / "lock")
+        self._lock.acquire(timeout=0)
 
     def _agree(self) -> None:
-        path = self.folder / "order.json"
+        path = self.folder / ORDER
         if not path.exists():
             write_text(path, self.order.to_json())
             write_text(self.folder / "roster.json", json.dumps(self.federation.clients))

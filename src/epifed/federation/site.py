@@ -4,6 +4,7 @@ With aggregators it also tosses its clients' coins, and sends one sealed report 
 """
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from epifed.federation.sealed import ReportKey
 from epifed.federation.terms import SiteBook, Terms, book_key
 from epifed.files import write_text
 from epifed.learner import Learner, Vector, View, make_learner
+from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import toss
 from epifed.privacy.secure import to_grid
@@ -46,6 +48,11 @@ CLIENTS = "clients.json"
 def hosted_clients(kit: Path) -> tuple[str, ...]:
     """The clients that the roster says the site of a kit hosts."""
     return tuple(json.loads((kit / CLIENTS).read_text(encoding="utf-8")))
+
+
+def archive_of(kit: Path, client: str) -> Path:
+    """The folder in which a site keeps what it was given of a client."""
+    return kit / ARCHIVE / hashlib.sha256(client.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,10 @@ class Work:
     key: tuple[str, str, str, int, tuple[str, ...]]
     learner: Learner[Any, Any]
     plan: PrivacyPlan
-    view: View | None
-    row_of: dict[str, int]
-    """The rows of the view by client; a client that is missing, that has a bad row or whose days do
-    not cover the training's is not there, and counts as zero."""
+    read: tuple[tuple[View, tuple[str, ...]], ...] | None = None
+    """What the learner reads, and of which clients; a client that is missing, that has a bad row or
+    whose days do not cover the training's is not there, and counts as zero. None before the data
+    are read."""
 
 
 class SiteWork:
@@ -176,12 +183,13 @@ class SiteWork:
         """A clipped vector for each client of the site, zero for those who were not drawn."""
         length = work.learner.contribute(state, work.learner.nobody()).shape[1]
         rows = np.zeros((len(task.clients), length), dtype=np.float32)
-        if work.view is not None:
+        marked = {task.clients[i]: i for i in drawn}
+        for view, clients in work.read or ():
             # All are computed and the drawn sent, so that the time of an answer tells nothing.
-            every = contribution(work.learner, state, work.view, work.plan)
-            for i in drawn:
-                if task.clients[i] in work.row_of:
-                    rows[i] = every[work.row_of[task.clients[i]]]
+            every = contribution(work.learner, state, view, work.plan)
+            for client, row in zip(clients, every, strict=True):
+                if client in marked:
+                    rows[marked[client]] = row
         self._note(task, drawn)
         return rows
 
@@ -189,31 +197,38 @@ class SiteWork:
         """The training that a task belongs to, made once."""
         key = settings.digest(), task.first_day, task.last_day, task.enrolled, task.clients
         if self._ready is None or self._ready.key != key:
-            self._ready = Work(key, make_learner(settings), plan, None, {})
+            self._ready = Work(key, make_learner(settings), plan)
         return self._ready
 
     def _read(self, task: Task, work: Work) -> Work:
         """The same with what the learner reads of the site's clients, each by its own days."""
-        if work.view is None:
+        if work.read is None:
             panel, (first, last) = self._load(task.clients).panel, task.period
+            panels: list[CasePanel] = []
             if panel is not None:
-                # What the site was given today is kept, for itself: how late its own cases come.
-                try:
-                    known = remember(self.kit / ARCHIVE, panel)
-                except EpifedError as error:
-                    known = panel
-                    self.say(f"today's counts are not kept: {error}")
-                panel = known if work.learner.reads_history else panel
-            mine: list[str] = []
-            if panel is not None:
+                known = {client: self._remember(panel.alone(client)) for client in panel.regions}
                 whole = dict(zip(panel.regions, panel.covers(first, last), strict=True))
                 mine = [client for client in task.clients if whole.get(client, False)]
-            view = None
-            if panel is not None and mine:
-                view = work.learner.deployed_view(panel.of(mine), (first, last))
-            rows = {region: row for row, region in enumerate(mine)}
-            work = self._ready = replace(work, view=view, row_of=rows)
+                if work.learner.reads_history:
+                    panels = [known[client] for client in mine]
+                elif mine:
+                    panels = [panel.of(mine)]
+            read = tuple(
+                (work.learner.deployed_view(one, (first, last)), one.regions) for one in panels
+            )
+            work = self._ready = replace(work, read=read)
         return work
+
+    def _remember(self, panel: CasePanel) -> CasePanel:
+        """What the site was given of a client today is kept, for itself; with all that is kept.
+
+        Each client has an archive of its own: what is known of one decides nothing about another.
+        """
+        try:
+            return remember(archive_of(self.kit, panel.regions[0]), panel)
+        except EpifedError as error:
+            self.say(f"today's counts of client {panel.regions[0]} are not kept: {error}")
+            return panel
 
     def _load(self, clients: tuple[str, ...]) -> Hosted:
         """What the site's file has of its clients, read once."""

@@ -16,7 +16,7 @@ from epifed.vintages import Vintages
 
 Counts = NDArray[np.int64]
 
-MORNINGS = 112
+MORNINGS = 70
 """Mornings that are kept, the last ones; the first of them holds all that was known before."""
 LATER = (0.74, 0.54, 0.5, 0.42, 0.32, 0.28)
 """Of the cases that are still missing, the share that is known on each further morning, from the

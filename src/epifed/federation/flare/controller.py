@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask
 from nvflare.apis.controller_spec import Task as FlareTask
@@ -154,7 +155,7 @@ class FederationController(Controller):  # type: ignore[misc]
             try:
                 kind = RelayedTraining if self._aggregated else ServedTraining
                 return kind(folder, federation, self.order, ledger)
-            except BlockingIOError:
+            except Timeout:
                 if time.monotonic() > until:
                     raise EpifedError(
                         f"training '{self.order.training}': another process is still running it; "

@@ -71,6 +71,7 @@ def payload(
         "forecast": _forecast(folder, rows),
         "nowcast": _nowcast(folder, rows),
         "backtest": measured.backtest(folder, rows),
+        "compared": measured.comparison(folder),
         "metrics": measured.metrics(),
         "grid": None,
         "ledger": measured.ledger(ledger) if ledger else None,
