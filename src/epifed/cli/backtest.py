@@ -17,7 +17,7 @@ from epifed.cli.kit import (
     messages,
     parse_epsilons,
     print_table,
-    refuse_file,
+    refuse_unwritable,
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
@@ -98,7 +98,7 @@ def backtest(
     With --vintages each forecast is made with what was known on its morning, and nothing else.
     Larger regions are forecast as sums, with quantiles from the past errors of the sums.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
     budget = parse_epsilons([epsilon])[0] if epsilon else None
     wish = Wish(
         settings,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epifed.cli.aims import Aims, aims_at_levels
-from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_file
+from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_unwritable
 from epifed.cli.source import Reading, reads_cases
 from epifed.files import to_json
 
@@ -69,7 +69,7 @@ def forecast(
     named and not carried on. The model should be as new as the data: its trend fades with every day
     it is older. What you give is kept, so that in two weeks it is known how late your cases come.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
 
     import polars as pl
 

@@ -116,12 +116,18 @@ class Backtest:
             f"remove one client, {s.accountant.upper()} accountant; {when}"
         )
 
-    def write(self, out: Path, panel: CasePanel) -> None:
+    def record(self) -> BacktestRecord:
+        """The scores as a results folder keeps them."""
+        return BacktestRecord.model_validate(self.summary())
+
+    def write(
+        self, out: Path, panel: CasePanel, at_other_budgets: Sequence[BacktestRecord] = ()
+    ) -> None:
         """Write the results folder of this backtest, which was made on the panel."""
         ahead = pl.concat(one.to_long() for one in self.latest)
-        record = BacktestRecord.model_validate(self.summary())
         levels = self.levels.table if self.levels and len(self.levels.table) else None
-        tables = BacktestTables(self.table, ahead, record, self.parts, levels)
+        others = tuple(at_other_budgets)
+        tables = BacktestTables(self.table, ahead, self.record(), self.parts, levels, others)
         write_backtest(out, panel, self.settings, tables)
 
     def by_month(self) -> pl.DataFrame:
@@ -208,7 +214,7 @@ def run_backtest(
     plan.price()  # remembered, so the workers need not search for it
     jobs = workers or joblib.cpu_count()
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
-    done = len(ends) - len(missing)
+    done = sum(path.exists() for path in (*states, *forecasts))
 
     def tick(finished: int) -> None:
         nonlocal done
@@ -232,7 +238,6 @@ def run_backtest(
     joined = _joined(settings, ends, states)
     every = zip(ends, joined, forecasts, strict=True)
     todo = [(d, s, p) for d, s, p in every if not p.exists()]
-    done += len(ends) - len(todo)
     run(_forecast, todo)
     loaded = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {

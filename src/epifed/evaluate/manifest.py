@@ -106,6 +106,12 @@ class BacktestRecord(_Record):
     """The scores of each larger region's level and week, if they were asked for."""
 
 
+class BudgetRecords(_Record):
+    """What the same backtest came to at other budgets."""
+
+    budgets: tuple[BacktestRecord, ...]
+
+
 class Manifest(_Record):
     """What a results folder says about itself; with the command, all that doing it again takes."""
 
