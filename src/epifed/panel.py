@@ -177,7 +177,9 @@ class CasePanel:
             population=np.array([population[r] for r in order]) if population else None,
             reported=reported,
             parents=tuple(parents[r] for r in order) if parents else (),
-            states=tuple(states[r] for r in order) if states else (),
+            states=tuple(states[r] for r in order)
+            if states and states.keys() >= set(order)
+            else (),
             calendars=tuple(calendars.get(r, "") for r in order) if calendars else (),
             positions=_positions(positions, order),
             source=source,
@@ -207,6 +209,8 @@ class CasePanel:
         facts: dict[str, Any] = {"region": self.regions}
         if self.population is not None:
             facts["population"] = self.population
+        if self.states:
+            facts["state"] = self.states
         if any(self.calendars):
             facts["calendar"] = self.calendars
         if self.positions is not None:
@@ -304,6 +308,13 @@ class CasePanel:
         if self.history is not None:
             sha.update(self.history.digest().encode())
         return sha.hexdigest()
+
+
+def _states(known: Mapping[str, str] | None, regions: Sequence[str]) -> tuple[str, ...]:
+    """The states of all regions; none unless all are known."""
+    if known is None or any(region not in known for region in regions):
+        return ()
+    return tuple(known[region] for region in regions)
 
 
 def _positions(

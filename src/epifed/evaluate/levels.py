@@ -11,7 +11,7 @@ from epifed.days import WEEK
 from epifed.evaluate.knowledge import Knowledge
 from epifed.evaluate.scored import SCORES, scored
 from epifed.forecasting import Forecast
-from epifed.learner import Learner
+from epifed.learner import Floats, Learner
 from epifed.levels import Level
 from epifed.panel import CasePanel
 from epifed.targets import Targets, level_counts
@@ -70,7 +70,7 @@ def backtest_levels(
 
 def _known_series(
     known: Knowledge, targets: Targets, level: Level, final: CasePanel, one: Forecast
-) -> Any:
+) -> Floats:
     """The 7-day averages of a level up to the last day known, as known then."""
     if known.vintages is not None and targets.totals_of(level) is None:
         return smooth(level.sum(known.on(one.origin).reported), "trailing")
