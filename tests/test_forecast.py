@@ -58,6 +58,35 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_days_of_the_target_week_that_have_come_are_certain() -> None:
+    panel = cases()
+    learner = Trend(Settings.resolve(12, {"learner": "trend"}))
+    state = learner.start(seed_sequence(0))
+    for horizon in (1, 4):
+        made = forecast(clean(panel), learner, state, horizon)
+        came = panel.counts[:, horizon - 7 :].sum(axis=1) / 7
+        assert (made.quantiles[:, 0] > came).all()
+        assert made.quantiles[:, LEVELS.index(0.5)] == pytest.approx(made.point)
+    # A day is forecast about as well whatever weekday it is, in proportion to its own cases.
+    widths = []
+    for days in range(DAYS - 7, DAYS):
+        made = forecast(clean(panel.between(panel.start, panel.day(days))), learner, state, 1)
+        ahead = made.point - panel.counts[:, days - 5 : days + 1].sum(axis=1) / 7
+        spread = np.sqrt(made.quantiles[:, -1]) - np.sqrt(made.quantiles[:, 0])
+        widths.append(float((spread * np.sqrt(made.point) / ahead)[-1]))
+    assert max(widths) < 1.3 * min(widths)
+
+
+def test_forecasts_before_the_first_release_are_known_as_such() -> None:
+    learner = Trend(Settings.resolve(12, {"learner": "trend"}))
+    state = learner.start(seed_sequence(0))
+    assert learner.informed(state) == 0
+    said = learner.step(state, np.zeros(2, dtype=np.float32), 0.01)
+    assert learner.informed(learner.advance(said, 9)) == 9
+    later = learner.step(learner.advance(said, 7), np.zeros(2, dtype=np.float32), 0.01)
+    assert learner.informed(later) == 7
+
+
 def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
     model: Path, tmp_path: Path
 ) -> None:

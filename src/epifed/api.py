@@ -15,7 +15,12 @@ from epifed.anomalies import clean
 from epifed.clients import Clients
 from epifed.days import Day, to_day
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import Backtest, origins_between, run_backtest
+from epifed.evaluate.backtest import (
+    Backtest,
+    mornings_between,
+    origins_between,
+    run_backtest,
+)
 from epifed.forecasting import forecast as forecast_panel
 from epifed.learner import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
@@ -24,6 +29,7 @@ from epifed.release import Release
 from epifed.settings import Settings
 from epifed.training import Training
 from epifed.training import train as train_view
+from epifed.vintages import Vintages
 
 
 def train(
@@ -85,24 +91,31 @@ def backtest(
     settings: Settings | None = None,
     *,
     every: int = 7,
+    vintages: Vintages | None = None,
     out: Path | str | None = None,
     workers: int | None = 1,
     **changes: Any,
 ) -> Backtest:
     """Forecast from rolling origins with what was known then, and score when the day has come.
 
-    `out` keeps what was computed, so that it can go on where it was; the table of all forecasts is
-    `.table`, the scores are `.summary()`.
+    With `vintages` each forecast is made with what was known on its morning, `first` and `last` are
+    mornings, and the panel is the final state, which only scores see. `out` keeps what was
+    computed, so that it can go on where it was; the table of all forecasts is `.table`, the scores
+    are `.summary()`.
     """
     if settings is None:
-        changes = {"learner": "trend", "epsilon": 1.0} | changes
+        learner = "trend" if vintages is None else "nowcast"
+        changes = {"learner": learner, "epsilon": 1.0} | changes
     chosen = _settings(settings, panel, changes)
     begin, end = to_day(first, "first"), to_day(last, "last")
-    known = panel.between(panel.start, min(end, panel.end))
-    origins = origins_between(begin, end, every, known, chosen.horizon)
+    if vintages is None:
+        panel = panel.between(panel.start, min(end, panel.end))
+        origins = origins_between(begin, end, every, panel, chosen.horizon)
+    else:
+        origins = mornings_between(begin, end, every, panel, vintages, chosen.horizon)
     with ExitStack() as closing:
         folder = Path(out) if out else Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        return run_backtest(known, chosen, origins, folder, workers=workers)
+        return run_backtest(panel, chosen, origins, folder, vintages=vintages, workers=workers)
 
 
 def _settings(

@@ -15,8 +15,10 @@ from epifed import intervals
 from epifed.anomalies import Cleaned
 from epifed.days import WEEK
 from epifed.errors import EpifedError
+from epifed.holidays import days_off_within
 from epifed.learner import SOFTENING, Learner, Parts
 from epifed.levels import Level
+from epifed.panel import CasePanel
 from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
@@ -89,14 +91,26 @@ def forecast(
     used = min(known, intervals.ERRORS)
     so_far = learner.completed(panel, state).counts
     truth = smooth(so_far[:, -used - WEEK + 1 :], "trailing")[:, -used:]
+    came, unsettled = _came(so_far, horizon), after_holiday(panel, panel.end)
     reported, population, regions = _reported(cleaned, horizon), panel.population, panel.regions
     if level is not None:
         past, truth, reported = level.sum(past), level.sum(truth), level.sum(reported)
+        came, unsettled = level.sum(came), level.members @ unsettled > 0
         population = None if population is None else level.members @ population
         regions = level.regions
-    point = past[:, -1]
-    errors = intervals.size(past[:, known - used : known], truth, horizon)
-    values = intervals.quantiles(point, errors, horizon, population)
+    # Days of the target week that have come are certain: only the mean of the others errs.
+    left, informed = min(horizon, WEEK) / WEEK, learner.informed(state)
+    made, then = past[:, known - used : known], came[:, -used - horizon : -horizon]
+    errors = intervals.size(
+        np.maximum(made - then, 0.0) / left,
+        np.maximum(truth - then, 0.0) / left,
+        horizon,
+        uninformed=0 if informed is None else max(used + horizon - 1 - informed, 0),
+        after_holiday=unsettled,
+    )
+    point, now = past[:, -1], came[:, -1]
+    ahead = np.maximum(point - now, 0.0) / left
+    values = now[:, None] + left * intervals.quantiles(ahead, errors, horizon, population)
     return Forecast(
         panel.end,
         horizon,
@@ -117,6 +131,21 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
         for counts in (cleaned.panel.counts, cleaned.reported)
     )
     return replace(found, reports=np.log(taken / reported))
+
+
+def after_holiday(panel: CasePanel, day: date) -> NDArray[np.bool_]:
+    """Which regions had a public holiday shortly before a day, as far as that is known."""
+    if not panel.calendars:
+        return np.zeros(len(panel.regions), dtype=np.bool_)
+    return days_off_within(panel.calendars, day, intervals.HOLIDAY_DAYS)
+
+
+def _came(counts: Floats, horizon: int) -> Floats:
+    """By day, what the days of its target week that have come add to the average of that week."""
+    days = max(WEEK - horizon, 0)
+    total = np.cumsum(np.pad(counts, ((0, 0), (WEEK, 0))), axis=1)
+    came: Floats = (total[:, WEEK:] - total[:, WEEK - days : total.shape[1] - days]) / WEEK
+    return came
 
 
 def _reported(cleaned: Cleaned, horizon: int) -> Floats:

@@ -191,6 +191,11 @@ class Learner(ABC, Generic[S, V]):
     def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
         """What would have been forecast on each of the last days, the panel's last day last."""
 
+    def informed(self, state: S) -> int | None:
+        """How many days ago the first release was that past forecasts knew; none: all knew it."""
+        del state
+        return None
+
     def completed(self, panel: CasePanel, state: S) -> CasePanel:
         """The panel as the learner takes it: as it is, unless it fills late days up."""
         del state

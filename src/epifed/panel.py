@@ -252,7 +252,7 @@ class CasePanel:
             counts=self.counts[:, cut],
             reported=None if self.reported is None else self.reported[:, cut],
             start=first,
-            history=self._history_until(last + timedelta(days=1)),
+            history=self._history_between(first, last),
         )
 
     def of(self, regions: Sequence[str]) -> "CasePanel":
@@ -281,9 +281,11 @@ class CasePanel:
         days = np.flatnonzero(one.reported[0]) if one.reported is not None else np.array([])
         return one.between(one.day(int(days[0])), one.day(int(days[-1]))) if len(days) else one
 
-    def _history_until(self, morning: date) -> "Vintages | None":
-        known = self.history
-        return None if known is None or morning < known.first else known.until(morning)
+    def _history_between(self, first: date, last: date) -> "Vintages | None":
+        known, morning = self.history, last + timedelta(days=1)
+        if known is None or morning < known.first:
+            return None
+        return known.until(morning).since(first)
 
     def covers(self, first: date, last: date) -> NDArray[np.bool_]:
         """Which regions' own reports reach from one day to another, whatever the others report."""

@@ -152,6 +152,8 @@ def backtest(
             [row["stratum"], str(row["regions"]), *_cells(row, result.real_time)]
             for row in result.by_stratum(panel).iter_rows(named=True)
         ]
+        if (after := result.after_holiday(panel)) is not None:
+            rows.append(["after a public holiday", "", *_cells(after, result.real_time)])
         rows += [
             [_level_name(row), str(row["regions"]), *_cells(row, result.real_time)]
             for row in summary["levels"]

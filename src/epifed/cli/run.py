@@ -34,6 +34,7 @@ from epifed.settings import Settings
 if TYPE_CHECKING:
     from epifed.evaluate.folder import ResultsFolder
     from epifed.panel import CasePanel
+    from epifed.vintages import Vintages
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
 """Of the experiment."""
@@ -137,14 +138,15 @@ def run(
     )
     with GridProgress(f"experiment: {chosen.learner}") as progress:
         results = run_grid(panel, grid, out, workers=workers, progress=progress)
-    _look_back(panel, weekly, chosen.seed, out / "backtest", workers)
+    late = None if data else _known_until(end, out)
+    _look_back(panel, weekly, chosen.seed, out / "backtest", workers, late)
     with messages.status("drawing figures and the report"):
         figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
         figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
         scatter = figures.predicted_against_true(results.predictions, *_cell(grid))
         figures.save(scatter, out / "predicted_against_true.png")
-        if data is None:
-            _nowcast(panel, end, out)
+        if late is not None:
+            _nowcast(panel, late, out)
         write_report(out, out / "report.html", panel if data else None, remark=messages.print)
     folder = read_folder(out)
     if as_json:
@@ -277,35 +279,51 @@ def _simulated(seed: int, out: Path) -> "CasePanel":
     return load_panel(out / DATA)
 
 
-def _nowcast(panel: "CasePanel", end: date, out: Path) -> None:
+def _nowcast(panel: "CasePanel", late: "Vintages", out: Path) -> None:
     """The last two weeks of the largest county as they will be known, as of the forecast's day."""
-    from epifed.cli.nowcast import estimates
-    from epifed.evaluate.folder import DATA
     from epifed.report import drawing
     from epifed.report.nowcast_figure import nowcast_figure
-    from epifed.sources.vintages import load_vintages
+    from epifed.situation import situation
 
     assert panel.population is not None
     largest = int(panel.population.argmax())
-    morning = end + timedelta(days=1)
-    history = load_vintages(out / DATA, regions=[panel.regions[largest]])
-    if (morning - history.first).days < LEAST_MORNINGS:
-        messages.print(
-            f"no nowcast: the list is known from {history.first} on; expected "
-            f"{LEAST_MORNINGS} mornings before {morning}"
-        )
-        return
-    made = estimates(history.until(morning))
-    figure = nowcast_figure(panel.names[largest], 0, *made, panel.attribution)
+    found = situation(late.of([panel.regions[largest]]))
+    figure = nowcast_figure(panel.names[largest], 0, found, panel.attribution)
     drawing.save(figure, out / "nowcast.png")
 
 
+def _known_until(end: date, out: Path) -> "Vintages | None":
+    """The list of the simulated country as known after the last day, if that says enough."""
+    from epifed.evaluate.folder import DATA
+    from epifed.sources.vintages import load_vintages
+
+    morning, late = end + timedelta(days=1), load_vintages(out / DATA)
+    if (morning - late.first).days < LEAST_MORNINGS:
+        messages.print(
+            f"no nowcast: the list is known from {late.first} on; expected "
+            f"{LEAST_MORNINGS} mornings before {morning}"
+        )
+        return None
+    return late.until(morning)
+
+
 def _look_back(
-    panel: "CasePanel", epsilons: tuple[float, ...], seed: int, out: Path, workers: int | None
+    panel: "CasePanel",
+    epsilons: tuple[float, ...],
+    seed: int,
+    out: Path,
+    workers: int | None,
+    late: "Vintages | None",
 ) -> None:
-    """Forecasts of the last weeks at each budget and of the next, for the table and the report."""
+    """Forecasts of the last weeks at each budget and of the next, for the table and the report.
+
+    With a late list, the nowcast of that day too.
+    """
+    from dataclasses import replace
+
     from epifed.evaluate.backtest import origins_between, run_backtest
     from epifed.learner import settings_for
+    from epifed.situation import nowcast_on
 
     weeks = min(WEEKS_BACK, (panel.counts.shape[1] - LEAST_DAYS) // 7)
     if weeks < 1:
@@ -327,7 +345,8 @@ def _look_back(
                 panel, settings, origins, out, workers=workers, progress=progress
             )
     others = [made[epsilon].record() for epsilon in epsilons if epsilon != shown]
-    made[shown].write(out, panel, others)
+    nowcast = None if late is None else nowcast_on(late, panel.end)
+    replace(made[shown], nowcast=nowcast).write(out, panel, others)
 
 
 def base_for(panel: "CasePanel", wish: Wish) -> dict[str, Any]:

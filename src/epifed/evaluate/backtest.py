@@ -29,13 +29,14 @@ from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.evaluate.scored import SCORES, own_table
 from epifed.files import load_part, save_part
-from epifed.forecasting import Forecast, forecast, parts
+from epifed.forecasting import Forecast, after_holiday, forecast, parts
 from epifed.learner import Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.situation import nowcast_on
 from epifed.targets import Targets
 from epifed.training import train
 from epifed.vintages import Vintages
@@ -77,6 +78,8 @@ class Backtest:
     """Whether each forecast was made with what was known on its morning."""
     parts: pl.DataFrame | None = None
     """Where the changes of the latest come from, if the learner can say."""
+    nowcast: pl.DataFrame | None = None
+    """The last two weeks before the latest, where it is known when reports came."""
     levels: LevelBacktest | None = None
     """The same of larger regions, if they were asked for."""
 
@@ -127,7 +130,9 @@ class Backtest:
         ahead = pl.concat(one.to_long() for one in self.latest)
         levels = self.levels.table if self.levels and len(self.levels.table) else None
         others = tuple(at_other_budgets)
-        tables = BacktestTables(self.table, ahead, self.record(), self.parts, levels, others)
+        tables = BacktestTables(
+            self.table, ahead, self.record(), self.parts, levels, others, self.nowcast
+        )
         write_backtest(out, panel, self.settings, tables)
 
     def by_month(self) -> pl.DataFrame:
@@ -149,6 +154,12 @@ class Backtest:
                     | part.select(SCORES).row(0, named=True)
                 )
         return pl.DataFrame(rows)
+
+    def after_holiday(self, panel: CasePanel) -> dict[str, Any] | None:
+        """The scores of forecasts made shortly after a public holiday of their region, if any."""
+        then = [after_holiday(panel, one.origin) for one in self.forecasts]
+        part = self.table.filter(pl.Series(np.concatenate(then)))
+        return None if part.is_empty() else part.select(SCORES).row(0, named=True)
 
 
 def origins_between(
@@ -267,6 +278,7 @@ def run_backtest(
         noise,
         latest,
         parts=_parts(last, learner, newest, ahead),
+        nowcast=None if vintages is None else nowcast_on(vintages, ends[-1]),
         real_time=vintages is not None,
         levels=None if targets is None else backtest_levels(known, learner, at_origin, targets),
     )

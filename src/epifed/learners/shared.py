@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.days import WEEK
+from epifed.learners.releases import EXACT, Releases
 
 Floats = NDArray[np.float64]
 
@@ -20,8 +21,6 @@ NUMBERS = ("growth", "level", "size", "north", "east")
 """What a release may say: the mean change of clients, their mean level, and how the change depends
 on a client's population and place."""
 MODES = len(NUMBERS) - 2
-
-EXACT = 1e12
 
 TYPICAL = np.array([0.13, 1.0, 0.025, 0.025, 0.025])
 """Deviation of each number over quiet and wild weeks together, against which noise is weighed."""
@@ -40,35 +39,6 @@ SURPRISE = 0.13
 
 
 @dataclass(frozen=True)
-class TrendState:
-    """What past releases said, the last day first: means and precisions [days, numbers]."""
-
-    values: Floats
-    precision: Floats
-    """0: nothing is known."""
-
-    @classmethod
-    def unknown(cls) -> "TrendState":
-        """Nothing known of any day."""
-        return cls(np.zeros((HISTORY, len(NUMBERS))), np.zeros((HISTORY, len(NUMBERS))))
-
-    def later(self, days: int) -> "TrendState":
-        """The days move back; of the new ones nothing is known yet."""
-        new = np.zeros((min(days, HISTORY), len(NUMBERS)))
-        return TrendState(
-            np.concatenate([new, self.values])[:HISTORY],
-            np.concatenate([new, self.precision])[:HISTORY],
-        )
-
-    def joined(self, other: "TrendState") -> "TrendState":
-        """Each number of each day weighted by how well it is known."""
-        known = self.precision + other.precision
-        mean = self.values * self.precision + other.values * other.precision
-        mean = np.where(known > 0, mean / np.maximum(known, 1e-30), 0.0)
-        return TrendState(mean, np.minimum(known, EXACT))
-
-
-@dataclass(frozen=True)
 class Signals:
     """What could be known on each day, the last day first, once noise is weighed."""
 
@@ -80,7 +50,7 @@ class Signals:
     """Mean bounded level of the clients; not a number where none is known."""
 
 
-def signals(state: TrendState) -> Signals:
+def signals(state: Releases) -> Signals:
     """Filter the releases of a state, and say for each day what followed from them.
 
     Between two releases the numbers are interpolated; after the last one they fade.
@@ -118,7 +88,7 @@ def _grown(level: float, growth: float) -> float:
     return level + growth * (1 - level**2) / LEVEL_WIDTH
 
 
-def _filtered(state: TrendState, released: NDArray[np.int64]) -> Floats:
+def _filtered(state: Releases, released: NDArray[np.int64]) -> Floats:
     """The numbers as of each release, the oldest first, each weighed against its prediction."""
     found = np.zeros((len(released), len(NUMBERS)))
     mean, variance = np.zeros(len(NUMBERS)), TYPICAL**2
@@ -139,7 +109,7 @@ def _filtered(state: TrendState, released: NDArray[np.int64]) -> Floats:
     return found
 
 
-def _follow(state: TrendState, released: NDArray[np.int64], found: Floats) -> Floats:
+def _follow(state: Releases, released: NDArray[np.int64], found: Floats) -> Floats:
     """How much of the growth to follow, as of each release: learned from those a week apart.
 
     What the level then did says how much of a growth there was to follow; little, as long as

@@ -69,6 +69,7 @@ def payload(
         "anomalies": _anomalies(panel, as_of, rows) if panel and folder.backtest else None,
         "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
         "forecast": _forecast(folder, rows),
+        "nowcast": _nowcast(folder, rows),
         "backtest": measured.backtest(folder, rows),
         "compared": measured.comparison(folder),
         "metrics": measured.metrics(),
@@ -211,4 +212,24 @@ def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | N
             )
             for level in LEVELS
         ],
+    }
+
+
+def _nowcast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:
+    """The last two weeks as known and as estimated, and R: for each [regions][days]."""
+    frame = folder.backtest.nowcast if folder.backtest else None
+    if frame is None or len(rows) > MANY_REGIONS:
+        return None
+    days = sorted(frame["date"].unique())
+    digits = dict.fromkeys(("known", "estimate", "lower", "upper"), 1)
+    digits |= dict.fromkeys(("r", "r_lower", "r_upper"), 2)
+    return {
+        "days": [day.isoformat() for day in days],
+        **{
+            name: [
+                [None if np.isnan(v) else round(float(v), places) for v in region]
+                for region in measured.lay_out(frame, rows, "date", days, name)
+            ]
+            for name, places in digits.items()
+        },
     }

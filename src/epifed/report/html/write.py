@@ -28,6 +28,7 @@ SCRIPTS = (
     "tables.js",
     "map.js",
     "region.js",
+    "nowcast.js",
     "overview.js",
     "record.js",
     "privacy.js",

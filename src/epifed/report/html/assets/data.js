@@ -5,6 +5,7 @@ const COUNT = NAMES.length;
 const AS_OF = dayNumber(DATA.as_of);
 const HISTORY = DATA.history;
 const FORECAST = DATA.forecast;
+const NOWCAST = DATA.nowcast;
 const BACKTEST = DATA.backtest;
 const GRID = DATA.grid;
 const LEVEL = { low95: 0, low80: 1, low50: 2, median: 3, high50: 4, high80: 5, high95: 6 };

@@ -25,6 +25,7 @@ function drawRegion() {
   } else if (BEFORE[i] !== null) list.push(fact(t('weekBefore'), amount(rate(i, BEFORE[i])), change(i, null) === null ? '' : `${t('change')}: ${signed(change(i, null))}`));
   facts('region-facts', ...list);
   drawFan(i);
+  drawNowcast(i);
   drawPast(i);
 }
 
