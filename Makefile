@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
 
-.PHONY: run test test-long lint coverage chromium haproxy vendor bench bench-peers clean
+.PHONY: run docs test test-long lint coverage chromium haproxy vendor bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
@@ -25,6 +25,11 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The documentation site in docs/_build/html; its tutorials are run, and every warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "the site is in docs/_build/html: open docs/_build/html/index.html"
+
 # Which lines and branches the tests reach, their child processes included. It judges nothing.
 coverage: $(VENV)/.installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term $(TESTS)
@@ -40,6 +45,10 @@ $(VENV)/.runs: $(VENV)/.venv
 	@echo "(its default build for Linux brings gigabytes for graphics cards: see \"What to install\" in README.md, or make run WITH=)"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.$(WITH)'
 	@du -sh $(VENV) | sed 's/\t.*/ installed/'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 # All that lint and tests need.
@@ -77,4 +86,4 @@ bench-peers: $(VENV)/.installed
 	$(BIN)/python benchmarks/peers.py
 
 clean:
-	rm -rf $(VENV) .venv-peers out .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf $(VENV) .venv-peers out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*

@@ -10,6 +10,7 @@ from epifed.cli.kit import (
     SEEDED,
     AsJson,
     GridProgress,
+    Scheduler,
     Seed,
     Wish,
     Workers,
@@ -87,6 +88,7 @@ def backtest(
     model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
     seed: Seed = None,
     workers: Workers = None,
+    scheduler: Scheduler = None,
     as_json: AsJson = False,
     *,
     reading: Reading,
@@ -138,6 +140,7 @@ def backtest(
             out,
             vintages=known_when,
             workers=workers,
+            scheduler=scheduler,
             progress=progress,
         )
     result.write(out, panel)

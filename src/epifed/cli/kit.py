@@ -32,6 +32,14 @@ Epsilons = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes at once.", show_default="all cores")
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tcp://HOST:PORT",
+        help="A Dask scheduler whose workers compute, instead of processes here.",
+        show_default=False,
+    ),
+]
 LearnerName = Annotated[
     str | None,
     typer.Option(

@@ -16,6 +16,7 @@ from epifed.cli.kit import (
     GridProgress,
     LearnerName,
     ModelName,
+    Scheduler,
     Seed,
     Wish,
     Workers,
@@ -87,6 +88,7 @@ def run(
     last: LastDay = None,
     seed: Seed = None,
     workers: Workers = None,
+    scheduler: Scheduler = None,
     details: Annotated[
         bool, typer.Option("--details", help="Also print every metric of the experiment.")
     ] = False,
@@ -136,7 +138,9 @@ def run(
         baseline_runs=min(times, 3),
     )
     with GridProgress(f"experiment: {chosen.learner}") as progress:
-        results = run_grid(panel, grid, out, workers=workers, progress=progress)
+        results = run_grid(
+            panel, grid, out, workers=workers, scheduler=scheduler, progress=progress
+        )
     _look_back(panel, weekly, chosen.seed, out / "backtest", workers)
     with messages.status("drawing figures and the report"):
         figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
