@@ -59,7 +59,7 @@ ModelName = Annotated[
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 
-messages = Console(stderr=True, highlight=False)
+messages = Console(stderr=True, highlight=False, markup=False)
 """For progress and remarks, so that stdout holds the result alone."""
 
 
