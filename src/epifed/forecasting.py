@@ -16,6 +16,7 @@ from epifed.anomalies import Cleaned
 from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.learner import SOFTENING, Learner, Parts
+from epifed.levels import Level
 from epifed.windows import smooth
 
 Floats = NDArray[np.float64]
@@ -33,6 +34,12 @@ class Forecast:
     point: Floats
     quantiles: Floats
     """[regions, levels], at `intervals.LEVELS`."""
+    level: str = ""
+    """What the regions are, if they are sums of others: county, state, nation."""
+    reference: date | None = None
+    """The date that a hub knows it by; none: the origin."""
+    weeks_ahead: int | None = None
+    """The week, as a hub counts from that date; none: whole weeks from the origin."""
 
     @property
     def target_date(self) -> date:
@@ -55,11 +62,19 @@ class Forecast:
         )
 
 
-def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int) -> Forecast:
+def forecast(
+    cleaned: Cleaned,
+    learner: Learner[Any, Any],
+    state: Any,
+    horizon: int,
+    level: Level | None = None,
+) -> Forecast:
     """Forecast from a panel's last day with a state as it stands on that day.
 
-    Anomalous days are replaced both in what is carried on and in what past forecasts are held to;
-    those that lie in the target week already are known, and come back in at the end.
+    Larger regions, those of a level, are forecast as the sums of their parts, with quantiles as
+    wide as the past errors of such sums. Anomalous days are replaced both in what is carried on
+    and in what past forecasts are held to; those that lie in the target week already are known,
+    and come back in at the end.
     """
     if not 1 <= horizon <= MOST_HORIZON:
         raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
@@ -74,16 +89,21 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
     used = min(known, intervals.ERRORS)
     so_far = learner.completed(panel, state).counts
     truth = smooth(so_far[:, -used - WEEK + 1 :], "trailing")[:, -used:]
+    reported, population, regions = _reported(cleaned, horizon), panel.population, panel.regions
+    if level is not None:
+        past, truth, reported = level.sum(past), level.sum(truth), level.sum(reported)
+        population = None if population is None else level.members @ population
+        regions = level.regions
     point = past[:, -1]
     errors = intervals.size(past[:, known - used : known], truth, horizon)
-    values = intervals.quantiles(point, errors, horizon, panel.population)
-    reported = _reported(cleaned, horizon)
+    values = intervals.quantiles(point, errors, horizon, population)
     return Forecast(
         panel.end,
         horizon,
-        panel.regions,
+        regions,
         np.maximum(point + reported, 0.0),
         np.maximum(values + reported[:, None], 0.0),
+        level.name if level else "",
     )
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "has come.",
     "train": "Train one private forecaster on real data and write it as a release file.",
     "forecast": "Forecast the 7-day average of daily cases from the last day of your own data.",
+    "hub": "Score forecasts of several teams beside each other, or check a submission to a hub.",
     "nowcast": "Estimate the last two weeks as they will be known once all reports are in, and "
     "R(t).",
     "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",

@@ -2,10 +2,11 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from epifed.cli.aims import Aims, aims_at_levels
 from epifed.cli.kit import (
     SEEDED,
     AsJson,
@@ -30,6 +31,7 @@ REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 
 
 @reads_cases
+@aims_at_levels
 def backtest(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     first: Annotated[
@@ -82,15 +84,12 @@ def backtest(
         typer.Option(help="Settings as TOML.", show_default="what suits the learner"),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory for results.")] = Path("backtest"),
-    hub: Annotated[
-        Path | None, typer.Option(help="Also write the forecasts into this hubverse folder.")
-    ] = None,
-    model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
     seed: Seed = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
     *,
+    aims: Aims,
     reading: Reading,
 ) -> None:
     """Forecast from every origin with what was known then, and score it when the day has come.
@@ -99,6 +98,7 @@ def backtest(
     forecast beats "next week is like today" (MAE) and the COVIDhub baseline (WIS). ε is for each
     release; the total over all origins stands beside it. Interrupted, it goes on where it was.
     With --vintages each forecast is made with what was known on its morning, and nothing else.
+    Larger regions are forecast as sums, with quantiles from the past errors of the sums.
     """
     refuse_unwritable(out)
     budget = parse_epsilons([epsilon])[0] if epsilon else None
@@ -113,12 +113,10 @@ def backtest(
     )
 
     from epifed.evaluate.backtest import mornings_between, origins_between, run_backtest
-    from epifed.hub import refuse_for_hub, write_hub
     from epifed.sources.vintages import load_vintages
 
-    if hub:
-        refuse_for_hub(model_name, [wish.settings(4).horizon])
-    panel = reading.read(data)
+    aims.refuse_early([wish.settings(4).horizon])
+    panel = reading.at(**aims.reading()).read(data)
     known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
     if known_when is None:
         panel = panel.between(panel.start, min(last.date(), panel.end))
@@ -132,6 +130,7 @@ def backtest(
         origins = origins_between(*days, chosen.horizon)
     else:
         origins = mornings_between(*days, known_when, chosen.horizon)
+    targets = aims.targets(panel, [chosen.horizon])
     with GridProgress() as progress:
         result = run_backtest(
             panel,
@@ -139,13 +138,13 @@ def backtest(
             origins,
             out,
             vintages=known_when,
+            targets=targets,
             workers=workers,
             scheduler=scheduler,
             progress=progress,
         )
     result.write(out, panel)
-    if hub:
-        write_hub(result.forecasts, hub, model_name)
+    aims.write(result.levels.forecasts if result.levels else result.forecasts)
     summary = result.summary()
     if as_json:
         print(to_json(summary))
@@ -155,6 +154,10 @@ def backtest(
         rows += [
             [row["stratum"], str(row["regions"]), *_cells(row, result.real_time)]
             for row in result.by_stratum(panel).iter_rows(named=True)
+        ]
+        rows += [
+            [_level_name(row), str(row["regions"]), *_cells(row, result.real_time)]
+            for row in summary["levels"]
         ]
         rows.append(
             [
@@ -172,7 +175,15 @@ def backtest(
             result.caption(),
         )
     messages.print(SEEDED)
-    messages.print(f"results are in {out}" + (f", hub files in {hub}" if hub else ""))
+    if result.levels and result.levels.sentence:
+        messages.print(result.levels.sentence, soft_wrap=True)
+    messages.print(f"results are in {out}{aims.where()}")
+
+
+def _level_name(row: dict[str, Any]) -> str:
+    weeks = row["weeks_ahead"]
+    ahead = f"{row['days_ahead']} days" if weeks is None else f"week {weeks}"
+    return f"{row['level']}, {ahead}"
 
 
 def _cells(row: dict[str, float], real_time: bool) -> list[str]:

@@ -120,7 +120,9 @@ def print_table(
 
     `sections` has a heading for the rows from each of some positions on.
     """
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(
+        title=title, title_justify="left", caption=caption or None, caption_justify="left"
+    )
     for i, column in enumerate(header):
         words = i < 2
         table.add_column(column, justify="left" if words else "right", no_wrap=words)
@@ -131,7 +133,7 @@ def print_table(
         table.add_row(*row)
     console = Console()
     if not console.is_terminal:
-        console.width = max(console.width, 120)
+        console.width = max(console.width, 130)
     console.print(table)
 
 

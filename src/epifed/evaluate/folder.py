@@ -3,6 +3,7 @@
 manifest.json, settings.toml                     what it is, and of what
 runs, predictions, convergence.parquet           a grid
 backtest.parquet, forecast.parquet, .json        a backtest; parts.parquet where the learner can say
+levels.parquet                                   of larger regions, where they were asked for
 budgets.json                                     what the same backtest came to at other budgets
 backtest/                                        a backtest beside a grid, a folder of its own
 data/                                            the simulated country, where there was no data
@@ -70,6 +71,7 @@ PARTS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys((field.name for field in fields(Parts)), pl.Float64),
 }
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
+LEVELS = BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class BacktestTables:
     record: BacktestRecord
     parts: pl.DataFrame | None = None
     """Where the newest forecast's changes come from, if the learner can say."""
+    levels: pl.DataFrame | None = None
+    """The past forecasts of larger regions, if they were asked for."""
     at_other_budgets: tuple[BacktestRecord, ...] = ()
     """What the same forecasts came to at other budgets, where those were made too."""
 
@@ -171,9 +175,10 @@ def write_backtest(
     """Write the folder of a backtest."""
     manifest = Manifest.of("backtest", panel, settings)
     frames = {"backtest": tables.backtest, "forecast": tables.forecast}
-    (path / "parts.parquet").unlink(missing_ok=True)
-    if tables.parts is not None:
-        frames["parts"] = tables.parts
+    for name, frame in (("parts", tables.parts), ("levels", tables.levels)):
+        (path / f"{name}.parquet").unlink(missing_ok=True)
+        if frame is not None:
+            frames[name] = frame
     records = {_RECORD: tables.record.model_dump()}
     (path / _BUDGETS).unlink(missing_ok=True)
     if tables.at_other_budgets:
@@ -214,6 +219,7 @@ def read_folder(path: Path) -> ResultsFolder:
         forecast=_some(path, "forecast", FORECAST),
         record=_checked(BacktestRecord, path / _RECORD),
         parts=_some(path, "parts", PARTS) if (path / "parts.parquet").is_file() else None,
+        levels=_some(path, "levels", LEVELS) if (path / "levels.parquet").is_file() else None,
         at_other_budgets=_checked(BudgetRecords, path / _BUDGETS).budgets
         if (path / _BUDGETS).is_file()
         else (),

@@ -102,6 +102,8 @@ class BacktestRecord(_Record):
     last_origin: date
     regions: int
     real_time: bool
+    levels: tuple[dict[str, Any], ...] = ()
+    """The scores of each larger region's level and week, if they were asked for."""
 
 
 class BudgetRecords(_Record):
