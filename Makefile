@@ -8,8 +8,9 @@ TESTS ?= tests
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
+RUNS := $(VENV)/.runs$(subst [,-,$(subst ],,$(WITH)))
 
-run: $(VENV)/.runs
+run: $(RUNS)
 	$(BIN)/epifed run --out out
 
 test: lint chromium haproxy
@@ -39,9 +40,9 @@ $(VENV)/.venv: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# What `make run` needs: about 0.8 GB without PyTorch, 1.6 GB with its CPU build.
-$(VENV)/.runs: $(VENV)/.venv
-	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 0.8 GB without PyTorch, 1.6 GB with its CPU build"
+# What `make run` needs: about 1.0 GB without PyTorch, 1.9 GB with its CPU build.
+$(RUNS): $(VENV)/.venv
+	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 1.0 GB without PyTorch, 1.9 GB with its CPU build"
 	@echo "(its default build for Linux brings gigabytes for graphics cards: see \"What to install\" in README.md, or make run WITH=)"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.$(WITH)'
 	@du -sh $(VENV) | sed 's/\t.*/ installed/'
@@ -55,7 +56,7 @@ $(VENV)/.docs: $(VENV)/.venv
 $(VENV)/.installed: $(VENV)/.venv
 	@echo "Installing epifed with all that its tests need into $(VENV), once: about 2.5 GB"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,federation]'
-	@touch $@ $(VENV)/.runs
+	@touch $@ $(VENV)/.runs-torch
 
 # The browser that the report is tested in: installed where that is possible, else not missed.
 chromium:

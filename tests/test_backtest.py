@@ -96,7 +96,7 @@ def test_it_resumes_and_the_number_of_workers_does_not_matter(
     assert whole.table.equals(fresh.table)
     assert whole.table.filter(pl.col("origin_date") <= origins[1]).equals(half.table)
     every = 2 * (len(origins) + 1)
-    assert calls[0] == (3, every)
+    assert calls[0] == (5, every)  # three releases, and the forecasts of two of them
     assert calls[-1] == (every, every)
 
 
