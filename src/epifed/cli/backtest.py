@@ -11,6 +11,7 @@ from epifed.cli.kit import (
     SEEDED,
     AsJson,
     GridProgress,
+    Scheduler,
     Seed,
     Wish,
     Workers,
@@ -85,6 +86,7 @@ def backtest(
     out: Annotated[Path, typer.Option(help="Directory for results.")] = Path("backtest"),
     seed: Seed = None,
     workers: Workers = None,
+    scheduler: Scheduler = None,
     as_json: AsJson = False,
     *,
     aims: Aims,
@@ -138,6 +140,7 @@ def backtest(
             vintages=known_when,
             targets=targets,
             workers=workers,
+            scheduler=scheduler,
             progress=progress,
         )
     result.write(out, panel)

@@ -16,6 +16,7 @@ from epifed.cli.kit import (
     GridProgress,
     LearnerName,
     ModelName,
+    Scheduler,
     Seed,
     Wish,
     Workers,
@@ -88,6 +89,7 @@ def run(
     last: LastDay = None,
     seed: Seed = None,
     workers: Workers = None,
+    scheduler: Scheduler = None,
     details: Annotated[
         bool, typer.Option("--details", help="Also print every metric of the experiment.")
     ] = False,
@@ -137,7 +139,9 @@ def run(
         baseline_runs=min(times, 3),
     )
     with GridProgress(f"experiment: {chosen.learner}") as progress:
-        results = run_grid(panel, grid, out, workers=workers, progress=progress)
+        results = run_grid(
+            panel, grid, out, workers=workers, scheduler=scheduler, progress=progress
+        )
     late = None if data else _known_until(end, out)
     _look_back(panel, weekly, chosen.seed, out / "backtest", workers, late)
     with messages.status("drawing figures and the report"):

@@ -6,7 +6,6 @@ kept as one file; then each forecast sees the releases up to its own origin and 
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting as dp
-import joblib
 import numpy as np
 import polars as pl
 
@@ -28,7 +26,8 @@ from epifed.evaluate.levels import LevelBacktest, backtest_levels
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.evaluate.scored import SCORES, own_table
-from epifed.files import load_part, save_part
+from epifed.evaluate.workers import in_pieces
+from epifed.files import Part, load_part, save_part
 from epifed.forecasting import Forecast, after_holiday, forecast, parts
 from epifed.learner import Learner, Vector, make_learner
 from epifed.panel import CasePanel
@@ -42,8 +41,8 @@ from epifed.training import train
 from epifed.vintages import Vintages
 
 Progress = Callable[[int, int], None]
-Work = Callable[["Knowledge", Settings, Sequence[Any]], int]
-"""Does some of the work, keeps each result as a file, and says how many."""
+Work = Callable[["Knowledge", Settings, Sequence[Any]], list[tuple[Path, Part]]]
+"""Does some of the work, and says what is to be kept where."""
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of the latest forecast."""
@@ -55,11 +54,6 @@ FINAL = (
     "trailing averages: nothing looks ahead; on final counts, which nobody had on the mornings, "
     "where scores are worse"
 )
-
-PIECES = 4
-"""Into how many pieces the work of each of several workers is cut."""
-WORKERS_COST = 5.0
-"""Seconds that workers must save to be started, by how long the first of many tasks takes."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +200,7 @@ def run_backtest(
     vintages: Vintages | None = None,
     targets: Targets | None = None,
     workers: int | None = None,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Backtest:
     """Compute what is missing of a backtest, keep it in `out`, and score it.
@@ -223,7 +218,6 @@ def run_backtest(
     refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
     plan.price()  # remembered, so the workers need not search for it
-    jobs = workers or joblib.cpu_count()
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
     done = sum(path.exists() for path in (*states, *forecasts))
 
@@ -234,15 +228,10 @@ def run_backtest(
             progress(done, 2 * len(ends))
 
     def run(work: Work, todo: Sequence[Any]) -> None:
-        began = time.perf_counter()
-        first, rest = todo[:1], todo[1:]
-        tick(work(known, settings, first))
-        saved = (time.perf_counter() - began) * len(rest) * (1 - 1 / jobs)
-        several = jobs if saved > WORKERS_COST else 1
-        for finished in joblib.Parallel(n_jobs=several, return_as="generator_unordered")(
-            joblib.delayed(work)(known, settings, piece) for piece in _pieces(rest, several)
-        ):
-            tick(finished)
+        for piece in in_pieces(work, (known, settings), todo, workers, scheduler):
+            for path, part in piece:
+                save_part(path, part)
+            tick(len(piece))
 
     tick(0)
     run(_train, missing)
@@ -292,21 +281,18 @@ def _parts(
     return pl.concat(tables) if tables else None
 
 
-def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:
-    """The work in pieces: few for several workers, since the data go with each."""
-    size = 1 if jobs == 1 else math.ceil(len(todo) / (PIECES * jobs))
-    return [todo[first : first + size] for first in range(0, len(todo), max(size, 1))]
-
-
-def _train(known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]) -> int:
+def _train(
+    known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]
+) -> list[tuple[Path, Part]]:
     days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
     learner = make_learner(settings)
+    made = []
     for day, path in todo:
         panel = known.on(day).panel
         view = learner.view(panel, (max(panel.start, day - timedelta(days=days - 2)), day))
         seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
-        save_part(path, {"state": train(view, settings, seeds=seeds).vector})
-    return len(todo)
+        made.append((path, {"state": train(view, settings, seeds=seeds).vector}))
+    return made
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
@@ -321,14 +307,16 @@ def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> 
 
 def _forecast(
     known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
-) -> int:
+) -> list[tuple[Path, Part]]:
     learner = make_learner(settings)
+    parts = []
     for day, state, path in todo:
         then, now = known.on(day), learner.unpack(state)
         made = forecast(then, learner, now, settings.horizon)
         completed = learner.completed(then.panel, now).counts[:, -WEEK:].mean(axis=1)
-        save_part(path, {"point": made.point, "quantiles": made.quantiles, "completed": completed})
-    return len(todo)
+        part: Part = {"point": made.point, "quantiles": made.quantiles, "completed": completed}
+        parts.append((path, part))
+    return parts
 
 
 def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None) -> str:
