@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from epifed import intervals
 from epifed.anomalies import Cleaned
-from epifed.days import WEEK
+from epifed.days import DAYS_OF, WEEK, Step
 from epifed.errors import EpifedError
 from epifed.learner import SOFTENING, Learner, Parts
-from epifed.windows import smooth
+from epifed.windows import observed
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +25,10 @@ MOST_HORIZON = 28
 
 @dataclass(frozen=True)
 class Forecast:
-    """Quantiles of the 7-day average of daily cases, `horizon` days after the origin."""
+    """Quantiles of the 7-day average of daily cases, `horizon` days after the origin.
+
+    With the step `week`: of a week's cases, so many weeks after the one dated by the origin.
+    """
 
     origin: date
     horizon: int
@@ -33,11 +36,12 @@ class Forecast:
     point: Floats
     quantiles: Floats
     """[regions, levels], at `intervals.LEVELS`."""
+    step: Step = "day"
 
     @property
     def target_date(self) -> date:
-        """The last day of the week that is forecast."""
-        return self.origin + timedelta(days=self.horizon)
+        """The last day of the week that is forecast, or the day that it is dated."""
+        return self.origin + timedelta(days=self.horizon * DAYS_OF[self.step])
 
     def to_long(self) -> pl.DataFrame:
         """A row for each region and quantile level."""
@@ -61,22 +65,26 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
     Anomalous days are replaced both in what is carried on and in what past forecasts are held to;
     those that lie in the target week already are known, and come back in at the end.
     """
-    if not 1 <= horizon <= MOST_HORIZON:
-        raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
     panel = cleaned.panel
+    panel.refuse_step(learner.settings.step)
+    apart, unit = panel.step_days, f"{panel.step}s"
+    if not 1 <= horizon <= MOST_HORIZON // apart:
+        raise EpifedError(f"horizon: found {horizon} {unit}; expected 1 to {MOST_HORIZON // apart}")
     past = learner.hindcast(panel, state, horizon)
-    known, least = past.shape[1] - horizon, intervals.LEAST_ERRORS
+    known = past.shape[1] - horizon
+    least = intervals.LEAST_ERRORS if apart == 1 else intervals.LEAST_WEEKLY_ERRORS
     if known < least:
         raise EpifedError(
-            f"{panel.source}: found {panel.counts.shape[1]} days of cases, enough for "
-            f"{max(known, 0)} past errors {horizon} days ahead; expected enough for {least}"
+            f"{panel.source}: found {panel.counts.shape[1]} {unit} of cases, enough for "
+            f"{max(known, 0)} past errors {horizon} {unit} ahead; expected enough for {least}"
         )
-    used = min(known, intervals.ERRORS)
+    used = min(known, intervals.ERRORS // apart)
     so_far = learner.completed(panel, state).counts
-    truth = smooth(so_far[:, -used - WEEK + 1 :], "trailing")[:, -used:]
-    point = past[:, -1]
-    errors = intervals.size(past[:, known - used : known], truth, horizon)
-    values = intervals.quantiles(point, errors, horizon, panel.population)
+    truth = observed(so_far[:, -used - WEEK + 1 :], panel.step)[:, -used:]
+    point, days = past[:, -1], apart * horizon
+    # An interval is reckoned in cases a day, whatever a step counts.
+    errors = intervals.size(past[:, known - used : known] / apart, truth / apart, days, apart)
+    values = apart * intervals.quantiles(point / apart, errors, days, panel.population)
     reported = _reported(cleaned, horizon)
     return Forecast(
         panel.end,
@@ -84,6 +92,7 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
         panel.regions,
         np.maximum(point + reported, 0.0),
         np.maximum(values + reported[:, None], 0.0),
+        panel.step,
     )
 
 
@@ -93,7 +102,7 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
     if found is None:
         return None
     taken, reported = (
-        counts[:, -WEEK:].mean(axis=1) + SOFTENING
+        counts[:, -WEEK // cleaned.panel.step_days :].mean(axis=1) + SOFTENING
         for counts in (cleaned.panel.counts, cleaned.reported)
     )
     return replace(found, reports=np.log(taken / reported))
@@ -101,7 +110,7 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
 
 def _reported(cleaned: Cleaned, horizon: int) -> Floats:
     """By how much the days of the target week that have come exceed what they are taken for."""
-    days = max(WEEK - horizon, 0)
+    days = max(WEEK - horizon, 0) if cleaned.panel.step == "day" else 0
     newest = slice(cleaned.reported.shape[1] - days, None)
     excess = cleaned.reported[:, newest] - cleaned.panel.counts[:, newest]
     average: Floats = excess.sum(axis=1) / WEEK

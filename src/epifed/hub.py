@@ -1,7 +1,7 @@
 """Forecasts in the hubverse layout, as forecast hubs collect, score and combine them.
 
-A hub asks for cases of a week, so a value is seven times the 7-day average, and the horizon counts
-weeks.
+A hub asks for cases of a week, so a value is seven times the 7-day average, or that of a week, and
+the horizon counts weeks.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from epifed.days import WEEK
+from epifed.days import DAYS_OF, WEEK, Step
 from epifed.errors import EpifedError
 from epifed.files import read_json, write_parquet, write_text
 from epifed.forecasting import Forecast
@@ -24,14 +24,14 @@ TARGET = "wk inc case"
 _NAME = re.compile(r"[A-Za-z0-9_]+-[A-Za-z0-9_]+")
 
 
-def refuse_for_hub(model: str, horizons: Iterable[int]) -> None:
+def refuse_for_hub(model: str, horizons: Iterable[int], step: Step = "day") -> None:
     """Refuse what a hub does not take, before anything is computed for it."""
     if not _NAME.fullmatch(model):
         raise EpifedError(
             f"hub: found the model name '{model}'; expected team-model, letters, digits and _ only"
         )
     for days in horizons:
-        if days % WEEK:
+        if step == "day" and days % WEEK:
             raise EpifedError(
                 f"horizon: found {days} days; expected whole weeks (7, 14, 21, 28) for a hub"
             )
@@ -40,14 +40,15 @@ def refuse_for_hub(model: str, horizons: Iterable[int]) -> None:
 def to_hub(forecasts: Sequence[Forecast]) -> pl.DataFrame:
     """The rows of one origin's file: origin_date, target, horizon, location, …, value."""
     long = pl.concat(one.to_long() for one in forecasts)
+    week = WEEK // DAYS_OF[forecasts[0].step]
     return long.select(
         "origin_date",
         pl.lit(TARGET).alias("target"),
-        (pl.col("horizon") // WEEK).cast(pl.Int32).alias("horizon"),
+        (pl.col("horizon") // week).cast(pl.Int32).alias("horizon"),
         pl.col("region").alias("location"),
         pl.lit("quantile").alias("output_type"),
         pl.col("level").alias("output_type_id"),
-        (WEEK * pl.col("value")).alias("value"),
+        (week * pl.col("value")).alias("value"),
     )
 
 
@@ -57,7 +58,7 @@ def write_hub(forecasts: Sequence[Forecast], hub: Path, model: str) -> list[Path
     What the model forecast before stays: other horizons and locations in the same file, and the
     same ones only if they are the same. A new folder gets its settings, one of ours more of them.
     """
-    refuse_for_hub(model, [one.horizon for one in forecasts])
+    refuse_for_hub(model, [one.horizon for one in forecasts], forecasts[0].step)
     by_origin: dict[date, list[Forecast]] = defaultdict(list)
     for one in forecasts:
         by_origin[one.origin].append(one)
@@ -99,7 +100,7 @@ def _write_config(hub: Path, forecasts: Sequence[Forecast]) -> None:
     config = hub / "hub-config"
     task_ids: dict[str, list[Any]] = {
         "origin_date": sorted({str(one.origin) for one in forecasts}),
-        "horizon": sorted({one.horizon // WEEK for one in forecasts}),
+        "horizon": sorted({one.horizon * DAYS_OF[one.step] // WEEK for one in forecasts}),
         "location": list(forecasts[0].regions),
     }
     admin = {

@@ -24,8 +24,8 @@ LEVELS: tuple[float, ...] = (
 )  # fmt: skip
 """The quantile levels of the forecast hubs."""
 
-LEAST_ERRORS = 14
-"""Past errors below which an interval says nothing."""
+LEAST_ERRORS, LEAST_WEEKLY_ERRORS = 14, 4
+"""Past errors, a day or a week apart, below which an interval says nothing."""
 ERRORS = 126
 """How many past errors an interval looks at, at most: 18 weeks."""
 HALF_LIFE = 42.0
@@ -39,8 +39,9 @@ with."""
 CHANCE, FADING = 24.0, 0.5
 """The daily cases at which chance errs as much as growth a week ahead, and the power of the horizon
 it falls with."""
-BORROWED = 15.0
-"""How many own errors the usual one is worth a week ahead; further ahead errors are more alike."""
+BORROWED = {1: 15.0, WEEK: 5.0}
+"""How many own errors, so many days apart, the usual one is worth a week ahead; further ahead
+errors are more alike."""
 LARGEST = 6.0
 """An error counts at most as so many usual ones."""
 
@@ -71,17 +72,19 @@ def unit(forecast: Floats, horizon: int) -> Floats:
     return larger
 
 
-def size(forecast: Floats, truth: Floats, horizon: int) -> Floats:
+def size(forecast: Floats, truth: Floats, horizon: int, apart: int = 1) -> Floats:
     """How large a client's errors are at present: [clients], of its forecasts [clients, days].
 
-    The days are in order, the last one the newest whose truth is known.
+    The days are in order, the last one the newest whose truth is known, each `apart` days after
+    the one before.
     """
-    forecast, truth = forecast[:, -ERRORS:], truth[:, -ERRORS:]
+    used = ERRORS // apart
+    forecast, truth = forecast[:, -used:], truth[:, -used:]
     usual = USUAL_ERROR * (horizon / WEEK) ** GROWING
     ratio = np.sqrt((truth + SOFTENING) / (forecast + SOFTENING))
     errors = np.minimum(2 * np.abs(ratio - 1) / unit(forecast, horizon), LARGEST * usual)
-    weight = np.exp2(-np.arange(errors.shape[1])[::-1] / HALF_LIFE)
-    borrowed = BORROWED * horizon / WEEK
+    weight = np.exp2(-apart * np.arange(errors.shape[1])[::-1] / HALF_LIFE)
+    borrowed = BORROWED[apart] * horizon / WEEK
     mean: Floats = (errors @ weight + borrowed * usual) / (weight.sum() + borrowed)
     return mean
 
@@ -111,12 +114,13 @@ def weighted_interval_score(truth: Floats, quantile: Floats) -> Floats:
     return score
 
 
-def hub_baseline(series: Floats, horizon: int) -> Floats:
+def hub_baseline(series: Floats, horizon: int, week: int = WEEK) -> Floats:
     """The COVIDhub baseline: the last value, and past differences made symmetric, as quantiles.
 
-    Differences over the horizon, a week apart; none below zero. `series` is [clients, days].
+    Differences over the horizon, a week apart; none below zero. `series` is [clients, days], or
+    weeks where `week` is 1.
     """
-    ends = np.arange(series.shape[1] - 1, horizon - 1, -WEEK)
+    ends = np.arange(series.shape[1] - 1, horizon - 1, -week)
     last = series[:, -1, None]
     if len(ends) == 0:
         return np.repeat(last, len(LEVELS), axis=1)

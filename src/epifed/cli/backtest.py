@@ -13,6 +13,7 @@ from epifed.cli.kit import (
     Seed,
     Wish,
     Workers,
+    ahead,
     messages,
     parse_epsilons,
     print_table,
@@ -67,7 +68,12 @@ def backtest(
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(min=1, max=28, help="Days ahead.", show_default="of the settings, else 7"),
+        typer.Option(
+            min=1,
+            max=28,
+            help="Days ahead; of weekly data, weeks.",
+            show_default="of the settings, else a week",
+        ),
     ] = None,
     holidays: Annotated[
         str | None,
@@ -93,9 +99,10 @@ def backtest(
 ) -> None:
     """Forecast from every origin with what was known then, and score it when the day has come.
 
-    The target is the 7-day trailing average of daily cases. Scores are ratios: below 1, the
-    forecast beats "next week is like today" (MAE) and the COVIDhub baseline (WIS). ε is for each
-    release; the total over all origins stands beside it. Interrupted, it goes on where it was.
+    The target is the 7-day trailing average of daily cases, or the count of a week. Scores are
+    ratios: below 1, the forecast beats "next week is like today" (MAE) and the COVIDhub baseline
+    (WIS). ε is for each release; the total over all origins stands beside it. Interrupted, it goes
+    on where it was.
     With --vintages each forecast is made with what was known on its morning, and nothing else.
     """
     refuse_file(out)
@@ -114,9 +121,11 @@ def backtest(
     from epifed.hub import refuse_for_hub, write_hub
     from epifed.sources.vintages import load_vintages
 
-    if hub:
+    if hub and wish.settings(4).step == "day":
         refuse_for_hub(model_name, [wish.settings(4).horizon])
     panel = reading.read(data)
+    if vintages:
+        panel.refuse_step("day")
     known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
     if known_when is None:
         panel = panel.between(panel.start, min(last.date(), panel.end))
@@ -162,7 +171,7 @@ def backtest(
             ]
         )
         print_table(
-            f"{chosen.learner}, {chosen.horizon} days ahead, {len(origins)} origins from "
+            f"{chosen.learner}, {ahead(chosen)}, {len(origins)} origins from "
             f"{origins[0]} to {origins[-1]}",
             header,
             rows,

@@ -19,7 +19,10 @@ HEADER = [
     "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
     "country", "place", "own", "holidays", "reports",
 ]  # fmt: skip
-PLAIN_HEADER = HEADER[:6]
+WEEKLY_HEADER = [*HEADER[:2], "like this week", *HEADER[3:9], "earlier years", "reports"]
+PLAIN = 6
+"""Columns of a learner that cannot say where a change comes from."""
+WHAT = {"day": "7-day average of daily cases", "week": "cases of a week"}
 STALE_DAYS = 7
 MOST_FIGURES = 12
 
@@ -33,7 +36,12 @@ def forecast(
     ),
     horizon: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=28, help="Days ahead. Repeat for several.", show_default="7"),
+        typer.Option(
+            min=1,
+            max=28,
+            help="Days ahead; of weekly data, weeks. Repeat for several.",
+            show_default="that of the model",
+        ),
     ] = None,
     hub: Annotated[
         Path | None, typer.Option(help="Also write the forecast into this hubverse folder.")
@@ -58,7 +66,7 @@ def forecast(
     *,
     reading: Reading,
 ) -> None:
-    """Forecast the 7-day average of daily cases from the last day of your own data.
+    """Forecast the 7-day average of daily cases, or the cases of a week, from your own data.
 
     Nothing leaves this machine: the model is a file, and the intervals come from how wrong it would
     have been on your own past days. Reports that are no count of their day, such as a backlog, are
@@ -77,12 +85,12 @@ def forecast(
     from epifed.release import read_release
     from epifed.report import drawing
     from epifed.report.forecast_figure import forecast_figure
-    from epifed.windows import smooth
+    from epifed.windows import observed
 
     trained = read_release(model)
     horizons = sorted(set(horizon or [trained.settings.horizon]))
     if hub:
-        refuse_for_hub(model_name, horizons)
+        refuse_for_hub(model_name, horizons, trained.settings.step)
     panel = reading.read(data)
     panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
     age = trained.age_on(panel.end)
@@ -117,7 +125,7 @@ def forecast(
         }
         print(to_json(about | found))
     else:
-        today = smooth(panel.counts, "trailing")[:, -1]
+        today = observed(panel.counts, panel.step)[:, -1]
         at = [LEVELS.index(level) for level in (0.25, 0.75, 0.025, 0.975)]
         rows = [
             [
@@ -133,8 +141,8 @@ def forecast(
             for one in made
         ]
         print_table(
-            f"7-day average of daily cases, forecast of {panel.end}",
-            HEADER if whence else PLAIN_HEADER,
+            f"{WHAT[panel.step]}, forecast of {panel.end}",
+            (HEADER if panel.step == "day" else WEEKLY_HEADER)[: None if whence else PLAIN],
             rows,
             f"{trained.sentence()}. {vouching}",
         )
@@ -181,6 +189,10 @@ def _on_its_morning(
     from epifed.vintages import LEAST_MORNINGS
 
     learner = trained.learner
+    if panel.step == "week":
+        if vintages is not None:
+            panel.refuse_step("day")
+        return panel, "weekly counts: the newest week is taken as complete"
     if vintages is not None:
         history = load_vintages(vintages, regions=panel.regions)
         known = history.as_known(panel.end + timedelta(days=1), like=panel)

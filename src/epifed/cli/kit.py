@@ -172,6 +172,12 @@ class Wish:
         return found
 
 
+def ahead(settings: Settings, horizon: int | None = None) -> str:
+    """How far ahead, in words: 7 days ahead, 1 week ahead."""
+    steps = horizon or settings.horizon
+    return f"{steps} {settings.step}{'s'[: steps != 1]} ahead"
+
+
 def refuse_file(out: Path) -> None:
     """An output directory must be one, or not exist yet."""
     if out.exists() and not out.is_dir():

@@ -16,6 +16,7 @@ from epifed.cli.kit import (
     Seed,
     Wish,
     Workers,
+    ahead,
     caption,
     messages,
     parse_epsilons,
@@ -23,6 +24,7 @@ from epifed.cli.kit import (
     refuse_file,
 )
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
+from epifed.days import WEEK, Step
 from epifed.files import to_json
 from epifed.settings import Settings
 
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from epifed.panel import CasePanel
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
-DEFAULT_DAYS = 31
-"""The length of the paper's periods: the last so many days of the data, unless told otherwise."""
+DEFAULT_STEPS: dict[Step, int] = {"day": 31, "week": 52}
+"""The length of the paper's periods, or a year: the last so many days, or weeks, of the data."""
 WEEKS_BACK = 8
 LEAST_DAYS = 56
 """Days before the first forecast of the report."""
@@ -86,7 +88,8 @@ def run(
         end = panel.end
     end = last.date() if last else end
     panel = panel.between(panel.start, end)
-    begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
+    usual = panel.day(max(panel.index(end) - DEFAULT_STEPS[panel.step] + 1, 0))
+    begin, end = panel.period(first.date() if first else usual, end)
     chosen = wish.settings(panel, base_for(panel, wish))
     grid = Grid(
         settings=chosen,
@@ -105,7 +108,7 @@ def run(
     else:
         small = bool(panel.parents)
         print_table(
-            f"{len(panel.regions)} regions, {begin} to {end}, {chosen.horizon} days ahead",
+            f"{len(panel.regions)} regions, {begin} to {end}, {ahead(chosen)}",
             tables.method_header(small_counts=small),
             tables.method_rows(results.runs, chosen.split, period, small_counts=small),
             caption(chosen, runs, results.runs["zeros"][0]),
@@ -160,16 +163,17 @@ def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) ->
     from epifed.evaluate.backtest import origins_between, run_backtest
     from epifed.learner import settings_for
 
-    weeks = min(WEEKS_BACK, (panel.counts.shape[1] - LEAST_DAYS) // 7)
+    days = panel.counts.shape[1] * panel.step_days
+    weeks = min(WEEKS_BACK, (days - LEAST_DAYS) // WEEK)
     if weeks < 1:
         messages.print(
-            f"found {panel.counts.shape[1]} days up to {panel.end}; the report has no forecast, "
-            f"which needs {LEAST_DAYS + 7}"
+            f"found {days} days up to {panel.end}; the report has no forecast, which needs "
+            f"{LEAST_DAYS + WEEK}"
         )
         return
     settings = settings_for(panel, {"learner": "trend", "epsilon": 1.0, "seed": seed})
-    first = panel.end - timedelta(days=7 * weeks)
-    origins = origins_between(first, panel.end, 7, panel, settings.horizon)
+    first = panel.end - timedelta(days=WEEK * weeks)
+    origins = origins_between(first, panel.end, WEEK, panel, settings.horizon)
     with GridProgress() as progress:
         result = run_backtest(panel, settings, origins, out, workers=workers, progress=progress)
     result.write(out, panel)

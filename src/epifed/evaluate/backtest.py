@@ -21,7 +21,7 @@ import polars as pl
 
 from epifed import intervals
 from epifed.anomalies import Cleaned, clean
-from epifed.days import WEEK
+from epifed.days import WEEK, Step
 from epifed.errors import EpifedError
 from epifed.evaluate.code import code_digest
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
@@ -37,7 +37,7 @@ from epifed.seeds import seed_sequence
 from epifed.settings import Settings
 from epifed.training import train
 from epifed.vintages import Vintages
-from epifed.windows import smooth
+from epifed.windows import observed
 
 Progress = Callable[[int, int], None]
 Work = Callable[["Knowledge", Settings, Sequence[Any]], int]
@@ -45,13 +45,12 @@ Work = Callable[["Knowledge", Settings, Sequence[Any]], int]
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of the latest forecast."""
-TRAINING_DAYS = 28
-"""Targets within the last so many days are learned from."""
+TRAINING_STEPS: dict[Step, int] = {"day": 28, "week": 26}
+"""Targets within the last so many steps are learned from."""
 
 REAL_TIME = "each forecast made with what was known on its morning, and scored on the final counts"
 FINAL = (
-    "trailing averages: nothing looks ahead; on final counts, which nobody had on the mornings, "
-    "where scores are worse"
+    "nothing looks ahead; on final counts, which nobody had on the mornings, where scores are worse"
 )
 
 PIECES = 4
@@ -92,6 +91,7 @@ class Backtest:
             "delta": self.settings.delta,
             "accountant": self.settings.accountant,
             "learner": self.settings.learner,
+            "step": self.settings.step,
             "horizon": self.settings.horizon,
             "origins": len(self.forecasts),
             "releases": self.releases,
@@ -167,14 +167,16 @@ def origins_between(
     first: date, last: date, every: int, panel: CasePanel, horizon: int
 ) -> list[date]:
     """The origins of a backtest; the last target lies within the panel and the period."""
-    end = min(last, panel.end) - timedelta(days=horizon)
-    days = range(0, (end - first).days + 1, every)
-    if first < panel.start or len(days) == 0:
+    if every % panel.step_days:
+        raise EpifedError(f"every: found {every} days; expected whole weeks, as {panel.source} has")
+    begin = -((panel.start - first).days // panel.step_days)
+    end = panel.index(min(last, panel.end)) - horizon
+    if begin < 0 or end < begin:
         raise EpifedError(
-            f"{panel.source}: found days {panel.start} … {panel.end}; expected origins from "
-            f"{first} to {last} with a target {horizon} days later"
+            f"{panel.source}: found {panel.step}s {panel.start} … {panel.end}; expected origins "
+            f"from {first} to {last} with a target {horizon} {panel.step}s later"
         )
-    return [first + timedelta(days=day) for day in days]
+    return [panel.day(column) for column in range(begin, end + 1, every // panel.step_days)]
 
 
 def mornings_between(
@@ -270,12 +272,15 @@ def run_backtest(
     run(_forecast, todo)
     loaded = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {
-        day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
+        day: Forecast(
+            day, settings.horizon, panel.regions, part["point"], part["quantiles"], panel.step
+        )
         for day, part in loaded.items()
     }
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
-    ahead = AHEAD if learner.any_horizon else (settings.horizon,)
+    any_week = tuple(days // panel.step_days for days in AHEAD)
+    ahead = any_week if learner.any_horizon else (settings.horizon,)
     newest = learner.unpack(joined[-1])
     last = known.on(ends[-1])
     latest = tuple(forecast(last, learner, newest, days) for days in ahead)
@@ -313,11 +318,11 @@ def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:
 
 
 def _train(known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]) -> int:
-    days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
+    steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
     learner = make_learner(settings)
     for day, path in todo:
         panel = known.on(day).panel
-        view = learner.view(panel, (max(panel.start, day - timedelta(days=days - 2)), day))
+        view = learner.view(panel, (panel.day(max(panel.index(day) - steps + 2, 0)), day))
         seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
         save_part(path, {"state": train(view, settings, seeds=seeds).vector})
     return len(todo)
@@ -340,7 +345,7 @@ def _forecast(
     for day, state, path in todo:
         then, now = known.on(day), learner.unpack(state)
         made = forecast(then, learner, now, settings.horizon)
-        completed = learner.completed(then.panel, now).counts[:, -WEEK:].mean(axis=1)
+        completed = observed(learner.completed(then.panel, now).counts, settings.step)[:, -1]
         save_part(path, {"point": made.point, "quantiles": made.quantiles, "completed": completed})
     return len(todo)
 
@@ -349,14 +354,15 @@ def _table(
     known: Knowledge, made: Sequence[Forecast], completed: Mapping[date, Floats]
 ) -> pl.DataFrame:
     panel = known.panel
-    final = smooth(panel.counts, "trailing")
+    final = observed(panel.counts, panel.step)
+    came = panel.reported if panel.step == "week" else None  # a week without a report is no truth
     frames = []
     for one in made:
-        at, to = ((day - panel.start).days for day in (one.origin, one.target_date))
+        at, to = panel.index(one.origin), panel.index(one.target_date)
         truth, series = final[:, to], final[:, : at + 1]
         if known.vintages is not None:
-            series = smooth(known.on(one.origin).reported, "trailing")
-        baseline = intervals.hub_baseline(series, one.horizon)
+            series = observed(known.on(one.origin).reported, panel.step)
+        baseline = intervals.hub_baseline(series, one.horizon, WEEK // panel.step_days)
         columns = {
             "truth": truth,
             "persistence": series[:, -1],
@@ -370,13 +376,15 @@ def _table(
         columns["wis"] = intervals.weighted_interval_score(truth, one.quantiles)
         columns["baseline_wis"] = intervals.weighted_interval_score(truth, baseline)
         frames.append(
-            pl.DataFrame({"region": panel.regions} | columns).select(
+            pl.DataFrame({"region": panel.regions} | columns)
+            .select(
                 pl.lit(one.origin).alias("origin_date"),
                 "region",
                 pl.lit(one.horizon, dtype=pl.Int64).alias("horizon"),
                 pl.lit(one.target_date).alias("target_date"),
                 *columns,
             )
+            .filter(pl.lit(True) if came is None else pl.Series(came[:, to]))
         )
     return pl.concat(frames)
 

@@ -1,10 +1,11 @@
-"""What past releases of the shared trend said, day by day, and what follows from them.
+"""What past releases of the shared trend said, step by step, and what follows from them.
 
 Each number is filtered over the releases: what is mostly noise counts little against what the
 releases before let expect, and with infinite noise nothing is left but "no growth".
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from epifed.days import WEEK
 Floats = NDArray[np.float64]
 
 HISTORY = 217
-"""Days of releases that a state remembers: 31 weeks."""
+"""Steps that a state remembers: 31 weeks of days, or four years of weeks."""
 GROWTH, LEVEL = 0, 1
 NUMBERS = ("growth", "level", "size", "north", "east")
 """What a release may say: the mean change of clients, their mean level, and how the change depends
@@ -41,7 +42,10 @@ SURPRISE = 0.13
 
 @dataclass(frozen=True)
 class TrendState:
-    """What past releases said, the last day first: means and precisions [days, numbers]."""
+    """What past releases said, the last step first: means and precisions [steps, numbers].
+
+    A step is a day, or a week where panels are weekly.
+    """
 
     values: Floats
     precision: Floats
@@ -52,16 +56,34 @@ class TrendState:
         """Nothing known of any day."""
         return cls(np.zeros((HISTORY, len(NUMBERS))), np.zeros((HISTORY, len(NUMBERS))))
 
-    def later(self, days: int) -> "TrendState":
-        """The days move back; of the new ones nothing is known yet."""
-        new = np.zeros((min(days, HISTORY), len(NUMBERS)))
+    def later(self, steps: int) -> "TrendState":
+        """The steps move back; of the new ones nothing is known yet."""
+        new = np.zeros((min(steps, HISTORY), len(NUMBERS)))
         return TrendState(
             np.concatenate([new, self.values])[:HISTORY],
             np.concatenate([new, self.precision])[:HISTORY],
         )
 
+    def told(self, numbers: NDArray[np.floating[Any]], deviation: Floats) -> "TrendState":
+        """With what a release says of the last step, and the deviation of the noise on it."""
+        fresh = TrendState.unknown()
+        said = len(numbers)
+        fresh.values[0, :said] = numbers
+        fresh.precision[0, :said] = 1 / np.maximum(deviation, EXACT**-0.5) ** 2
+        return self.joined(fresh)
+
+    def packed(self) -> NDArray[np.float32]:
+        """The values, then the precisions."""
+        return np.concatenate([self.values.ravel(), self.precision.ravel()]).astype(np.float32)
+
+    @classmethod
+    def unpacked(cls, vector: NDArray[np.float32]) -> "TrendState":
+        """What `packed` made."""
+        values, precision = vector.astype(np.float64).reshape(2, HISTORY, len(NUMBERS))
+        return cls(values, precision)
+
     def joined(self, other: "TrendState") -> "TrendState":
-        """Each number of each day weighted by how well it is known."""
+        """Each number of each step weighted by how well it is known."""
         known = self.precision + other.precision
         mean = self.values * self.precision + other.values * other.precision
         mean = np.where(known > 0, mean / np.maximum(known, 1e-30), 0.0)
@@ -70,28 +92,29 @@ class TrendState:
 
 @dataclass(frozen=True)
 class Signals:
-    """What could be known on each day, the last day first, once noise is weighed."""
+    """What could be known at each step, the last one first, once noise is weighed."""
 
     growth: Floats
-    """Log growth of the next week, of all clients together: [days]."""
+    """Log growth of the next week, of all clients together: [steps]."""
     slopes: Floats
-    """What is added for a client by its size and place: [days, modes]."""
+    """What is added for a client by its size and place: [steps, modes]."""
     level: Floats
     """Mean bounded level of the clients; not a number where none is known."""
 
 
-def signals(state: TrendState) -> Signals:
-    """Filter the releases of a state, and say for each day what followed from them.
+def signals(state: TrendState, week: int = WEEK) -> Signals:
+    """Filter the releases of a state, and say for each step what followed from them.
 
-    Between two releases the numbers are interpolated; after the last one they fade.
+    Between two releases the numbers are interpolated; after the last one they fade. `week` is the
+    steps of a week.
     """
     released = np.flatnonzero(state.precision[:, GROWTH] > 0)[::-1]
     growth, level = np.zeros(HISTORY), np.full(HISTORY, np.nan)
     slopes = np.zeros((HISTORY, MODES))
     if len(released) == 0:
         return Signals(growth, slopes, level)
-    found = _filtered(state, released)
-    follow = _follow(state, released, found)
+    found = _filtered(state, released, week)
+    follow = _follow(state, released, found, week)
     newest = int(released[-1])
     days = np.arange(HISTORY)
     # np.interp wants rising places: the oldest release has the largest number of days.
@@ -101,7 +124,7 @@ def signals(state: TrendState) -> Signals:
     growth[between] = (np.interp(days, order, follow[::-1]) * log_growth(raw[:, GROWTH]))[between]
     slopes[between], level[between] = 2 * raw[between, 2:], raw[between, LEVEL]
     for day in range(newest):
-        weeks = (newest - day) / WEEK
+        weeks = (newest - day) / week
         growth[day] = growth[newest] * LASTING[GROWTH] ** weeks
         slopes[day] = slopes[newest] * LASTING[2:] ** weeks
         level[day] = _grown(level[newest], growth[newest] * weeks)
@@ -118,13 +141,13 @@ def _grown(level: float, growth: float) -> float:
     return level + growth * (1 - level**2) / LEVEL_WIDTH
 
 
-def _filtered(state: TrendState, released: NDArray[np.int64]) -> Floats:
+def _filtered(state: TrendState, released: NDArray[np.int64], week: int) -> Floats:
     """The numbers as of each release, the oldest first, each weighed against its prediction."""
     found = np.zeros((len(released), len(NUMBERS)))
     mean, variance = np.zeros(len(NUMBERS)), TYPICAL**2
     before = int(released[0])
     for i, day in enumerate(released):
-        weeks = (before - int(day)) / WEEK
+        weeks = (before - int(day)) / week
         lasting = LASTING**weeks
         moved = _grown(mean[LEVEL], float(log_growth(mean[GROWTH])) * weeks)
         mean = lasting * mean
@@ -139,7 +162,7 @@ def _filtered(state: TrendState, released: NDArray[np.int64]) -> Floats:
     return found
 
 
-def _follow(state: TrendState, released: NDArray[np.int64], found: Floats) -> Floats:
+def _follow(state: TrendState, released: NDArray[np.int64], found: Floats, week: int) -> Floats:
     """How much of the growth to follow, as of each release: learned from those a week apart.
 
     What the level then did says how much of a growth there was to follow; little, as long as
@@ -148,7 +171,7 @@ def _follow(state: TrendState, released: NDArray[np.int64], found: Floats) -> Fl
     weight, product = np.zeros(len(released)), np.zeros(len(released))
     place = {int(day): i for i, day in enumerate(released)}
     for i, day in enumerate(released):
-        then = int(day) + WEEK
+        then = int(day) + week
         if then not in place:
             continue
         x = float(log_growth(found[place[then], GROWTH]))

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from epifed import holidays
-from epifed.days import WEEK
+from epifed.days import WEEK, Step
 from epifed.errors import EpifedError
 from epifed.learner import DAYS_BACK, SOFTENING, Floats, Learner, Own, Parts, Period, Signal, Vector
 from epifed.learners.shared import (
-    EXACT,
     GROWTH,
     LEVEL,
     LEVEL_WIDTH,
@@ -32,6 +31,7 @@ from epifed.learners.shared import (
     TrendState,
     signals,
 )
+from epifed.learners.weekly import WeeklyTrend
 from epifed.panel import CasePanel
 from epifed.rhythm import Rhythm, rhythm
 from epifed.settings import Settings
@@ -120,6 +120,11 @@ class Trend(Learner[TrendState, LastDays]):
             holidays.refuse_unknown(self.own.holidays)
 
     @classmethod
+    def at(cls, step: Step) -> type[Learner[Any, Any]]:
+        """Weeks have no weekdays, and a trend of their own."""
+        return WeeklyTrend if step == "week" else cls
+
+    @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
         """Everybody once; as many numbers as the budget pays for."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
@@ -137,6 +142,7 @@ class Trend(Learner[TrendState, LastDays]):
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
         """What the last two weeks before the period's end say, however long the period is."""
+        panel.refuse_step("day")
         days = (period[1] - panel.start).days + 1
         if days < 2 * WEEK:
             raise EpifedError(
@@ -178,14 +184,9 @@ class Trend(Learner[TrendState, LastDays]):
 
     def step(self, state: TrendState, release: Vector, noise_std: float) -> TrendState:
         """What the last day's release says becomes known, or better known."""
-        said = 2 + self.modes
-        scale = np.ones(said)
+        scale = np.ones(2 + self.modes)
         scale[LEVEL] = 1 / LEVEL_SHARE
-        fresh = TrendState.unknown()
-        fresh.values[0, :said] = release * scale
-        precision = EXACT if noise_std == 0 else 1 / (scale * noise_std) ** 2
-        fresh.precision[0, :said] = np.minimum(precision, EXACT)
-        return state.joined(fresh)
+        return state.told(release * scale, scale * noise_std)
 
     def predict(self, state: TrendState, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the growth of the country."""
@@ -204,14 +205,12 @@ class Trend(Learner[TrendState, LastDays]):
 
     def pack(self, state: TrendState) -> Vector:
         """The values, then the precisions."""
-        return np.concatenate([state.values.ravel(), state.precision.ravel()]).astype(np.float32)
+        return state.packed()
 
     def unpack(self, vector: Vector) -> TrendState:
         """What `pack` made."""
-        shape = (2, *TrendState.unknown().values.shape)
-        self.refuse_length(vector, math.prod(shape))
-        values, precision = vector.astype(np.float64).reshape(shape)
-        return TrendState(values, precision)
+        self.refuse_length(vector, len(TrendState.unknown().packed()))
+        return TrendState.unpacked(vector)
 
     def hindcast(self, panel: CasePanel, state: TrendState, horizon: int) -> Floats:
         """The last week again, day by day, times the growth; holidays taken out and put back in."""
