@@ -6,7 +6,10 @@ TESTS ?= tests
 
 .PHONY: run test test-long lint coverage chromium haproxy vendor bench bench-peers clean
 
-run: $(VENV)/.installed
+# WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
+WITH ?= [torch]
+
+run: $(VENV)/.runs
 	$(BIN)/epifed run --out out
 
 test: lint chromium haproxy
@@ -26,11 +29,24 @@ lint: $(VENV)/.installed
 coverage: $(VENV)/.installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term $(TESTS)
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.venv: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "epifed needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,federation]'
-	touch $@
+	@touch $@
+
+# What `make run` needs: about 0.8 GB without PyTorch, 1.6 GB with its CPU build.
+$(VENV)/.runs: $(VENV)/.venv
+	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 0.8 GB without PyTorch, 1.6 GB with its CPU build"
+	@echo "(its default build for Linux brings gigabytes for graphics cards: see \"What to install\" in README.md, or make run WITH=)"
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.$(WITH)'
+	@du -sh $(VENV) | sed 's/\t.*/ installed/'
+	@touch $@
+
+# All that lint and tests need.
+$(VENV)/.installed: $(VENV)/.venv
+	@echo "Installing epifed with all that its tests need into $(VENV), once: about 2.5 GB"
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,federation]'
+	@touch $@ $(VENV)/.runs
 
 # The browser that the report is tested in: installed where that is possible, else not missed.
 chromium:

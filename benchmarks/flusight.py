@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 import epifed
-from epifed.evaluate.backtest import COVERAGES
+from epifed.evaluate.scored import COVERAGES
 from epifed.intervals import LEVELS, weighted_interval_score
 
 BASELINE = "FluSight-baseline"
@@ -128,7 +128,7 @@ def _ratios(ours: pl.DataFrame, scored: pl.DataFrame) -> list[float]:
     if len(both) != len(scored.filter(model=BASELINE)):
         raise SystemExit("found a task without a forecast of ours; expected all of them")
     parts = [both, *(both.filter(horizon=h) for h in sorted(both["horizon"].unique()))]
-    return [one["wis_ours"].sum() / one["wis"].sum() for one in parts]
+    return [float(one["wis_ours"].sum()) / float(one["wis"].sum()) for one in parts]
 
 
 def _line(ours: pl.DataFrame, scored: pl.DataFrame) -> str:

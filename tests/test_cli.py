@@ -25,6 +25,9 @@ COMMANDS = [
     "figures",
     "forecast",
     "backtest",
+    "hub",
+    "hub score",
+    "hub check",
     "reproduce",
     "train",
     "simulate",
@@ -97,9 +100,11 @@ def test_run_writes_results_figures_and_a_table(tidy: Path, tmp_path: Path) -> N
         "report.html",
     }  # fmt: skip
     assert "the report has no forecast" in " ".join(done.stderr.split())
-    for word in ("persistence", "federated", "0.5", "∞", "δ = 1e-05", "add or remove one client"):
+    for word in ("like today", "fedavg", "0.5", "∞", "δ = 1e-05", "add or remove one client"):
         assert word in done.stdout
-    assert "persistence at ε" in done.stdout
+    assert "fedavg (the paper's model)" in done.stdout
+    assert "MAPE" not in done.stdout and "zero target" not in done.stdout
+    assert done.stderr.count(str(out)) >= 2 and "What to do next" in done.stderr
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["data"]["regions"] == 12
     assert manifest["versions"]["torch"]
@@ -107,10 +112,21 @@ def test_run_writes_results_figures_and_a_table(tidy: Path, tmp_path: Path) -> N
 
 def test_run_as_json_has_nothing_else_on_stdout(tidy: Path, tmp_path: Path) -> None:
     done = small_run(tidy, tmp_path / "out", "--json", "--epsilon", "inf", "--epsilon", "2")
-    rows = json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    rows = found["experiment"]["methods"]
     budgets = {row["epsilon"] for row in rows if row["method"] == "federated"}
     assert budgets == {2.0, "inf"}
     assert {"persistence", "local MLP"} <= {row["method"] for row in rows}
+    assert found["experiment"]["delta"] == 1e-5 and found["experiment"]["settings"]["rounds"] == 3
+    by_mae = {(row["method"], row["epsilon"]): row["mae_mean"] for row in rows}
+    for row in found["compared"]:
+        expected = by_mae[row["method"], row["epsilon"]] / by_mae["persistence", None]
+        assert row["error"] == pytest.approx(expected)
+
+
+def test_run_tells_every_metric_on_request(tidy: Path, tmp_path: Path) -> None:
+    done = small_run(tidy, tmp_path / "out", "--details", "--epsilon", "inf")
+    assert "MAPE" in done.stdout
 
 
 def test_train_is_paid_for_by_a_ledger_until_it_is_empty(tidy: Path, tmp_path: Path) -> None:

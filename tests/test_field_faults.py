@@ -17,7 +17,7 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.forecasting import Forecast
-from epifed.hub import write_hub
+from epifed.hubs.layout import write_hub
 from epifed.intervals import LEVELS
 from epifed.sources import load_panel
 from tests.helpers import small_panel
@@ -213,14 +213,6 @@ def test_a_second_horizon_stays_beside_the_first_in_a_hub(tmp_path: Path) -> Non
     with pytest.raises(EpifedError, match="found other forecasts of the same horizon and location"):
         write_hub([of_week(1, 4.0)], tmp_path, "a-b")
     assert pl.read_parquet(path).equals(rows)
-
-
-def test_the_settings_of_another_hub_are_left_alone(tmp_path: Path) -> None:
-    config = tmp_path / "hub-config"
-    config.mkdir()
-    (config / "admin.json").write_text('{"maintainer": "somebody"}')
-    write_hub([of_week(1, 3.0)], tmp_path, "a-b")
-    assert [path.name for path in config.iterdir()] == ["admin.json"]
 
 
 def test_a_prepared_directory_with_the_population_of_any_year(tmp_path: Path) -> None:

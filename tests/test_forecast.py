@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,8 @@ from epifed.anomalies import clean
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.forecasting import forecast
-from epifed.hub import TARGET, write_hub
+from epifed.hubs.config import TARGET
+from epifed.hubs.layout import write_hub
 from epifed.intervals import LEVELS
 from epifed.learner import make_learner
 from epifed.learners.trend import Trend
@@ -230,8 +231,9 @@ def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
     table = pl.from_arrow(hub.get_dataset().to_table())
     assert isinstance(table, pl.DataFrame)
     assert len(table) == 2 * 12 * len(LEVELS)
-    assert set(table.columns) == {"origin_date", "target", "horizon", "location", "output_type",
-                                  "output_type_id", "value", "model_id"}  # fmt: skip
+    assert set(table.columns) == {"reference_date", "target", "horizon", "target_end_date",
+                                  "location", "output_type", "output_type_id", "value",
+                                  "model_id"}  # fmt: skip
     assert table["model_id"].unique().to_list() == ["health_office-trend"]
     assert table["target"].unique().to_list() == [TARGET]
     assert sorted(table["horizon"].unique()) == [1, 2]
@@ -242,7 +244,8 @@ def test_a_hub_reads_what_was_written(tmp_path: Path) -> None:
         & (pl.col("output_type_id") == 0.5)
     )
     assert median["value"][0] == pytest.approx(7 * made[0].point[3])
-    assert median["origin_date"][0] == panel.end
+    assert median["reference_date"][0] == panel.end
+    assert median["target_end_date"][0] == panel.end + timedelta(days=7)
 
 
 def test_a_hub_takes_whole_weeks_and_proper_names_only(tmp_path: Path) -> None:

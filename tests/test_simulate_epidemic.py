@@ -4,12 +4,13 @@ from datetime import date
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from epifed.errors import EpifedError
 from epifed.simulate import Simulation, SimulationSettings, default_panel, simulate
 from epifed.simulate.country import make_country
 from epifed.simulate.epidemic import BURN_IN, commuting, course
-from epifed.simulate.presets import AUTUMN, PRESETS, SPRING
+from epifed.simulate.presets import AUTUMN, PRESETS, SPRING, eastward
 from epifed.simulate.realism import weekday_factors
 from epifed.simulate.reporting import holidays
 
@@ -210,3 +211,23 @@ def test_offices_are_closed_on_holidays() -> None:
     days = holidays(2022)
     assert {date(2022, 4, 15), date(2022, 4, 18), date(2022, 5, 26), date(2022, 6, 6)} <= days
     assert date(2021, 4, 5) in holidays(2021) and date(2020, 12, 25) in holidays(2020)
+
+
+def test_a_wave_crosses_the_country_from_west_to_east() -> None:
+    wave = simulate(SimulationSettings(preset="crossing", communities=400, seed=2))
+    weeks = wave.county_panel.counts.reshape(400, -1, 7).sum(axis=2) + 1
+    east = wave.country.county_positions[:, 0]
+
+    def growth(week: int) -> NDArray[np.float64]:
+        return np.asarray(np.log(weeks[:, week] / weeks[:, week - 1]))
+
+    assert np.corrcoef(east, growth(18))[0, 1] < -0.1
+    last = growth(-1)
+    assert np.corrcoef(east, last)[0, 1] > 0.6
+    assert (last > 0.05).sum() > 100 and (last < -0.05).sum() > 100
+
+
+def test_a_preset_without_a_direction_has_none() -> None:
+    assert not eastward(PRESETS["autumn-2020"], date(2020, 9, 1), 5).any()
+    tilt = eastward(PRESETS["crossing"], date(2023, 10, 29), 15)
+    assert tilt[0] == -0.08 and tilt[-1] == 0.2 and (np.diff(tilt) > 0).all()

@@ -6,6 +6,7 @@ import pytest
 from epifed.evaluate.metrics import METRICS
 from epifed.evaluate.results import summary
 from epifed.report import tables
+from epifed.report.compared import experiment, verdict
 
 
 def fake_runs() -> pl.DataFrame:
@@ -65,10 +66,10 @@ def test_comparison_in_markdown_has_the_paper_beside_both_splits() -> None:
 
 
 def test_verdict_names_winners_and_losers() -> None:
-    got = tables.verdict(fake_runs(), "temporal", "2020-11")
+    got = verdict(experiment(fake_runs(), "temporal", "2020-11"))
     assert got == (
-        "The mean absolute error beats persistence at ε = ∞ (0.5×). "
-        "It loses to persistence at ε = 2 (3.5×)."
+        'fedavg (the paper\'s model) beats "like today" at ε = ∞ (0.500×) '
+        "and loses to it at ε = 2 (3.500×)."
     )
     assert len(summary(fake_runs())) == 6
 

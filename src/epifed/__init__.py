@@ -88,6 +88,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that a command waits for nothing that it does not need."""
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("epifed")
     if name not in _HOMES:
         raise AttributeError(f"module 'epifed' has no attribute '{name}'")
     value = getattr(import_module(f"epifed.{_HOMES[name]}"), name)

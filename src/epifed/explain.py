@@ -135,12 +135,12 @@ class Explanation:
             )
         return [
             f"ε = {rounded_up(budget.epsilon_spent)} at δ = {self.delta:g} "
-            f"({_count(budget.trainings, 'training')}, each by itself): in each of {spent.rounds} "
-            f"rounds a client is asked with probability {spent.sampling_rate:.3g}, and the sum "
-            f"gets noise of {spent.noise_multiplier:.4g} times the largest update{each}.{seen} "
-            f"Whoever guesses whether your county took part is right at most {by_epsilon} of the "
-            f"time by this ε, and at most {by_noise} given this very noise; a coin toss is right "
-            "50 %."
+            f"({_count(budget.trainings, 'training')}, each by itself): in "
+            f"{_rounds(spent.rounds)} a client is asked with probability "
+            f"{spent.sampling_rate:.3g}, and the sum gets noise of "
+            f"{spent.noise_multiplier:.4g} times the largest update{each}.{seen} Whoever guesses "
+            f"whether your county took part is right at most {by_epsilon} of the time by this "
+            f"ε, and at most {by_noise} given this very noise; a coin toss is right 50 %."
             f"{worth}"
         ]
 
@@ -342,6 +342,10 @@ def _worth(ratio: float | None) -> str:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s'[: number != 1]}"
+
+
+def _rounds(number: int) -> str:
+    return "its only round" if number == 1 else f"each of {number} rounds"
 
 
 def _percent(share: float) -> str:

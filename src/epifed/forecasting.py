@@ -16,6 +16,7 @@ from epifed.anomalies import Cleaned
 from epifed.days import DAYS_OF, WEEK, Step
 from epifed.errors import EpifedError
 from epifed.learner import SOFTENING, Learner, Parts
+from epifed.levels import Level
 from epifed.windows import observed
 
 Floats = NDArray[np.float64]
@@ -36,6 +37,12 @@ class Forecast:
     point: Floats
     quantiles: Floats
     """[regions, levels], at `intervals.LEVELS`."""
+    level: str = ""
+    """What the regions are, if they are sums of others: county, state, nation."""
+    reference: date | None = None
+    """The date that a hub knows it by; none: the origin."""
+    weeks_ahead: int | None = None
+    """The week, as a hub counts from that date; none: whole weeks from the origin."""
     step: Step = "day"
 
     @property
@@ -59,11 +66,19 @@ class Forecast:
         )
 
 
-def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int) -> Forecast:
+def forecast(
+    cleaned: Cleaned,
+    learner: Learner[Any, Any],
+    state: Any,
+    horizon: int,
+    level: Level | None = None,
+) -> Forecast:
     """Forecast from a panel's last day with a state as it stands on that day.
 
-    Anomalous days are replaced both in what is carried on and in what past forecasts are held to;
-    those that lie in the target week already are known, and come back in at the end.
+    Larger regions, those of a level, are forecast as the sums of their parts, with quantiles as
+    wide as the past errors of such sums. Anomalous days are replaced both in what is carried on
+    and in what past forecasts are held to; those that lie in the target week already are known,
+    and come back in at the end.
     """
     panel = cleaned.panel
     panel.refuse_step(learner.settings.step)
@@ -81,18 +96,23 @@ def forecast(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: 
     used = min(known, intervals.ERRORS // apart)
     so_far = learner.completed(panel, state).counts
     truth = observed(so_far[:, -used - WEEK + 1 :], panel.step)[:, -used:]
+    reported, population, regions = _reported(cleaned, horizon), panel.population, panel.regions
+    if level is not None:
+        past, truth, reported = level.sum(past), level.sum(truth), level.sum(reported)
+        population = None if population is None else level.members @ population
+        regions = level.regions
     point, days = past[:, -1], apart * horizon
     # An interval is reckoned in cases a day, whatever a step counts.
     errors = intervals.size(past[:, known - used : known] / apart, truth / apart, days, apart)
-    values = apart * intervals.quantiles(point / apart, errors, days, panel.population)
-    reported = _reported(cleaned, horizon)
+    values = apart * intervals.quantiles(point / apart, errors, days, population)
     return Forecast(
         panel.end,
         horizon,
-        panel.regions,
+        regions,
         np.maximum(point + reported, 0.0),
         np.maximum(values + reported[:, None], 0.0),
-        panel.step,
+        level.name if level else "",
+        step=panel.step,
     )
 
 

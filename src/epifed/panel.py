@@ -42,6 +42,10 @@ class CasePanel:
     """A GeoJSON file whose feature ids are the regions, for maps."""
     parents: tuple[str, ...] = ()
     """For regions that are parts of larger ones (communities): the larger one of each."""
+    states: tuple[str, ...] = ()
+    """The state that each region lies in, where that is known."""
+    typical_population: NDArray[np.float64] | None = None
+    """For sums of clients: the population of a typical one of them."""
     calendars: tuple[str, ...] = ()
     """The code of each region's public holidays, such as DE-BY; none known: empty."""
     positions: NDArray[np.float64] | None = None
@@ -69,16 +73,13 @@ class CasePanel:
                 f"{self.source}: found {len(self.regions)} region ids and {len(self.names)} names "
                 f"for {regions} rows of counts; expected one each"
             )
-        if self.parents and len(self.parents) != regions:
-            raise EpifedError(
-                f"{self.source}: found {len(self.parents)} parents; expected {regions}, "
-                "one for each region"
-            )
-        if self.calendars and len(self.calendars) != regions:
-            raise EpifedError(
-                f"{self.source}: found {len(self.calendars)} calendars; expected {regions}, "
-                "one for each region"
-            )
+        for name in ("parents", "states", "calendars"):
+            found = getattr(self, name)
+            if found and len(found) != regions:
+                raise EpifedError(
+                    f"{self.source}: found {len(found)} {name}; expected {regions}, "
+                    "one for each region"
+                )
         if self.positions is not None and (
             self.positions.shape != (regions, 2) or not np.isfinite(self.positions).all()
         ):
@@ -125,6 +126,7 @@ class CasePanel:
         names: dict[str, str] | None = None,
         population: dict[str, int] | None = None,
         parents: dict[str, str] | None = None,
+        states: Mapping[str, str] | None = None,
         calendars: Mapping[str, str] | None = None,
         positions: Mapping[str, tuple[float, float]] | None = None,
         regions: Sequence[str] | None = None,
@@ -183,6 +185,7 @@ class CasePanel:
             population=np.array([population[r] for r in order]) if population else None,
             reported=reported,
             parents=tuple(parents[r] for r in order) if parents else (),
+            states=tuple(states[r] for r in order) if states else (),
             calendars=tuple(calendars.get(r, "") for r in order) if calendars else (),
             positions=_positions(positions, order),
             source=source,
@@ -321,6 +324,10 @@ class CasePanel:
             population=None if self.population is None else self.population[rows],
             reported=None if self.reported is None else self.reported[rows],
             parents=tuple(self.parents[row] for row in rows) if self.parents else (),
+            states=tuple(self.states[row] for row in rows) if self.states else (),
+            typical_population=None
+            if self.typical_population is None
+            else self.typical_population[rows],
             calendars=tuple(self.calendars[row] for row in rows) if self.calendars else (),
             positions=None if self.positions is None else self.positions[rows],
             history=None if self.history is None else self.history.of(regions),

@@ -1,18 +1,21 @@
 """The command line: one file per command, imported when the command is called."""
 
+import inspect
 from collections import Counter
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
+from typer.models import ParameterInfo
 
+import epifed
 from epifed.cli import InterruptedByUser
 from epifed.errors import EpifedError
 
 COMMANDS = {
-    "run": "Train the private federated forecaster at several budgets, beside the baselines.",
+    "run": 'Compare the learners with "like today" at several budgets, and write the report.',
     "reproduce": "Run the paper's county experiment and compare it with the published tables.",
     "figures": "Draw every figure of the paper as PDF and PNG, and its tables as LaTeX, Markdown "
     "and CSV.",
@@ -21,6 +24,7 @@ COMMANDS = {
     "has come.",
     "train": "Train one private forecaster on real data and write it as a release file.",
     "forecast": "Forecast the 7-day average of daily cases from the last day of your own data.",
+    "hub": "Score forecasts of several teams beside each other, or check a submission to a hub.",
     "nowcast": "Estimate the last two weeks as they will be known once all reports are in, and "
     "R(t).",
     "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",
@@ -94,7 +98,20 @@ def load_command(name: str) -> Any:
         holder.add_typer(module.app, name=name)
     else:
         holder.command(name)(getattr(module, name))
+    _leave_files_to_us(holder)
     return get_group(holder).commands[name]
+
+
+def _leave_files_to_us(group: typer.Typer) -> None:
+    """Let what cannot be read be told in epifed's sentence: the library would print a box."""
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _leave_files_to_us(inner.typer_instance)
+    for command in group.registered_commands:
+        for parameter in inspect.signature(command.callback or (lambda: None)).parameters.values():
+            for option in getattr(parameter.annotation, "__metadata__", ()):
+                if isinstance(option, ParameterInfo):
+                    option.readable = False
 
 
 app = typer.Typer(
@@ -102,12 +119,27 @@ app = typer.Typer(
     cls=LazyGroup,
     help="Differentially private federated forecasting of local case numbers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"epifed {epifed.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _group() -> None:
+def _group(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version, nothing else.",
+        ),
+    ] = False,
+) -> None:
     pass

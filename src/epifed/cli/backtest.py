@@ -2,10 +2,11 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from epifed.cli.aims import Aims, aims_at_levels
 from epifed.cli.kit import (
     SEEDED,
     AsJson,
@@ -17,7 +18,7 @@ from epifed.cli.kit import (
     messages,
     parse_epsilons,
     print_table,
-    refuse_file,
+    refuse_unwritable,
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
@@ -30,6 +31,7 @@ REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 
 
 @reads_cases
+@aims_at_levels
 def backtest(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     first: Annotated[
@@ -87,14 +89,11 @@ def backtest(
         typer.Option(help="Settings as TOML.", show_default="what suits the learner"),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory for results.")] = Path("backtest"),
-    hub: Annotated[
-        Path | None, typer.Option(help="Also write the forecasts into this hubverse folder.")
-    ] = None,
-    model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
     seed: Seed = None,
     workers: Workers = None,
     as_json: AsJson = False,
     *,
+    aims: Aims,
     reading: Reading,
 ) -> None:
     """Forecast from every origin with what was known then, and score it when the day has come.
@@ -104,8 +103,9 @@ def backtest(
     (WIS). ε is for each release; the total over all origins stands beside it. Interrupted, it goes
     on where it was.
     With --vintages each forecast is made with what was known on its morning, and nothing else.
+    Larger regions are forecast as sums, with quantiles from the past errors of the sums.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
     budget = parse_epsilons([epsilon])[0] if epsilon else None
     wish = Wish(
         settings,
@@ -118,12 +118,11 @@ def backtest(
     )
 
     from epifed.evaluate.backtest import mornings_between, origins_between, run_backtest
-    from epifed.hub import refuse_for_hub, write_hub
     from epifed.sources.vintages import load_vintages
 
-    if hub and wish.settings(4).step == "day":
-        refuse_for_hub(model_name, [wish.settings(4).horizon])
-    panel = reading.read(data)
+    aims.refuse_early([])
+    panel = reading.at(**aims.reading()).read(data)
+    aims.refuse_early([wish.settings(panel).horizon * panel.step_days])
     if vintages:
         panel.refuse_step("day")
     known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
@@ -139,6 +138,7 @@ def backtest(
         origins = origins_between(*days, chosen.horizon)
     else:
         origins = mornings_between(*days, known_when, chosen.horizon)
+    targets = aims.targets(panel, [chosen.horizon])
     with GridProgress() as progress:
         result = run_backtest(
             panel,
@@ -146,12 +146,12 @@ def backtest(
             origins,
             out,
             vintages=known_when,
+            targets=targets,
             workers=workers,
             progress=progress,
         )
     result.write(out, panel)
-    if hub:
-        write_hub(result.forecasts, hub, model_name)
+    aims.write(result.levels.forecasts if result.levels else result.forecasts)
     summary = result.summary()
     if as_json:
         print(to_json(summary))
@@ -161,6 +161,10 @@ def backtest(
         rows += [
             [row["stratum"], str(row["regions"]), *_cells(row, result.real_time)]
             for row in result.by_stratum(panel).iter_rows(named=True)
+        ]
+        rows += [
+            [_level_name(row), str(row["regions"]), *_cells(row, result.real_time)]
+            for row in summary["levels"]
         ]
         rows.append(
             [
@@ -178,7 +182,15 @@ def backtest(
             result.caption(),
         )
     messages.print(SEEDED)
-    messages.print(f"results are in {out}" + (f", hub files in {hub}" if hub else ""))
+    if result.levels and result.levels.sentence:
+        messages.print(result.levels.sentence, soft_wrap=True)
+    messages.print(f"results are in {out}{aims.where()}")
+
+
+def _level_name(row: dict[str, Any]) -> str:
+    weeks = row["weeks_ahead"]
+    ahead = f"{row['days_ahead']} days" if weeks is None else f"week {weeks}"
+    return f"{row['level']}, {ahead}"
 
 
 def _cells(row: dict[str, float], real_time: bool) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, messages, print_table, refuse_file
+from epifed.cli.kit import AsJson, messages, print_table, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.settings import PERIODS, Settings, Smoothing
@@ -41,7 +41,7 @@ def communities(
     from epifed.sources import read_communities, read_prepared
     from epifed.windows import smooth
 
-    refuse_file(out)
+    refuse_unwritable(out)
     if out.exists() and any(out.iterdir()):
         raise EpifedError(f"{out}: found a directory with files in it; expected a new or empty one")
     how: Smoothing = Settings.of(smoothing=smoothing).smoothing

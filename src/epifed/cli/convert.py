@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from epifed.cli.kit import counted
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json, write_parquet, write_text
@@ -68,8 +69,8 @@ def convert(
     }
     write_text(out.with_name(f"{out.name}.json"), to_json(record) + "\n")
     print(
-        f"{out}: {len(clean):,} rows, {record['regions']:,} regions, {days[0]} to {days[-1]}, "
-        f"{cases:,.12g} cases"
+        f"{out}: {counted(len(clean), 'row')}, {counted(record['regions'], 'region')}, "
+        f"{days[0]} to {days[-1]}, {cases:,.12g} cases"
     )
     for note in notes:
         print(f"  {note}")

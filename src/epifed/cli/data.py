@@ -9,6 +9,7 @@ import typer
 from epifed.cli.communities import communities
 from epifed.cli.completeness import describe, print_completeness
 from epifed.cli.convert import convert
+from epifed.cli.kit import counted
 from epifed.cli.source import Reading, reads_cases
 from epifed.days import USUAL_HORIZON, USUAL_WINDOW
 from epifed.files import to_json
@@ -253,7 +254,8 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     if gaps.missing:
         missing = (
             f"{gaps.missing:,} region-{unit} ({gaps.share:.1%}) without a report, taken as zero; "
-            f"{gaps.regions:,} regions, longest {gaps.longest:,} {unit} ({gaps.longest_region})"
+            f"{counted(gaps.regions, 'region')}, longest {counted(gaps.longest, report.step)} "
+            f"({gaps.longest_region})"
         )
     verdict = "enough" if report.enough_days else "too few"
     facts = [
@@ -285,4 +287,4 @@ def _some(regions: tuple[str, ...]) -> str:
     if not regions:
         return "none"
     more = f" and {len(regions) - _LISTED:,} more" if len(regions) > _LISTED else ""
-    return f"{len(regions):,} regions: {', '.join(regions[:_LISTED])}{more}"
+    return f"{counted(len(regions), 'region')}: {', '.join(regions[:_LISTED])}{more}"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli import federation_rehearse, federation_train
+from epifed.cli import federation_rehearse, federation_schedule, federation_train
 from epifed.cli.kit import AsJson, Wish, messages
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("train")(federation_train.train)
 app.command("status")(federation_train.status)
 app.command("stop")(federation_train.stop)
+app.command("schedule")(federation_schedule.schedule)
 app.command("rehearse")(federation_rehearse.rehearse)
 
 

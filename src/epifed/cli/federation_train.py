@@ -14,6 +14,8 @@ from epifed.files import to_json
 
 if TYPE_CHECKING:
     from epifed.federation.flare.jobs import Desk
+    from epifed.federation.roster import Federation
+    from epifed.settings import Settings
 
 Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
 
@@ -53,17 +55,9 @@ def train(
     from epifed.learner import make_learner
     from epifed.privacy.plan import PrivacyPlan
 
-    wish = Wish(settings)
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    desk, roster = _desk(kit), Federation.read(federation)
-    adding = len(roster.aggregators)
-    sealed = wish.said.get("noise") == "aggregators"
-    chosen = wish.settings(len(roster.clients), {"aggregators": adding} if sealed else None)
-    if sealed and chosen.aggregators != adding:
-        raise EpifedError(
-            f"aggregators: found {chosen.aggregators} in the settings and {adding} in "
-            f"{federation}; expected as many"
-        )
+    desk, roster = desk_of(kit), Federation.read(federation)
+    chosen = order_settings(settings, federation, roster)
     order = Order.of(named, chosen, first.date(), last.date(), seeded=seeded)
     desk.name()
     expected = expect(make_learner(chosen), PrivacyPlan.of(chosen, len(roster.clients)))
@@ -85,7 +79,7 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
     """Who is connected, and how far the running training is."""
     from epifed.federation.flare.jobs import look
 
-    found = look(_desk(kit))
+    found = look(desk_of(kit))
     if as_json:
         print(to_json(found))
         return
@@ -100,14 +94,27 @@ def stop(kit: Kit) -> None:
     """Stop the running training after its current round. It can be taken up again."""
     from epifed.federation.flare.jobs import halt
 
-    stopped = halt(_desk(kit))
+    stopped = halt(desk_of(kit))
     if not stopped:
         raise EpifedError("no training is running; expected one to stop")
     for training in stopped:
         print(f"training '{training}' stops after its current round")
 
 
-def _desk(kit: Path) -> "Desk":
+def order_settings(settings: Path, federation: Path, roster: "Federation") -> "Settings":
+    """The settings of a training by the clients and the aggregators of a roster."""
+    wish, adding = Wish(settings), len(roster.aggregators)
+    sealed = wish.said.get("noise") == "aggregators"
+    chosen = wish.settings(len(roster.clients), {"aggregators": adding} if sealed else None)
+    if sealed and chosen.aggregators != adding:
+        raise EpifedError(
+            f"aggregators: found {chosen.aggregators} in the settings and {adding} in "
+            f"{federation}; expected as many"
+        )
+    return chosen
+
+
+def desk_of(kit: Path) -> "Desk":
     """The coordinator's desk, at which FLARE's own lines about lost calls are not read out."""
     from epifed.federation.flare.jobs import Desk
 

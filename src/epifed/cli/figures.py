@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, caption, messages, refuse_file
+from epifed.cli.kit import AsJson, caption, messages, refuse_unwritable
 from epifed.files import to_json
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def figures(
 
     What cannot be drawn for want of data is left out, with the reason.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
 
     from epifed.errors import EpifedError
     from epifed.evaluate.folder import read_grid

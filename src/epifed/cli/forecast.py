@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_file
+from epifed.cli.aims import Aims, aims_at_levels
+from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_unwritable
 from epifed.cli.source import Reading, reads_cases
+from epifed.days import DAYS_OF
 from epifed.files import to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from epifed.anomalies import Cleaned
+    from epifed.forecasting import Forecast
     from epifed.learner import Parts
     from epifed.panel import CasePanel
     from epifed.release import Release
+    from epifed.targets import Targets
 
 HEADER = [
     "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
@@ -28,6 +35,7 @@ MOST_FIGURES = 12
 
 
 @reads_cases
+@aims_at_levels
 def forecast(
     model: Annotated[Path, typer.Argument(help="The release file of 'train' or a federation.")],
     data: Annotated[Path, typer.Option(help="Your own cases: any source 'data check' reads.")],
@@ -43,10 +51,6 @@ def forecast(
             show_default="that of the model",
         ),
     ] = None,
-    hub: Annotated[
-        Path | None, typer.Option(help="Also write the forecast into this hubverse folder.")
-    ] = None,
-    model_name: Annotated[str, typer.Option(help="team-model in the hub.")] = "epifed-trend",
     ledger: Annotated[
         Path | None,
         typer.Option(help="A ledger to vouch for the release, a site's own book, say; only read."),
@@ -64,6 +68,7 @@ def forecast(
     ] = None,
     as_json: AsJson = False,
     *,
+    aims: Aims,
     reading: Reading,
 ) -> None:
     """Forecast the 7-day average of daily cases, or the cases of a week, from your own data.
@@ -73,33 +78,36 @@ def forecast(
     named and not carried on. The model should be as new as the data: its trend fades with every day
     it is older. What you give is kept, so that in two weeks it is known how late your cases come.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
 
     import polars as pl
 
     from epifed import forecasting
     from epifed.anomalies import RECENT_DAYS, clean
     from epifed.files import write_parquet
-    from epifed.hub import refuse_for_hub, write_hub
-    from epifed.intervals import LEVELS
     from epifed.release import read_release
     from epifed.report import drawing
     from epifed.report.forecast_figure import forecast_figure
+    from epifed.targets import level_rows
     from epifed.windows import observed
 
     trained = read_release(model)
     horizons = sorted(set(horizon or [trained.settings.horizon]))
-    if hub:
-        refuse_for_hub(model_name, horizons, trained.settings.step)
-    panel = reading.read(data)
+    aims.refuse_early([DAYS_OF[trained.settings.step] * steps for steps in horizons])
+    panel = reading.at(**aims.reading()).read(data)
     panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
-    age = trained.age_on(panel.end)
+    trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
     state = trained.state_on(panel.end)
     known = clean(panel)
     made = [forecasting.forecast(known, trained.learner, state, days) for days in horizons]
+    targets = aims.targets(panel, horizons)
+    larger = [one for _, one in targets.made(known, trained.learner, state)] if targets else []
     table = pl.concat(one.to_long() for one in made)
+    above = pl.concat(map(level_rows, larger)) if larger else None
     write_parquet(out / "forecast.parquet", table)
+    if above is not None:
+        write_parquet(out / "levels.parquet", above)
     write_parquet(out / "anomalies.parquet", known.to_long())
     parts = {days: forecasting.parts(known, trained.learner, state, days) for days in horizons}
     whence = [
@@ -109,8 +117,7 @@ def forecast(
         write_parquet(out / "parts.parquet", pl.concat(whence))
     for region in panel.regions[:MOST_FIGURES]:
         drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
-    if hub:
-        write_hub(made, hub, model_name)
+    aims.write(larger or made)
     if as_json:
         about = {
             "release": trained.sentence(),
@@ -120,45 +127,83 @@ def forecast(
         changes = pl.concat(whence).to_dicts() if whence else None
         found = {
             "forecast": table.to_dicts(),
+            "levels": None if above is None else above.to_dicts(),
             "parts": changes,
             "anomalies": known.to_long(RECENT_DAYS).to_dicts(),
         }
         print(to_json(about | found))
     else:
         today = observed(panel.counts, panel.step)[:, -1]
-        at = [LEVELS.index(level) for level in (0.25, 0.75, 0.025, 0.975)]
         rows = [
             [
                 panel.names[row],
                 f"{one.target_date}",
                 f"{today[row]:.1f}",
                 f"{one.point[row]:.1f}",
-                f"{one.quantiles[row, at[0]]:.1f} – {one.quantiles[row, at[1]]:.1f}",
-                f"{one.quantiles[row, at[2]]:.1f} – {one.quantiles[row, at[3]]:.1f}",
+                *_intervals(one, row),
                 *_changes(parts[one.horizon], row),
             ]
             for row in range(min(len(panel.regions), MOST_FIGURES))
             for one in made
         ]
+        header = HEADER if panel.step == "day" else WEEKLY_HEADER
+        header = header if whence else header[:PLAIN]
+        rows += _level_cells(larger, len(header))
         print_table(
             f"{WHAT[panel.step]}, forecast of {panel.end}",
-            (HEADER if panel.step == "day" else WEEKLY_HEADER)[: None if whence else PLAIN],
+            header,
             rows,
             f"{trained.sentence()}. {vouching}",
         )
+    _say(panel, trained, known, targets, timeliness)
+    messages.print(f"the forecast is in {out}{aims.where()}")
+
+
+def _say(
+    panel: "CasePanel",
+    trained: "Release",
+    known: "Cleaned",
+    targets: "Targets | None",
+    timeliness: str,
+) -> None:
+    """What must be known of a forecast beside its numbers."""
     if len(panel.regions) > MOST_FIGURES:
         messages.print(
             f"shown: the first {MOST_FIGURES} of {len(panel.regions)} regions; forecast.parquet "
             "has all"
         )
+    from epifed.anomalies import RECENT_DAYS
+
     messages.print(timeliness)
     messages.print(known.sentence(RECENT_DAYS))
-    if age > STALE_DAYS:
+    if (age := trained.age_on(panel.end)) > STALE_DAYS:
         messages.print(
             f"the release learned up to {trained.last_day}, {age} days before the last day of the "
             "data: the newest trend is missing; ask for a newer one"
         )
-    messages.print(f"the forecast is in {out}" + (f", hub files in {hub}" if hub else ""))
+    if targets and targets.sentence():
+        messages.print(targets.sentence(), soft_wrap=True)
+
+
+def _intervals(one: "Forecast", row: int) -> list[str]:
+    """The 50 and 95 % intervals of a region."""
+    from epifed.intervals import LEVELS
+
+    ends = [
+        [one.quantiles[row, LEVELS.index(level)] for level in both]
+        for both in ((0.25, 0.75), (0.025, 0.975))
+    ]
+    return [f"{low:.1f} – {high:.1f}" for low, high in ends]
+
+
+def _level_cells(larger: "Sequence[Forecast]", width: int) -> list[list[str]]:
+    """The rows of larger regions, of which only a few are shown."""
+    rows = [
+        [region, f"{one.target_date}", "", f"{one.point[row]:.1f}", *_intervals(one, row)]
+        for one in larger
+        for row, region in enumerate(one.regions[:MOST_FIGURES])
+    ]
+    return [row + [""] * (width - len(row)) for row in rows]
 
 
 def _changes(parts: "Parts | None", row: int) -> list[str]:

@@ -1,8 +1,10 @@
 """What the commands share: options, the way to settings, progress with an ETA, printed tables."""
 
 import math
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,7 +72,7 @@ def parse_epsilons(texts: list[str]) -> tuple[float, ...]:
 class GridProgress:
     """A bar on stderr: what is done, how long it took, how long it will take."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "training") -> None:
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -81,7 +83,7 @@ class GridProgress:
             console=messages,
             speed_estimate_period=600,
         )
-        self._task = self._bar.add_task("training", total=None)
+        self._task = self._bar.add_task(what, total=None)
 
     def __enter__(self) -> "GridProgress":
         """Show the bar."""
@@ -99,17 +101,31 @@ class GridProgress:
         self._bar.update(self._task, completed=done, total=total)
 
 
-def print_table(title: str, header: list[str], rows: list[list[str]], caption: str) -> None:
-    """A table on stdout; in a narrow terminal numbers wrap at their ±, and nothing is lost."""
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+def print_table(
+    title: str,
+    header: list[str],
+    rows: list[list[str]],
+    caption: str,
+    sections: Mapping[int, str] = MappingProxyType({}),
+) -> None:
+    """A table on stdout; in a narrow terminal numbers wrap at their ±, and nothing is lost.
+
+    `sections` has a heading for the rows from each of some positions on.
+    """
+    table = Table(
+        title=title, title_justify="left", caption=caption or None, caption_justify="left"
+    )
     for i, column in enumerate(header):
         words = i < 2
         table.add_column(column, justify="left" if words else "right", no_wrap=words)
-    for row in rows:
+    for i, row in enumerate(rows):
+        if i in sections:
+            table.add_section()
+            table.add_row(f"[italic]{sections[i]}[/italic]")
         table.add_row(*row)
     console = Console()
     if not console.is_terminal:
-        console.width = max(console.width, 120)
+        console.width = max(console.width, 130)
     console.print(table)
 
 
@@ -124,15 +140,22 @@ LOOKS_AHEAD = {
 }
 
 
+def guarantee(settings: Settings) -> str:
+    """What must stand beside every ε."""
+    return (
+        f"ε with δ = {settings.delta:g}, unit one client, add or remove one client, "
+        f"{settings.accountant.upper()} accountant"
+    )
+
+
 def caption(settings: Settings, runs: int, zeros: float) -> str:
     """What must stand under every table: spread, privacy in full, zeros, leaks."""
     from epifed.learner import make_learner
 
     return (
-        f"mean ± std over {runs} run{'s'[: runs > 1]}; ε with δ = {settings.delta:g}, unit one "
-        f"client, add or remove one client, {settings.accountant.upper()} accountant; "
-        f"{zeros:.0f} zero targets left out of MAPE; {LOOKS_AHEAD[settings.smoothing]}; "
-        f"learner {make_learner(settings).title()}"
+        f"mean ± std over {counted(runs, 'run')}; {guarantee(settings)}; "
+        + (f"{counted(int(zeros), 'zero target')} left out of MAPE; " if zeros else "")
+        + f"{LOOKS_AHEAD[settings.smoothing]}; learner {make_learner(settings).title()}"
     )
 
 
@@ -172,16 +195,28 @@ class Wish:
         return found
 
 
-def ahead(settings: Settings, horizon: int | None = None) -> str:
+def ahead(settings: Settings) -> str:
     """How far ahead, in words: 7 days ahead, 1 week ahead."""
-    steps = horizon or settings.horizon
-    return f"{steps} {settings.step}{'s'[: steps != 1]} ahead"
+    return f"{counted(settings.horizon, settings.step)} ahead"
 
 
-def refuse_file(out: Path) -> None:
-    """An output directory must be one, or not exist yet."""
+def refuse_unwritable(out: Path) -> None:
+    """An output directory must be one, or not exist yet, and take files: before any work."""
     if out.exists() and not out.is_dir():
         raise EpifedError(f"{out}: found a file; expected a directory for the results")
+    place = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".epifed-"):
+            pass
+    except OSError as error:
+        raise EpifedError(
+            f"{out}: cannot be written to: {error.strerror}; expected a directory for the results"
+        ) from None
+
+
+def counted(number: int, word: str) -> str:
+    """So many of something, in words: 1 region, 2 regions."""
+    return f"{number:,} {word}{'s'[: number != 1]}"
 
 
 def figure_name(region: str) -> str:

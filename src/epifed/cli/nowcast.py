@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_file
+from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_unwritable
 from epifed.files import to_json
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def nowcast(
     By reporting date and, where the list has onsets, by date of onset. Nothing leaves this machine:
     how late cases are reported is learned from what the list knew on earlier days.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
 
     from epifed.report import drawing
     from epifed.report.nowcast_figure import nowcast_figure

@@ -20,7 +20,7 @@ from epifed.cli.kit import (
     messages,
     parse_epsilons,
     print_table,
-    refuse_file,
+    refuse_unwritable,
 )
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
@@ -80,7 +80,7 @@ def reproduce(
     With another learner or model, which then has settings of its own, budgets go down to 0.05
     and small_epsilon.png shows it beside the paper.
     """
-    refuse_file(out)
+    refuse_unwritable(out)
     periods = _chosen("--period", period, tuple(PERIODS))
     splits = _chosen("--split", split, get_args(SplitName))
 
@@ -141,6 +141,7 @@ def reproduce(
 
 def _print_tables(runs: "pl.DataFrame", grid: "Grid") -> None:
     from epifed.report import tables
+    from epifed.report.compared import experiment, verdict
 
     for split in grid.splits:
         anew = "; each run shuffles anew" if grid.resplit and split == "shuffled" else ""
@@ -152,7 +153,7 @@ def _print_tables(runs: "pl.DataFrame", grid: "Grid") -> None:
                 tables.method_rows(runs, split, period),
                 caption(grid.settings, grid.runs, zeros) + anew,
             )
-            print(tables.verdict(runs, split, period))
+            print(verdict(experiment(runs, split, period)))
 
 
 Name = TypeVar("Name", bound=str)

@@ -1,6 +1,9 @@
-"""`epifed run`: train the private federated forecaster against the baselines on one data set."""
+"""`epifed run`: the learners beside what any forecast must beat, on one data set."""
 
+import math
+import sys
 from datetime import date, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +21,12 @@ from epifed.cli.kit import (
     Workers,
     ahead,
     caption,
+    counted,
+    guarantee,
     messages,
     parse_epsilons,
     print_table,
-    refuse_file,
+    refuse_unwritable,
 )
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.days import WEEK, Step
@@ -29,14 +34,31 @@ from epifed.files import to_json
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
+    from epifed.evaluate.folder import ResultsFolder
     from epifed.panel import CasePanel
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
+"""Of the experiment."""
+WEEKLY_LEARNER = "trend"
+WEEKLY_EPSILONS = (0.1, 1.0, math.inf)
+"""Of each release of the weekly forecasts."""
+SHOWN_EPSILON = 1.0
+"""The budget of the forecasts that the report shows."""
+EXAMPLE: dict[str, Any] = {"preset": "crossing", "communities": 1600}
+"""What is simulated where there is no data."""
 DEFAULT_STEPS: dict[Step, int] = {"day": 31, "week": 52}
 """The length of the paper's periods, or a year: the last so many days, or weeks, of the data."""
-WEEKS_BACK = 8
+RUNS, EXAMPLE_RUNS = 3, 1
+WEEKS_BACK = 12
 LEAST_DAYS = 56
 """Days before the first forecast of the report."""
+LEAST_MORNINGS = 28
+"""Mornings of a list before a nowcast of it."""
+READING = (
+    'error: mean absolute error over that of "like today" on the same days; interval score: WIS '
+    "over that of the COVIDhub baseline; below 1 is better. in 95 %: how often the 95 % interval "
+    "held the truth; without one, a method does not say how sure it is."
+)
 
 
 @reads_cases
@@ -50,7 +72,14 @@ def run(
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory for results and figures.")] = Path("out"),
     epsilon: Epsilons = None,
-    runs: Annotated[int, typer.Option(min=1, help="Runs per budget, each with its seed.")] = 3,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Runs of the experiment per budget, each with its seed.",
+            show_default=f"{RUNS}; {EXAMPLE_RUNS} without data",
+        ),
+    ] = None,
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
     ] = None,
@@ -60,106 +89,225 @@ def run(
     last: LastDay = None,
     seed: Seed = None,
     workers: Workers = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also print every metric of the experiment.")
+    ] = False,
     as_json: AsJson = False,
     *,
     reading: Reading,
 ) -> None:
-    """Train the private federated forecaster at several budgets, beside the baselines.
+    """Compare the learners with "like today" at several budgets, and write the report.
 
-    The windows are split in time: the model is tested on days after those it was trained on, and
-    nothing looks ahead (trailing average). Results, settings, a manifest, figures, the forecasts of
-    the last weeks by the shared trend and an HTML report of all go to OUT. Without data the
-    simulated list's nowcast goes there too.
+    Two tests, neither looks ahead. Weekly: the learner trend forecasts the next week from each of
+    the last weeks, with a release at ε = 0.1, 1 and ∞ before each. Experiment: the paper's model
+    (learner fedavg) is trained once on the paper's 31 days and tested on the last of them, beside
+    the baselines; another --learner takes its place. Tables, settings, a manifest, figures and one
+    HTML report go to OUT; without data, the simulated country and its nowcast too.
     """  # fmt: skip
-    refuse_file(out)
+    refuse_unwritable(out)
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
-    wish = Wish(settings, learner=learner, model=model, seed=seed)
+    weekly = parse_epsilons(epsilon) if epsilon else WEEKLY_EPSILONS
+    wish = Wish(
+        settings, learner=learner or _without_networks(settings, model), model=model, seed=seed
+    )
 
     from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
-    from epifed.evaluate.results import summary
-    from epifed.report import figures, tables
+    from epifed.evaluate.folder import read_folder
+    from epifed.report import figures
     from epifed.report.html import write_report
 
-    if data is None:
-        panel, end = _simulated(int(wish.said.get("seed", 0)), out), date(2020, 12, 1)
-    else:
-        panel = reading.read(data)
-        end = panel.end
-    end = last.date() if last else end
+    panel = reading.read(data) if data else _simulated(int(wish.said.get("seed", 0)), out)
+    end = last.date() if last else panel.end
     panel = panel.between(panel.start, end)
-    usual = panel.day(max(panel.index(end) - DEFAULT_STEPS[panel.step] + 1, 0))
-    begin, end = panel.period(first.date() if first else usual, end)
+    usual = DEFAULT_STEPS[panel.step]
+    newest = panel.day(max(panel.index(end) - usual + 1, 0))
+    begin, end = panel.period(first.date() if first else newest, end)
+    if first is None and begin > panel.start:
+        messages.print(
+            f"found {counted(panel.counts.shape[1], panel.step)}; the experiment is on the last "
+            f"{usual}, from {begin} on (--from says otherwise), the weekly forecasts on all"
+        )
     chosen = wish.settings(panel, base_for(panel, wish))
+    times = runs or (RUNS if data else EXAMPLE_RUNS)
     grid = Grid(
         settings=chosen,
         splits=(chosen.split,),
         periods={f"{begin}_{end}": (begin, end)},
         epsilons=epsilons,
-        runs=runs,
+        runs=times,
         baselines=beside(chosen, communities=bool(panel.parents)),
-        baseline_runs=min(runs, 3),
+        baseline_runs=min(times, 3),
     )
-    with GridProgress() as progress:
+    with GridProgress(f"experiment: {chosen.learner}") as progress:
         results = run_grid(panel, grid, out, workers=workers, progress=progress)
-    (period,) = grid.periods
+    _look_back(panel, weekly, chosen.seed, out / "backtest", workers)
+    with messages.status("drawing figures and the report"):
+        figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
+        figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
+        scatter = figures.predicted_against_true(results.predictions, *_cell(grid))
+        figures.save(scatter, out / "predicted_against_true.png")
+        if data is None:
+            _nowcast(panel, end, out)
+        write_report(out, out / "report.html", panel if data else None, remark=messages.print)
+    folder = read_folder(out)
     if as_json:
-        print(to_json(summary(results.runs).to_dicts()))
+        print(to_json(_record(folder)))
     else:
-        small = bool(panel.parents)
-        print_table(
-            f"{len(panel.regions)} regions, {begin} to {end}, {ahead(chosen)}",
-            tables.method_header(small_counts=small),
-            tables.method_rows(results.runs, chosen.split, period, small_counts=small),
-            caption(chosen, runs, results.runs["zeros"][0]),
-        )
-        print(tables.verdict(results.runs, chosen.split, period))
-    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
-    figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
-    scatter = figures.predicted_against_true(results.predictions, chosen.split, period)
-    figures.save(scatter, out / "predicted_against_true.png")
-    if data is None:
-        _nowcast(panel, end, out)
-    _look_back(panel, chosen.seed, out / "backtest", workers)
-    write_report(out, out / "report.html", panel if data else None, remark=messages.print)
+        _print(folder, grid, panel, details)
     messages.print(SEEDED)
-    messages.print(f"results and figures are in {out}; open {out / 'report.html'} in a browser")
+    _what_next(out, data)
+
+
+def _without_networks(settings: Path | None, model: str | None) -> str | None:
+    """Without PyTorch, the learner of the experiment that needs none, if nobody named one."""
+    if settings or model or find_spec("torch"):
+        return None
+    messages.print(
+        "PyTorch is not installed, so the paper's model (fedavg) is left out and one-shot takes "
+        "its place: 'pip install epifed[torch]' brings it"
+    )
+    return "one-shot"
+
+
+def _cell(grid: Any) -> tuple[str, str]:
+    (split,), (period,) = grid.splits, grid.periods
+    return split, period
+
+
+def _print(folder: "ResultsFolder", grid: Any, panel: "CasePanel", details: bool) -> None:
+    """The comparison, what it says, and on request every metric."""
+    from epifed.report import tables
+    from epifed.report.compared import HEADER, advice, compared, group_title, tested_on, verdict
+
+    rows = compared(folder)
+    begins = {row.kind: i for i, row in reversed(list(enumerate(rows)))}
+    said = [READING]
+    if folder.beside:
+        said.append(
+            f"Weekly: {tested_on('weekly', folder)}, {guarantee(folder.beside.settings)}, for each "
+            "release."
+        )
+    said.append(
+        f"Experiment: {tested_on('experiment', folder)}, {guarantee(grid.settings)}, for the whole "
+        f"training; mean of "
+        f"{counted(grid.runs, 'run')}. The paper's own numbers: 'epifed reproduce'."
+    )
+    print_table(
+        f"{counted(len(panel.regions), 'region')} to {panel.end}, {ahead(grid.settings)}: nothing "
+        "looks ahead",
+        HEADER,
+        [row.cells() for row in rows],
+        " ".join(said),
+        sections={i: group_title(kind, folder) for kind, i in begins.items()},
+    )
+    print(verdict(rows))
+    if details and folder.grid:
+        runs, small = folder.grid.runs, bool(panel.parents)
+        print_table(
+            "The experiment, every metric",
+            tables.method_header(small_counts=small),
+            tables.method_rows(runs, *_cell(grid), small_counts=small),
+            caption(grid.settings, grid.runs, runs["zeros"][0]),
+        )
+    hint = advice(rows, len(panel.regions))
+    if hint:
+        messages.print(hint)
+
+
+def _record(folder: "ResultsFolder") -> dict[str, Any]:
+    """The results for a machine: what was compared, with what, and all of it in full."""
+    from dataclasses import asdict
+
+    from epifed.evaluate.results import summary
+    from epifed.privacy.accounting import NEIGHBOURING, UNIT
+    from epifed.report.compared import compared
+
+    assert folder.grid is not None and folder.manifest.grid is not None
+    weekly = folder.backtest.by_budget if folder.backtest else []
+    return {
+        "compared": [asdict(row) for row in compared(folder)],
+        "experiment": {
+            "settings": folder.settings.model_dump(),
+            "delta": folder.settings.delta,
+            "accountant": folder.settings.accountant,
+            "unit": UNIT,
+            "neighbouring": NEIGHBOURING,
+            "grid": folder.manifest.grid.model_dump(),
+            "methods": summary(folder.grid.runs).to_dicts(),
+        },
+        "weekly": {
+            "settings": folder.beside.settings.model_dump() if folder.beside else None,
+            "budgets": [record.model_dump() for record in weekly],
+        },
+    }
+
+
+def _what_next(out: Path, data: Path | None) -> None:
+    """The second screen: where to look, and three commands that lead on."""
+    called = sys.argv[0] if Path(sys.argv[0]).name == "epifed" else "epifed"
+    cases = data or "cases.csv"
+    steps = {
+        f"{called} explain {out}": "what these results guarantee, in plain sentences",
+        f"{called} data check {cases}": "what is in your own file: a table of date, region, cases",
+        f"{called} run --data {cases} --out mine": "the same on it",
+    }
+    if data:
+        steps.popitem()
+        steps[f"{called} train --help"] = "a model that may be released, paid for by a ledger"
+    widest = max(map(len, steps))
+    messages.print(f"\nResults and figures are in {out}; open {out / 'report.html'} in a browser.")
+    messages.print("What to do next:")
+    for command, why in steps.items():
+        messages.print(f"  {command:<{widest}}   {why}", soft_wrap=True)
 
 
 def _simulated(seed: int, out: Path) -> "CasePanel":
-    """The counties of the default epidemic, which is kept with the results."""
+    """The counties of the example, as they are kept with the results."""
     from epifed.evaluate.folder import DATA, refuse_other
     from epifed.simulate import SimulationSettings, simulate
     from epifed.simulate.write import write
+    from epifed.sources import load_panel
 
-    messages.print("no --data: simulating an epidemic")
     refuse_other(out, "grid")
-    simulation = simulate(SimulationSettings(seed=seed))
-    write(simulation, out / DATA)
-    return simulation.county_panel
+    with messages.status("no --data: simulating an epidemic") as status:
+        simulation = simulate(SimulationSettings(seed=seed, **EXAMPLE), status.update)
+        status.update("drawing its map and writing its case list")
+        write(simulation, out / DATA)
+    messages.print(
+        f"no --data: simulated a wave that crosses an invented country of "
+        f"{len(simulation.country.county_ids)} counties"
+    )
+    return load_panel(out / DATA)
 
 
 def _nowcast(panel: "CasePanel", end: date, out: Path) -> None:
-    """The last two weeks of the largest county as they will be known, from its own late list."""
+    """The last two weeks of the largest county as they will be known, as of the forecast's day."""
     from epifed.cli.nowcast import estimates
     from epifed.evaluate.folder import DATA
     from epifed.report import drawing
     from epifed.report.nowcast_figure import nowcast_figure
     from epifed.sources.vintages import load_vintages
 
-    morning = end + timedelta(days=1)
-    history = load_vintages(out / DATA)
-    if not history.first + timedelta(days=28) <= morning:
-        morning = history.last
     assert panel.population is not None
     largest = int(panel.population.argmax())
-    known = history.until(morning).of([panel.regions[largest]])
-    figure = nowcast_figure(panel.names[largest], 0, *estimates(known), panel.attribution)
+    morning = end + timedelta(days=1)
+    history = load_vintages(out / DATA, regions=[panel.regions[largest]])
+    if (morning - history.first).days < LEAST_MORNINGS:
+        messages.print(
+            f"no nowcast: the list is known from {history.first} on; expected "
+            f"{LEAST_MORNINGS} mornings before {morning}"
+        )
+        return
+    made = estimates(history.until(morning))
+    figure = nowcast_figure(panel.names[largest], 0, *made, panel.attribution)
     drawing.save(figure, out / "nowcast.png")
 
 
-def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) -> None:
-    """Forecasts of the last weeks and of the next, for the report."""
+def _look_back(
+    panel: "CasePanel", epsilons: tuple[float, ...], seed: int, out: Path, workers: int | None
+) -> None:
+    """Forecasts of the last weeks at each budget and of the next, for the table and the report."""
     from epifed.evaluate.backtest import origins_between, run_backtest
     from epifed.learner import settings_for
 
@@ -171,12 +319,20 @@ def _look_back(panel: "CasePanel", seed: int, out: Path, workers: int | None) ->
             f"{LEAST_DAYS + WEEK}"
         )
         return
-    settings = settings_for(panel, {"learner": "trend", "epsilon": 1.0, "seed": seed})
+    shown = min(epsilons, key=lambda e: abs(math.log(min(e, 1e9) / SHOWN_EPSILON)))
     first = panel.end - timedelta(days=WEEK * weeks)
-    origins = origins_between(first, panel.end, WEEK, panel, settings.horizon)
-    with GridProgress() as progress:
-        result = run_backtest(panel, settings, origins, out, workers=workers, progress=progress)
-    result.write(out, panel)
+    made = {}
+    for epsilon in epsilons:
+        settings = settings_for(
+            panel, {"learner": WEEKLY_LEARNER, "epsilon": epsilon, "seed": seed}
+        )
+        origins = origins_between(first, panel.end, WEEK, panel, settings.horizon)
+        with GridProgress(f"weekly: {WEEKLY_LEARNER}, ε = {epsilon:g}") as progress:
+            made[epsilon] = run_backtest(
+                panel, settings, origins, out, workers=workers, progress=progress
+            )
+    others = [made[epsilon].record() for epsilon in epsilons if epsilon != shown]
+    made[shown].write(out, panel, others)
 
 
 def base_for(panel: "CasePanel", wish: Wish) -> dict[str, Any]:

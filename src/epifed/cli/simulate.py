@@ -25,7 +25,11 @@ def simulate(
     out: Annotated[Path | None, typer.Option(help="Directory to write.")] = None,
     seed: Annotated[int, typer.Option(help="Root of all randomness.")] = 0,
     preset: Annotated[
-        str, typer.Option(help="autumn-2020, omicron-2022 or pandemic (both and all between).")
+        str,
+        typer.Option(
+            help="autumn-2020, omicron-2022, pandemic (both and all between), or crossing (a wave "
+            "that moves from west to east)."
+        ),
     ] = "pandemic",
     counties: Annotated[int, typer.Option(help="N, counties.")] = 400,
     communities: Annotated[int, typer.Option(help="Communities, at least N.")] = 10_786,

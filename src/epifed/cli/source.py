@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
@@ -32,6 +32,10 @@ class Reading:
     format: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     """As `load_panel` takes them."""
+
+    def at(self, **options: Any) -> "Reading":
+        """The same with some options more."""
+        return replace(self, options=self.options | options)
 
     def read(self, path: Path) -> "CasePanel":
         """The panel of the file that these options describe; what it warns of goes to stderr."""
@@ -91,10 +95,14 @@ def _parameters() -> list[inspect.Parameter]:
 
 
 def reads_cases(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of reading, which it gets as its argument `reading`."""
+    """Give a command the options of reading, which it gets as its argument `reading`.
+
+    An option that the command has under the same name is left to it.
+    """
     prefix = "read_"
     shared = [p.replace(name=prefix + p.name) for p in _parameters()]
     own = inspect.signature(command).parameters
+    shared = [p for p in shared if p.name.removeprefix(prefix) not in own]
     every = [p for name, p in own.items() if name != "reading"] + shared
 
     @wraps(command)

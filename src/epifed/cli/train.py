@@ -1,7 +1,7 @@
 """`epifed train`: one private training on real data, paid for by a ledger, as a release file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from epifed.cli.run import base_for
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json
+
+if TYPE_CHECKING:
+    from epifed.ledger.ledger import Ledger
 
 
 @reads_cases
@@ -113,4 +116,22 @@ def train(
     else:
         print(release.sentence())
         print(f"this training alone: {training.calibration.sentence()}")
+        if paying and release.ledger_run:
+            _tell_other_price(paying, release.ledger_run, release.accountant)
     messages.print(f"the release is in {out}")
+
+
+def _tell_other_price(paying: "Ledger", run: str, accountant: str) -> None:
+    """Say what the ledger counts for a training, where it counts by another accountant."""
+    from epifed.ledger.budget import together
+    from epifed.privacy.accounting import rounded_up
+
+    book = paying.book()
+    if book.cap.accountant == accountant:
+        return
+    paid = book.runs[run]
+    price = book.cap.price(together([paid.part(paid.counted)]))
+    print(
+        f"the ledger counts by {book.cap.accountant.upper()}, by which the same training alone is "
+        f"ε = {rounded_up(price)}: two bounds on one noise, and both hold"
+    )

@@ -7,10 +7,9 @@ kept as one file; then each forecast sees the releases up to its own origin and 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,25 @@ import joblib
 import numpy as np
 import polars as pl
 
-from epifed import intervals
-from epifed.anomalies import Cleaned, clean
-from epifed.days import WEEK, Step
+from epifed.anomalies import Cleaned
+from epifed.days import Step
 from epifed.errors import EpifedError
 from epifed.evaluate.code import code_digest
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
+from epifed.evaluate.knowledge import Knowledge
+from epifed.evaluate.levels import LevelBacktest, backtest_levels
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
+from epifed.evaluate.scored import SCORES, own_table
 from epifed.files import load_part, save_part
 from epifed.forecasting import Forecast, forecast, parts
-from epifed.learner import Floats, Learner, Vector, make_learner
+from epifed.learner import Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.targets import Targets
 from epifed.training import train
 from epifed.vintages import Vintages
 from epifed.windows import observed
@@ -58,8 +60,6 @@ PIECES = 4
 WORKERS_COST = 5.0
 """Seconds that workers must save to be started, by how long the first of many tasks takes."""
 
-COVERAGES = {"50": (0.25, 0.75), "95": (0.025, 0.975)}
-
 
 @dataclass(frozen=True)
 class Backtest:
@@ -77,10 +77,12 @@ class Backtest:
     """Whether each forecast was made with what was known on its morning."""
     parts: pl.DataFrame | None = None
     """Where the changes of the latest come from, if the learner can say."""
+    levels: LevelBacktest | None = None
+    """The same of larger regions, if they were asked for."""
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
-        total = self.table.select(_SCORES).row(0, named=True)
+        total = self.table.select(SCORES).row(0, named=True)
         worst = self.by_month().sort("mae_ratio").row(-1, named=True)
         return total | {
             "worst_month_mae_ratio": worst["mae_ratio"],
@@ -99,6 +101,7 @@ class Backtest:
             "last_origin": self.table["origin_date"].max(),
             "regions": self.table["region"].n_unique(),
             "real_time": self.real_time,
+            "levels": self.levels.summary() if self.levels else [],
         }
 
     def caption(self) -> str:
@@ -114,18 +117,24 @@ class Backtest:
             f"remove one client, {s.accountant.upper()} accountant; {when}"
         )
 
-    def write(self, out: Path, panel: CasePanel) -> None:
+    def record(self) -> BacktestRecord:
+        """The scores as a results folder keeps them."""
+        return BacktestRecord.model_validate(self.summary())
+
+    def write(
+        self, out: Path, panel: CasePanel, at_other_budgets: Sequence[BacktestRecord] = ()
+    ) -> None:
         """Write the results folder of this backtest, which was made on the panel."""
         ahead = pl.concat(one.to_long() for one in self.latest)
-        record = BacktestRecord.model_validate(self.summary())
-        write_backtest(
-            out, panel, self.settings, BacktestTables(self.table, ahead, record, self.parts)
-        )
+        levels = self.levels.table if self.levels and len(self.levels.table) else None
+        others = tuple(at_other_budgets)
+        tables = BacktestTables(self.table, ahead, self.record(), self.parts, levels, others)
+        write_backtest(out, panel, self.settings, tables)
 
     def by_month(self) -> pl.DataFrame:
         """The scores of each month of targets."""
         month = pl.col("target_date").dt.strftime("%Y-%m").alias("month")
-        return self.table.group_by(month).agg(_SCORES).sort("month")
+        return self.table.group_by(month).agg(SCORES).sort("month")
 
     def by_stratum(self, panel: CasePanel) -> pl.DataFrame:
         """The scores of each of the paper's population clusters."""
@@ -138,29 +147,9 @@ class Backtest:
             if len(part):
                 rows.append(
                     {"stratum": name, "regions": len(regions)}
-                    | part.select(_SCORES).row(0, named=True)
+                    | part.select(SCORES).row(0, named=True)
                 )
         return pl.DataFrame(rows)
-
-
-def _within(name: str) -> pl.Expr:
-    inside = pl.col("truth").is_between(pl.col(f"lower_{name}"), pl.col(f"upper_{name}"))
-    return inside.mean().alias(f"coverage_{name}")
-
-
-def _ratio(one: str, other: str, truth: str) -> pl.Expr:
-    """The error of one column relative to that of another; none where the other has none."""
-    error, base = ((pl.col(name) - pl.col(truth)).abs().sum() for name in (one, other))
-    return pl.when(base > 0).then(error / base)
-
-
-_SCORES = (
-    _ratio("point", "persistence", "truth").alias("mae_ratio"),
-    _ratio("point", "persistence_final", "truth").alias("mae_ratio_final"),
-    _ratio("nowcast", "persistence", "persistence_final").alias("nowcast_mae_ratio"),
-    (pl.col("wis").sum() / pl.col("baseline_wis").sum()).alias("wis_ratio"),
-    *(_within(name) for name in COVERAGES),
-)
 
 
 def origins_between(
@@ -200,24 +189,6 @@ def mornings_between(
     return origins
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """What was known on each day: the panel cut at it, or the list as of the next morning."""
-
-    panel: CasePanel
-    vintages: Vintages | None = None
-
-    @cached_property
-    def _cleaned(self) -> Cleaned:
-        return clean(self.panel)
-
-    def on(self, day: date) -> Cleaned:
-        """What was known at the end of a day."""
-        if self.vintages is None:
-            return self._cleaned.until(day)
-        return clean(self.vintages.as_known(day + timedelta(days=1), like=self.panel))
-
-
 def run_backtest(
     panel: CasePanel,
     settings: Settings,
@@ -225,6 +196,7 @@ def run_backtest(
     out: Path,
     *,
     vintages: Vintages | None = None,
+    targets: Targets | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Backtest:
@@ -233,6 +205,7 @@ def run_backtest(
     One more release, on the panel's last day, is for the newest forecast, which nobody can score
     yet. With vintages nothing is learned, calibrated or forecast on but what was known; the panel
     is the final state, which only scores see, and the newest forecast is that of the last origin.
+    `targets` are larger regions that are forecast with the same releases.
     """
     folder = out / "parts" / _fingerprint(panel, settings, vintages)
     ends = sorted({*origins, panel.end} if vintages is None else set(origins))
@@ -244,7 +217,7 @@ def run_backtest(
     plan.price()  # remembered, so the workers need not search for it
     jobs = workers or joblib.cpu_count()
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
-    done = len(ends) - len(missing)
+    done = sum(path.exists() for path in (*states, *forecasts))
 
     def tick(finished: int) -> None:
         nonlocal done
@@ -268,12 +241,11 @@ def run_backtest(
     joined = _joined(settings, ends, states)
     every = zip(ends, joined, forecasts, strict=True)
     todo = [(d, s, p) for d, s, p in every if not p.exists()]
-    done += len(ends) - len(todo)
     run(_forecast, todo)
     loaded = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {
         day: Forecast(
-            day, settings.horizon, panel.regions, part["point"], part["quantiles"], panel.step
+            day, settings.horizon, panel.regions, part["point"], part["quantiles"], step=panel.step
         )
         for day, part in loaded.items()
     }
@@ -289,9 +261,11 @@ def run_backtest(
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
         total = epsilon_of(event, settings.delta, settings.accountant)
     noise = plan.noise_multiplier
+    at_origin = {day: learner.unpack(state) for day, state in zip(ends, joined, strict=True)
+                 if day in set(origins)}  # fmt: skip
     filled = {day: part["completed"] for day, part in loaded.items()}
     return Backtest(
-        _table(known, tested, filled),
+        own_table(known, tested, filled),
         tested,
         settings,
         len(ends),
@@ -300,6 +274,7 @@ def run_backtest(
         latest,
         parts=_parts(last, learner, newest, ahead),
         real_time=vintages is not None,
+        levels=None if targets is None else backtest_levels(known, learner, at_origin, targets),
     )
 
 
@@ -348,45 +323,6 @@ def _forecast(
         completed = observed(learner.completed(then.panel, now).counts, settings.step)[:, -1]
         save_part(path, {"point": made.point, "quantiles": made.quantiles, "completed": completed})
     return len(todo)
-
-
-def _table(
-    known: Knowledge, made: Sequence[Forecast], completed: Mapping[date, Floats]
-) -> pl.DataFrame:
-    panel = known.panel
-    final = observed(panel.counts, panel.step)
-    came = panel.reported if panel.step == "week" else None  # a week without a report is no truth
-    frames = []
-    for one in made:
-        at, to = panel.index(one.origin), panel.index(one.target_date)
-        truth, series = final[:, to], final[:, : at + 1]
-        if known.vintages is not None:
-            series = observed(known.on(one.origin).reported, panel.step)
-        baseline = intervals.hub_baseline(series, one.horizon, WEEK // panel.step_days)
-        columns = {
-            "truth": truth,
-            "persistence": series[:, -1],
-            "persistence_final": final[:, at],
-            "nowcast": completed[one.origin],
-            "point": one.point,
-        }
-        for name, (low, high) in COVERAGES.items():
-            columns[f"lower_{name}"] = one.quantiles[:, intervals.LEVELS.index(low)]
-            columns[f"upper_{name}"] = one.quantiles[:, intervals.LEVELS.index(high)]
-        columns["wis"] = intervals.weighted_interval_score(truth, one.quantiles)
-        columns["baseline_wis"] = intervals.weighted_interval_score(truth, baseline)
-        frames.append(
-            pl.DataFrame({"region": panel.regions} | columns)
-            .select(
-                pl.lit(one.origin).alias("origin_date"),
-                "region",
-                pl.lit(one.horizon, dtype=pl.Int64).alias("horizon"),
-                pl.lit(one.target_date).alias("target_date"),
-                *columns,
-            )
-            .filter(pl.lit(True) if came is None else pl.Series(came[:, to]))
-        )
-    return pl.concat(frames)
 
 
 def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None) -> str:

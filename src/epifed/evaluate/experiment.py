@@ -124,6 +124,7 @@ def run_grid(
     folders = {p: out / "parts" / _fingerprint(panel, grid, p) for p in grid.periods}
     todo = {task: folders[task.period] / task.file_name for task in tasks(grid)}
     missing = [task for task, path in todo.items() if not path.exists()]
+    missing.sort(key=lambda task: task.epsilon is None)  # the long ones first
     done = len(todo) - len(missing)
     if progress:
         progress(done, len(todo))

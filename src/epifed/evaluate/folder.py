@@ -3,13 +3,17 @@
 manifest.json, settings.toml                     what it is, and of what
 runs, predictions, convergence.parquet           a grid
 backtest.parquet, forecast.parquet, .json        a backtest; parts.parquet where the learner can say
+levels.parquet                                   of larger regions, where they were asked for
+budgets.json                                     what the same backtest came to at other budgets
 backtest/                                        a backtest beside a grid, a folder of its own
 data/                                            the simulated country, where there was no data
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import polars as pl
@@ -19,6 +23,7 @@ from epifed.errors import EpifedError
 from epifed.evaluate.manifest import (
     FORMAT,
     BacktestRecord,
+    BudgetRecords,
     GridRecord,
     Kind,
     Manifest,
@@ -38,6 +43,7 @@ BESIDE = "backtest"
 DATA = "data"
 """The country that `epifed run` simulated lies in a folder of this name."""
 _MANIFEST, _SETTINGS, _RECORD = "manifest.json", "settings.toml", "backtest.json"
+_BUDGETS = "budgets.json"
 _KEYS: dict[str, type[pl.DataType]] = {
     "origin_date": pl.Date,
     "region": pl.String,
@@ -65,6 +71,7 @@ PARTS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys((field.name for field in fields(Parts)), pl.Float64),
 }
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
+LEVELS = BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,15 @@ class BacktestTables:
     record: BacktestRecord
     parts: pl.DataFrame | None = None
     """Where the newest forecast's changes come from, if the learner can say."""
+    levels: pl.DataFrame | None = None
+    """The past forecasts of larger regions, if they were asked for."""
+    at_other_budgets: tuple[BacktestRecord, ...] = ()
+    """What the same forecasts came to at other budgets, where those were made too."""
+
+    @property
+    def by_budget(self) -> list[BacktestRecord]:
+        """The records of all budgets, from the strictest to none."""
+        return sorted((self.record, *self.at_other_budgets), key=lambda r: r.epsilon_per_release)
 
 
 @dataclass(frozen=True)
@@ -159,10 +175,15 @@ def write_backtest(
     """Write the folder of a backtest."""
     manifest = Manifest.of("backtest", panel, settings)
     frames = {"backtest": tables.backtest, "forecast": tables.forecast}
-    (path / "parts.parquet").unlink(missing_ok=True)
-    if tables.parts is not None:
-        frames["parts"] = tables.parts
-    _write(path, manifest, settings, frames, record=tables.record)
+    for name, frame in (("parts", tables.parts), ("levels", tables.levels)):
+        (path / f"{name}.parquet").unlink(missing_ok=True)
+        if frame is not None:
+            frames[name] = frame
+    records = {_RECORD: tables.record.model_dump()}
+    (path / _BUDGETS).unlink(missing_ok=True)
+    if tables.at_other_budgets:
+        records[_BUDGETS] = {"budgets": [one.model_dump() for one in tables.at_other_budgets]}
+    _write(path, manifest, settings, frames, records)
 
 
 def refuse_other(path: Path, kind: Kind) -> None:
@@ -198,6 +219,10 @@ def read_folder(path: Path) -> ResultsFolder:
         forecast=_some(path, "forecast", FORECAST),
         record=_checked(BacktestRecord, path / _RECORD),
         parts=_some(path, "parts", PARTS) if (path / "parts.parquet").is_file() else None,
+        levels=_some(path, "levels", LEVELS) if (path / "levels.parquet").is_file() else None,
+        at_other_budgets=_checked(BudgetRecords, path / _BUDGETS).budgets
+        if (path / _BUDGETS).is_file()
+        else (),
     )
     return ResultsFolder(path, manifest, chosen, tables)
 
@@ -218,15 +243,15 @@ def _write(
     manifest: Manifest,
     settings: Settings,
     tables: dict[str, pl.DataFrame],
-    record: BacktestRecord | None = None,
+    records: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """The manifest goes first and comes last, so that it never describes other tables."""
     refuse_other(path, manifest.kind)
     (path / _MANIFEST).unlink(missing_ok=True)
     for name, frame in tables.items():
         write_parquet(path / f"{name}.parquet", frame)
-    if record is not None:
-        write_text(path / _RECORD, to_json(record.model_dump()) + "\n")
+    for name, record in records.items():
+        write_text(path / name, to_json(record) + "\n")
     write_text(path / _SETTINGS, settings.to_toml())
     write_text(path / _MANIFEST, to_json(manifest.model_dump()) + "\n")
 

@@ -104,6 +104,14 @@ class BacktestRecord(_Record):
     last_origin: date
     regions: int
     real_time: bool
+    levels: tuple[dict[str, Any], ...] = ()
+    """The scores of each larger region's level and week, if they were asked for."""
+
+
+class BudgetRecords(_Record):
+    """What the same backtest came to at other budgets."""
+
+    budgets: tuple[BacktestRecord, ...]
 
 
 class Manifest(_Record):

@@ -310,7 +310,8 @@ def _covariates(panel: CasePanel) -> list[Floats]:
     """What is public of each region: log population, latitude, longitude, as far as it is known."""
     if panel.population is None:
         return []
-    size = np.log(panel.population.astype(np.float64))
+    typical = panel.population if panel.typical_population is None else panel.typical_population
+    size = np.log(typical.astype(np.float64))
     if panel.positions is None:
         return [size]
     return [size, panel.positions[:, 1], panel.positions[:, 0]]

@@ -151,27 +151,6 @@ def method_rows(
     ]
 
 
-def verdict(runs: pl.DataFrame, split: str, period: str) -> str:
-    """In plain words: at which budgets the federation beats "next week is like today"."""
-    means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
-    like_today = means.filter(pl.col("method") == "persistence")["mae_mean"][0]
-    if like_today == 0:
-        return "Persistence makes no error at all, so there is nothing to beat."
-    wins: list[str] = []
-    losses: list[str] = []
-    for row in means.filter(TRAINED).sort("epsilon").iter_rows(named=True):
-        ratio = row["mae_mean"] / like_today
-        text = f"ε = {budget(row['epsilon'])} ({number(ratio)}×)"
-        (wins if ratio < 1 else losses).append(text)
-    sentences = []
-    if wins:
-        sentences.append(f"The mean absolute error beats persistence at {', '.join(wins)}.")
-    if losses:
-        subject = "It" if wins else "The mean absolute error"
-        sentences.append(f"{subject} loses to persistence at {', '.join(losses)}.")
-    return " ".join(sentences)
-
-
 def markdown(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *rows]

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from epifed.errors import EpifedError
 from epifed.simulate.country import Country
-from epifed.simulate.presets import Preset, over_days, reproduction
+from epifed.simulate.presets import Preset, eastward, over_days, reproduction
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int32]
@@ -181,7 +181,14 @@ def local_factors(
     local_days = over_days(preset, first, days, lambda r: r.local_days)
     region = waves(region_days, 2 * FEATURES, rng) @ _features(country, rng)
     local = waves(local_days, counties, rng) * smallness(country)
-    return np.asarray(np.exp(shared[:, None] * region + own[:, None] * local))
+    tilt = np.outer(eastward(preset, first, days), _east(country))
+    return np.asarray(np.exp(shared[:, None] * region + own[:, None] * local + tilt))
+
+
+def _east(country: Country) -> Array:
+    """How far east each county lies, in deviations from the middle."""
+    east = country.county_positions[:, 0]
+    return np.asarray((east - east.mean()) / max(float(east.std()), 1e-9))
 
 
 def smallness(country: Country) -> Array:

@@ -1,7 +1,7 @@
 """The epidemic phases: how fast they spread and how they were reported."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
@@ -67,6 +67,8 @@ class Preset:
     """Share of the recovered who can be infected again, per day."""
     initial_spread: float = 1.2
     """Standard deviation of log incidence between counties at the start."""
+    eastward: tuple[tuple[date, float], ...] = ()
+    """By how much log R is higher a deviation further east, on some days, linear in between."""
 
     @property
     def days(self) -> int:
@@ -119,6 +121,9 @@ SPRING = Regime(
     superspreading=0.3,
 )
 
+CALM = replace(SPRING, regional_spread=0.06, caution=0.05)
+"""Regions that differ by little of their own."""
+
 
 # fmt: off
 AUTUMN_R = (
@@ -148,6 +153,14 @@ PANDEMIC_R = (
     1.236, 1.502, 1.331, 1.108, 0.939, 0.951, 1.095, 1.109, 1.415, 1.230, 1.393, 1.209,
     1.045, 0.975, 0.898, 1.213, 1.528, 1.532, 1.367, 1.235, 1.174, 1.385, 1.626, 1.552,
     1.348, 1.411, 1.566, 1.465, 1.625, 1.156, 1.778, 2.081, 1.861, 1.800, 1.700,
+)
+CROSSING_R = (
+    # a quiet summer
+    0.980, 0.980, 1.000, 1.000, 1.000, 1.000, 1.000, 1.010, 1.010, 1.020, 1.020, 1.030, 1.040,
+    # a wave that begins in the west
+    1.050, 1.070, 1.090, 1.110, 1.120, 1.120, 1.130, 1.140, 1.150, 1.150, 1.150, 1.150,
+    # and crosses to the east
+    1.150, 1.140, 1.120, 1.110, 1.100, 1.100,
 )
 # fmt: on
 
@@ -185,7 +198,25 @@ PANDEMIC = Preset(
     regimes=((date(2021, 1, 31), AUTUMN), (date(2021, 12, 15), SPRING)),
     waning=1 / 250,
 )
-PRESETS = {preset.name: preset for preset in (AUTUMN_2020, OMICRON_2022, PANDEMIC)}
+CROSSING = Preset(
+    name="crossing",
+    start=date(2023, 5, 31),
+    end=date(2023, 11, 28),
+    knots_from=date(2023, 5, 3),
+    knots_every=7,
+    reproduction=CROSSING_R,
+    levels=((date(2023, 11, 1), date(2023, 11, 28), 50.0),),
+    regimes=((date(2023, 5, 31), CALM),),
+    waning=1 / 250,
+    initial_spread=0.4,
+    eastward=(
+        (date(2023, 8, 1), 0.0),
+        (date(2023, 9, 1), -0.08),
+        (date(2023, 10, 29), -0.08),
+        (date(2023, 11, 12), 0.2),
+    ),
+)
+PRESETS = {preset.name: preset for preset in (AUTUMN_2020, OMICRON_2022, PANDEMIC, CROSSING)}
 
 
 def over_days(
@@ -198,6 +229,14 @@ def over_days(
     if values.ndim == 1:
         return np.interp(when, at, values)
     return np.stack([np.interp(when, at, column) for column in values.T], axis=1)
+
+
+def eastward(preset: Preset, first: date, days: int) -> Array:
+    """By how much log R is higher a deviation further east, on each day."""
+    if not preset.eastward:
+        return np.zeros(days)
+    at = [(day - first).days for day, _ in preset.eastward]
+    return np.interp(np.arange(days), at, [tilt for _, tilt in preset.eastward])
 
 
 def reproduction(preset: Preset, first: date, days: int) -> Array:

@@ -10,7 +10,7 @@ from epifed.errors import EpifedError
 from epifed.files import read_json
 from epifed.simulate.presets import PRESETS, Preset
 
-PresetName = Literal["autumn-2020", "omicron-2022", "pandemic"]
+PresetName = Literal["autumn-2020", "omicron-2022", "pandemic", "crossing"]
 COMMUNITIES_PER_COUNTY_MAX = 100
 """On average; the largest county then still has fewer than the 1000 its ids allow."""
 SIMULATION = "simulation.json"

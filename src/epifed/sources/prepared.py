@@ -65,6 +65,7 @@ def read_prepared(directory: Path | str, level: str = "county", **options: Any) 
         names=dict(regions.select(level, "name").iter_rows()),
         population=dict(regions.select(level, people).iter_rows()),
         parents=dict(regions.select(level, "county").iter_rows()) if level == "community" else None,
+        states=_states(directory, regions, level),
         calendars=_calendars(directory, regions[level].to_list(), simulated=simulated is not None),
         positions=middles(boundaries) if mapped else None,
         regions=regions[level].to_list(),
@@ -102,6 +103,18 @@ def _read_regions(path: Path, key: str, text: list[str], numbers: list[str]) -> 
     for column in numbers:
         frame = parse_numbers(path, frame, column, column, INHABITANTS)
     return frame.select(key, *text, pl.col(numbers).cast(pl.Int64))
+
+
+def _states(directory: Path, regions: pl.DataFrame, level: str) -> dict[str, str] | None:
+    """The state of each region; of communities, that of their county, where a table says it."""
+    if level == "county":
+        return dict(regions.select("county", "state").iter_rows())
+    if not (directory / "counties.csv").is_file():
+        return None
+    of_county = read_counties(directory).select("county", "state")
+    with_state = regions.join(of_county, on="county")
+    found = dict(with_state.select(level, "state").iter_rows())
+    return found if len(found) == len(regions) else None
 
 
 def _file(directory: Path, name: str) -> Path:

@@ -17,6 +17,7 @@ from epifed.explain import explain_folder
 from epifed.ledger.budget import left, together
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.tradeoff import most_advantage, right_at_most
+from epifed.report.compared import compared
 
 WEEKS = (7, 14, 21, 28)
 MOST_ORIGINS = 60
@@ -48,6 +49,18 @@ def _listed(values: Any) -> Any:
         return [_listed(row) for row in values]
     return [
         None if math.isnan(v) else int(v) if v == int(v) else v for v in (float(v) for v in values)
+    ]
+
+
+def comparison(folder: ResultsFolder) -> list[dict[str, Any]]:
+    """Every method beside "like today", as `epifed run` prints it."""
+    return [
+        asdict(row)
+        | {
+            name: plain(getattr(row, name))
+            for name in ("epsilon", "error", "interval_score", "coverage")
+        }
+        for row in compared(folder)
     ]
 
 

@@ -72,6 +72,7 @@ def payload(
         "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
         "forecast": _forecast(folder, rows),
         "backtest": measured.backtest(folder, rows),
+        "compared": measured.comparison(folder),
         "metrics": measured.metrics(),
         "grid": None,
         "ledger": measured.ledger(ledger) if ledger else None,

@@ -1,28 +1,40 @@
 function drawBaselines() {
   const cell = GRID && gridCell();
   const like = cell && persistenceOf(cell);
-  $('baselines-table').hidden = !cell;
+  $('baselines-details').hidden = !cell;
+  drawCompared();
   if (!cell) {
-    $('baselines-lead').textContent = t('baselinesNone');
-    $('baselines-note').textContent = '';
+    $('baselines-lead').textContent = DATA.compared.length ? '' : t('baselinesNone');
     return;
   }
   const told = (rows) => rows.map((row) => `ε = ${eps(row.epsilon)} (${num(overPersistence(cell, row))} ×)`).join(', ');
   const wins = federated(cell).filter((row) => overPersistence(cell, row) < 1);
   const losses = federated(cell).filter((row) => overPersistence(cell, row) >= 1);
   const verdict = !wins.length ? 'baselinesLose' : losses.length ? 'baselinesMixed' : 'baselinesWin';
-  $('baselines-lead').textContent = `${cellName(cell)}: ${like ? t(verdict, { wins: told(wins), losses: told(losses) }) : ''}`;
+  $('baselines-lead').textContent = `${cellName(cell)}: ${like ? t(verdict, { learner: gridLearner(), wins: told(wins), losses: told(losses) }) : ''}`;
   const better = (row) => like && row !== like && row.mean.mae < like.mean.mae;
   const value = (row, { key: name, better: way }) => {
     const text = way === 'higher' ? share : num;
     return text(row.mean[name]) + (row.std[name] === null ? '' : ` ± ${text(row.std[name])}`);
   };
   const heads = [t('method'), t('epsilon'), ...METRICS.map((m) => ({ text: metricName(m), number: true })), t('beats')];
-  const rows = cell.rows.map((row) => [t('methods')[row.method] ?? row.method, row.epsilon === null ? '' : eps(row.epsilon), ...METRICS.map((m) => ({ text: value(row, m), sort: row.mean[m.key] })), row === like ? '' : better(row) ? '✓' : '✗']);
+  const rows = cell.rows.map((row) => [methodName(row.method), row.epsilon === null ? '' : eps(row.epsilon), ...METRICS.map((m) => ({ text: value(row, m), sort: row.mean[m.key] })), row === like ? '' : better(row) ? '✓' : '✗']);
   const name = t('methods').persistence;
   $('baselines-table').setAttribute('tabindex', '0');
   $('baselines-table').replaceChildren(table({ caption: `${t('baselinesTitle')}: ${cellName(cell)}`, heads, rows, mark: (row) => (row[0] === name ? 'mark' : row[1] !== '' ? 'own' : null) }));
-  $('baselines-note').textContent = t('baselinesNote', { error: t('meanError', { horizon: HORIZON }), zeros: num(cell.zeros, 0), smoothing: t('smoothing')[DATA.settings.smoothing] });
+  $('baselines-note').textContent = t('baselinesNote', { error: t('meanError', { horizon: HORIZON }), zeros: cell.zeros && num(cell.zeros, 0), smoothing: t('smoothing')[DATA.settings.smoothing] });
+}
+
+// Every learner beside "like today": the error, the interval score, the coverage.
+function drawCompared() {
+  const heads = [t('method'), t('epsilon'), ...[t('maeRatio'), t('wisRatio'), t('c95')].map((text) => ({ text, number: true }))];
+  const ratio = (value) => (value === null ? '–' : num(value, value < 10 ? 2 : 0));
+  const kinds = ['weekly', 'experiment'].filter((kind) => DATA.compared.some((row) => row.kind === kind));
+  $('compared').replaceChildren(...kinds.map((kind) => {
+    const rows = DATA.compared.filter((row) => row.kind === kind).map((row) => [methodName(row.method), row.epsilon === null ? '' : eps(row.epsilon), ratio(row.error), ratio(row.interval_score), row.coverage === null ? '–' : percent(row.coverage)]);
+    const days = kind === 'weekly' ? t('comparedWeekly', { n: num(BACKTEST.record.origins, 0) }) : t('comparedExperiment', { cell: cellName(GRID.cells[GRID.cells.length - 1]) });
+    return make('div', { class: 'scroll', tabindex: '0' }, table({ caption: days, heads, rows, mark: (row) => (row[1] === '' ? (row[0] === methodName('persistence') ? 'mark' : null) : 'own') }));
+  }), make('p', { class: 'note' }, kinds.length ? t('comparedNote') : ''));
 }
 
 // Addresses in an attribution become links; the map's must lead to its maker.

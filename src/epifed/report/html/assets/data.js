@@ -90,6 +90,10 @@ function search(text, most = 8) {
   return FOLDED.map((name, i) => [rank(name), i]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || a[1] - b[1]).slice(0, most).map(([, i]) => i);
 }
 
+// A learner or baseline as the reader's language calls it.
+const methodName = (method) => t('methods')[method] ?? method;
+const gridLearner = () => methodName(federated(gridCell())[0].method);
+
 const budgets = () => (GRID ? GRID.privacy.budgets : []);
 const gridCell = () => GRID.cells[state.cell];
 const federated = (cell) => cell.rows.filter((row) => row.epsilon !== null);

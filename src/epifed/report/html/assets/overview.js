@@ -77,12 +77,12 @@ function sureAnswer() {
   }
   if (BACKTEST) {
     const [n, mae, like, , , , c95] = BACKTEST.all;
-    said.push(t('sureCoverage', { n: num(n, 0), c95: percent(c95) }), t('sureRatio', { percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
+    said.push(t('sureCoverage', { n: num(n, 0), c95: percent(c95) }), t('sureRatio', { learner: methodName(BACKTEST.record.learner), percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
   } else if (GRID && persistenceOf(gridCell())) {
     const cell = gridCell();
     const row = federated(cell)[firstBudget(cell)];
     const ratio = row ? overPersistence(cell, row) : null;
-    if (ratio !== null) said.push(t('sureGrid', { eps: eps(row.epsilon), percent: percent(Math.abs(1 - ratio)), better: ratio < 1 }));
+    if (ratio !== null) said.push(t('sureGrid', { learner: gridLearner(), eps: eps(row.epsilon), percent: percent(Math.abs(1 - ratio)), better: ratio < 1 }));
   }
   return answer(t('qSure'), ...(said.length ? said : [t('sureNone')]).map((text) => make('p', {}, text)));
 }

@@ -15,6 +15,8 @@ function drawPrivacy() {
     $('cell').replaceChildren(...GRID.cells.map((cell, i) => make('option', { value: i, selected: i === state.cell }, cellName(cell))));
     $('cell-pick').hidden = GRID.cells.length < 2;
     const rows = federated(gridCell());
+    const other = BACKTEST ? BACKTEST.record.learner : null;
+    $('explorer-lead').textContent = t('explorerLead', { learner: gridLearner(), other: other && methodName(other) });
     $('epsilon').max = rows.length - 1;
     $('epsilon').value = state.epsilon;
     $('ticks').replaceChildren(...rows.map((row) => make('span', {}, eps(row.epsilon))));
@@ -48,7 +50,7 @@ function drawWords(cell, row, ratio) {
   const budget = budgets().find((b) => b.epsilon === row.epsilon);
   const level = spoken();
   const said = [make('p', {}, make('strong', {}, `${gradeOf(row.epsilon)[0].toUpperCase()}${gradeOf(row.epsilon).slice(1)}.`), ' ', row.epsilon === 'inf' ? t('wordNone', { level }) : budget ? t('wordGuess', { right: bound(budget.right), noise: bound(budget.right_noise), level }) : '')];
-  if (ratio !== null) said.push(make('p', {}, t('wordWorth', { ratio: num(ratio), better: ratio < 1 })));
+  if (ratio !== null) said.push(make('p', {}, t('wordWorth', { learner: gridLearner(), ratio: num(ratio), better: ratio < 1 })));
   const free = federated(cell).find((r) => r.epsilon === 'inf');
   if (free && row !== free) said.push(make('p', {}, t('wordBest', { ratio: num(row.mean.mae / free.mean.mae) })));
   if (budget && row.epsilon !== 'inf') {
@@ -101,7 +103,7 @@ function drawCurve(cell, rows) {
 function drawLedger(explorable) {
   const parts = [];
   const record = BACKTEST && BACKTEST.record;
-  if (record) parts.push(make('p', {}, t('oneBudget', { learner: record.learner, each: epsUp(record.epsilon_per_release), total: epsUp(record.epsilon_total), delta: scientific(record.delta) })));
+  if (record) parts.push(make('p', {}, t('oneBudget', { learner: methodName(record.learner), each: epsUp(record.epsilon_per_release), total: epsUp(record.epsilon_total), delta: scientific(record.delta) })));
   if (!explorable) parts.push(make('p', {}, t('noExplorer')));
   parts.push(make('h3', {}, t('ledgerTitle')));
   const book = DATA.ledger;

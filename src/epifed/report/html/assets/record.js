@@ -9,7 +9,7 @@ function drawRecord() {
   const { record, origins } = BACKTEST;
   const first = dayNumber(origins[0][0]);
   const last = dayNumber(origins[origins.length - 1][0]);
-  $('record-lead').textContent = t('recordLead', { n: num(n, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
+  $('record-lead').textContent = t('recordLead', { learner: methodName(record.learner), eps: eps(record.epsilon_per_release), n: num(n, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
   const ratio = (value) => (value === null ? '' : value < 1 ? 'good' : 'bad');
   const [maeRatio, wisRatio] = [record.mae_ratio, record.wis_ratio];
   const list = [

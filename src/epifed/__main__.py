@@ -1,0 +1,5 @@
+"""`python -m epifed`: the command line."""
+
+from epifed.cli import main
+
+main()

@@ -1,0 +1,199 @@
+"""`epifed hub`: other teams' forecasts beside ours, and what a hub would refuse of them."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from epifed.cli.kit import AsJson, messages, print_table
+from epifed.errors import EpifedError
+from epifed.files import to_json
+
+if TYPE_CHECKING:
+    import polars as pl
+
+app = typer.Typer(
+    help="Score forecasts of several teams beside each other, or check a submission to a hub.",
+    no_args_is_help=True,
+)
+HEADER = ["model", "tasks", "MAE", "WIS (95 %)", "skill", "parts of WIS", "in 50/95 %"]
+PARTS = ("sharpness", "overprediction", "underprediction")
+GROUPS = {"level": "group", "horizon": "horizon", "phase": "phase"}
+
+
+@app.command("score")
+def score(
+    forecasts: Annotated[
+        list[Path],
+        typer.Option(help="A hubverse folder, or a table of several models. Repeat for several."),
+    ],
+    truth: Annotated[
+        Path, typer.Option(help="What came: a table of date, location and value, by day or week.")
+    ],
+    baseline: Annotated[str, typer.Option(help="The model that scores are relative to.")],
+    against: Annotated[
+        str | None, typer.Option(help="A model to compare every other with on their shared tasks.")
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Score this model. Repeat.", show_default="all"),
+    ] = None,
+    locations: Annotated[
+        Path | None,
+        typer.Option(help="A table of location, region and level; others are left out."),
+    ] = None,
+    horizon: Annotated[
+        list[int] | None,
+        typer.Option(help="Weeks ahead. Repeat for several.", show_default="all"),
+    ] = None,
+    first: Annotated[
+        datetime | None,
+        typer.Option("--from", formats=["%Y-%m-%d"], help="First reference date."),
+    ] = None,
+    last: Annotated[
+        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last reference date.")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Apart for each level, horizon or phase (rising, steady, falling). Repeat.",
+            show_default="level, horizon",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The hub's target, where it has several.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the scores of all tasks and a figure.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put forecasts of several models beside each other on exactly the same tasks.
+
+    MAE (of the median) and WIS are relative to the baseline's on the tasks that both have; below 1
+    is better. The interval is that of drawing the dates anew. Skill is the relative skill by
+    pairwise comparison with all models. Sharpness, over- and underprediction are shares of the WIS.
+    """
+    import polars as pl
+
+    from epifed.files import write_parquet
+    from epifed.hubs.locations import read_locations
+    from epifed.hubs.scores import score as score_tasks
+    from epifed.hubs.skill import compare
+    from epifed.hubs.tables import read_forecasts, read_truth
+
+    keys = _keys(by)
+    frame = pl.concat(read_forecasts(path, target) for path in forecasts)
+    _refuse_shared(frame, forecasts)
+    chosen = pl.lit(value=True)
+    if models:
+        chosen &= pl.col("model").is_in({*models, baseline, *filter(None, [against])})
+    if horizon:
+        chosen &= pl.col("horizon").is_in(horizon)
+    if first:
+        chosen &= pl.col("reference_date") >= first.date()
+    if last:
+        chosen &= pl.col("reference_date") <= last.date()
+    known = read_locations(locations).levels or None
+    scored = score_tasks(frame.filter(chosen), read_truth(truth), known)
+    records = compare(scored.table, baseline, keys, against)
+    left_out = {"without_all_levels": scored.incomplete, "without_truth": scored.unknown}
+    if out is not None:
+        from epifed.report import drawing
+        from epifed.report.hub_figure import hub_figure
+
+        write_parquet(out / "scores.parquet", scored.table)
+        drawing.save(hub_figure(records, keys, baseline, against), out / "hub_scores.png")
+    if as_json:
+        print(to_json({"baseline": baseline, "scores": records, "left_out": left_out}))
+    else:
+        _print(records, keys, baseline, against)
+    messages.print(
+        f"left out: {scored.incomplete} forecasts without all quantile levels, {scored.unknown} "
+        "of weeks whose truth is not known"
+    )
+    if out is not None:
+        messages.print(f"the scores of all tasks and a figure are in {out}")
+
+
+@app.command("check")
+def check(
+    hub: Annotated[Path, typer.Argument(help="The hub's folder.")],
+    model: Annotated[str, typer.Option(help="team-model, whose files are looked at.")],
+    target: Annotated[
+        str | None, typer.Option(help="The hub's target, where it has several.")
+    ] = None,
+) -> None:
+    """Say what a hub would refuse of a model's files, by the rules of hubValidations."""
+    from epifed.hubs.check import submission_faults
+
+    faults = submission_faults(hub, model, target)
+    if faults:
+        more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise EpifedError(f"{faults[0]}{more}")
+    print(f"{model}: nothing that a hub would refuse was found")
+
+
+def _keys(by: list[str] | None) -> list[str]:
+    wanted = by or ["level", "horizon"]
+    if unknown := [name for name in wanted if name not in GROUPS]:
+        raise EpifedError(f"--by: found '{unknown[0]}'; expected {', '.join(GROUPS)}")
+    return [GROUPS[name] for name in dict.fromkeys(wanted)]
+
+
+def _refuse_shared(frame: "pl.DataFrame", paths: list[Path]) -> None:
+    """Refuse the same forecast from two places: which of them counted would be chance."""
+    from epifed.hubs.tables import TASK
+
+    twice = frame.select("model", *TASK, "level").is_duplicated()
+    if twice.any():
+        models = frame.filter(twice)["model"].unique().sort().to_list()
+        raise EpifedError(
+            f"--forecasts: found forecasts of {models[0]} in two of {len(paths)} places; expected "
+            "each in one"
+        )
+
+
+def _print(
+    records: list[dict[str, Any]], keys: list[str], baseline: str, against: str | None
+) -> None:
+    """A table for each group."""
+    header = [*HEADER, "against (95 %)"] if against else HEADER
+    also = f"; against: WIS relative to {against}" if against else ""
+    groups: dict[str, list[list[str]]] = {}
+    for row in records:
+        group = ", ".join(_named(key, row[key]) for key in keys)
+        groups.setdefault(group, []).append(_cells(row, against is not None))
+    for name, rows in groups.items():
+        print_table(f"{name}: relative to {baseline}{also}", header, rows, "")
+    print(
+        "Below 1 is better. MAE and WIS: on the tasks that a model and the baseline both have, in "
+        "brackets 95 % of the\ndraws of dates. Skill: pairwise comparison with all models. Parts "
+        "of WIS: sharpness, over- and underprediction in per cent."
+    )
+
+
+def _named(key: str, value: Any) -> str:
+    return f"week {value}" if key == "horizon" else str(value)
+
+
+def _cells(row: dict[str, Any], against: bool) -> list[str]:
+    def number(value: float | None, digits: int = 3) -> str:
+        return "–" if value is None else f"{value:.{digits}f}"
+
+    def ratio(name: str) -> str:
+        low, high = (number(row[f"{name}_{end}"], 2) for end in ("low", "high"))
+        return f"{number(row[name])} ({low}–{high})"
+
+    whole = row["wis"] or 1.0
+    cells = [
+        row["model"],
+        str(row["tasks"]),
+        number(row["mae_ratio"]),
+        ratio("wis_ratio"),
+        number(row["relative_skill"]),
+        "/".join(f"{100 * row[part] / whole:.0f}" for part in PARTS),
+        f"{100 * row['coverage_50']:.0f}/{100 * row['coverage_95']:.1f}",
+    ]
+    return [*cells, ratio("against")] if against else cells

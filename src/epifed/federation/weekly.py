@@ -1,0 +1,209 @@
+"""The weekly run: which week is due, and what becomes of it. One rule for every week.
+
+A week is due at its weekday and time on the wall clock of its time zone. It is run until it is
+finished; a week that was missed is made up while it is younger than `make_up_hours`, and skipped
+after that. Too few sites by the deadline skip the week, or do not, as was said before. Nothing is
+spent on a week that is skipped. What became of each week stands in a journal, and one process at a
+time writes it; the training of a week has the week's name, so that whatever runs it twice goes on
+with the same training and the ledger pays it once.
+"""
+
+import json
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as wall_time
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+from zoneinfo import ZoneInfo, available_timezones
+
+from filelock import FileLock, Timeout
+from pydantic import Field, field_validator
+
+from epifed.errors import EpifedError
+from epifed.federation.tables import Table
+from epifed.learner import Period
+from epifed.ledger.budget import Cap, Spending, most_trainings, together
+from epifed.privacy.accounting import rounded_up
+from epifed.privacy.plan import PrivacyPlan
+
+JOURNAL = "weeks.jsonl"
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+Outcome = Literal["done", "skipped"]
+
+
+class Schedule(Table):
+    """When a federation trains, and what is done about a week that goes wrong."""
+
+    first: date
+    """A day in the first week."""
+    weeks: int = Field(52, ge=1, le=520)
+    weekday: Weekday = "monday"
+    at: wall_time = wall_time(6)
+    """On the wall clock: six in the morning is six in summer and in winter."""
+    zone: str = "UTC"
+    days: int = Field(180, ge=14, le=3660)
+    """Days that are learned from."""
+    lag: int = Field(1, ge=1, le=28)
+    """How many days before the week's day the last of them is: what all sites have by then."""
+    least_sites: int = Field(1, ge=1)
+    deadline_minutes: int = Field(240, ge=0)
+    """How long too few sites are waited for."""
+    if_too_few: Literal["skip", "go-on"] = "skip"
+    make_up_hours: int = Field(72, ge=1, le=7 * 24)
+    """How old a week may be when it is begun; an older one is skipped."""
+
+    @field_validator("zone")
+    @classmethod
+    def _known(cls, zone: str) -> str:
+        if zone not in available_timezones():
+            raise ValueError("expected a time zone such as Europe/Berlin")
+        return zone
+
+    def planned(self) -> list["Week"]:
+        """All weeks, the first one first."""
+        monday = self.first - timedelta(days=self.first.weekday())
+        offset = get_args(Weekday).index(self.weekday)
+        days = [monday + timedelta(days=7 * week + offset) for week in range(self.weeks)]
+        return [Week(day, self._moment(day)) for day in days]
+
+    def period(self, week: "Week") -> Period:
+        """The days that a week's training learns from."""
+        last = week.day - timedelta(days=self.lag)
+        return last - timedelta(days=self.days - 1), last
+
+    def _moment(self, day: date) -> datetime:
+        """The moment of a week. A time that the clock skips is as long after midnight; of one that
+        it shows twice, the first."""
+        local = datetime.combine(day, self.at, tzinfo=ZoneInfo(self.zone))
+        return local.astimezone(UTC)
+
+
+@dataclass(frozen=True)
+class Week:
+    """One week of a schedule."""
+
+    day: date
+    due: datetime
+
+    @property
+    def name(self) -> str:
+        """Of its training."""
+        return f"week-{self.day}"
+
+
+class Running(Protocol):
+    """What runs a week: a federation that is connected."""
+
+    def connected(self) -> Collection[str]:
+        """The sites that are there."""
+        ...
+
+    def train(self, week: Week) -> None:
+        """Train until the week's release is made; called again, it goes on."""
+        ...
+
+
+class Journal:
+    """What became of each week, in a folder that one scheduler at a time holds."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path, self.lock = folder / JOURNAL, FileLock(folder / f"{JOURNAL}.lock")
+
+    def held(self) -> Any:
+        """The right to run weeks; refused while another has it."""
+        try:
+            return self.lock.acquire(timeout=0)
+        except Timeout:
+            raise EpifedError(
+                f"{self.path}: another scheduler runs its weeks; expected one at a time"
+            ) from None
+
+    def outcomes(self) -> dict[str, dict[str, Any]]:
+        """The last line of each week. A line that a crash cut off has not been written."""
+        if not self.path.exists():
+            return {}
+        found = {}
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            found[entry["week"]] = entry
+        return found
+
+    def write(self, week: Week, outcome: Outcome, reason: str, now: datetime) -> None:
+        """Add what became of a week."""
+        entry = {"week": week.name, "outcome": outcome, "reason": reason, "time": now.isoformat()}
+        with self.path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(f"\n{json.dumps(entry)}\n" if self._cut_off() else f"{json.dumps(entry)}\n")
+
+    def _cut_off(self) -> bool:
+        content = self.path.read_bytes() if self.path.exists() else b""
+        return bool(content) and not content.endswith(b"\n")
+
+
+def run_due(
+    schedule: Schedule,
+    journal: Journal,
+    running: Running,
+    begun: Callable[[Week], bool],
+    say: Callable[[str], None],
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    sleep: Callable[[float], None] = time.sleep,
+) -> Week | None:
+    """Bring every week that is due to its end; the next week that is not, if there is one.
+
+    `begun` says whether something was spent on a week: then it is run to its end, however late.
+    """
+    with journal.held():
+        known = journal.outcomes()
+        for week in schedule.planned():
+            if week.name in known:
+                continue
+            if week.due > now():
+                return week
+            outcome, reason = _run(schedule, week, running, begun, now, sleep)
+            journal.write(week, outcome, reason, now())
+            say(f"{week.name}: {outcome}{f', {reason}' if reason else ''}")
+    return None
+
+
+def _run(
+    schedule: Schedule,
+    week: Week,
+    running: Running,
+    begun: Callable[[Week], bool],
+    now: Callable[[], datetime],
+    sleep: Callable[[float], None],
+) -> tuple[Outcome, str]:
+    if not begun(week):
+        age = now() - week.due
+        if age > timedelta(hours=schedule.make_up_hours):
+            hours = age / timedelta(hours=1)
+            return "skipped", f"missed: {hours:.0f} hours late, {schedule.make_up_hours} allowed"
+        until = max(week.due, now()) + timedelta(minutes=schedule.deadline_minutes)
+        while (came := len(running.connected())) < schedule.least_sites:
+            if now() >= until:
+                if schedule.if_too_few == "skip":
+                    return "skipped", f"{came} sites came, {schedule.least_sites} expected"
+                break
+            sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
+    running.train(week)
+    return "done", ""
+
+
+def budgeted(cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int) -> str:
+    """What so many weeks to come will spend; refused if the budget ends before them."""
+    rate, noise, rounds = plan.priced_rate, plan.noise_multiplier, plan.rounds
+    fits = most_trainings(cap, taken, rate, noise, rounds)
+    if fits < weeks:
+        raise EpifedError(
+            f"found room for {fits} weeks under the cap of {cap.sentence()}, at ε = "
+            f"{rounded_up(plan.price().epsilon_spent)} each; expected room for {weeks}: "
+            "'epifed ledger plan' says which ε leaves it"
+        )
+    total = cap.price(together((*taken, (rate, noise, weeks * rounds))))
+    return f"{weeks} weeks to come: ε = {rounded_up(total)} after the last, of {cap.sentence()}"

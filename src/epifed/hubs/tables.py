@@ -1,0 +1,201 @@
+"""Forecasts and truths as hubs keep them, read into one form.
+
+Forecasts come from a hubverse folder (`model-output/<model>/…`, CSV or parquet) or from one table
+of several models. A truth is daily counts, or those of weeks that end on a date.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from epifed.days import WEEK
+from epifed.errors import EpifedError
+from epifed.files import read_json
+
+TASK = ("reference_date", "horizon", "target_end_date", "location")
+"""What a forecast is of."""
+FORECASTS = {
+    "model": pl.String,
+    "reference_date": pl.Date,
+    "horizon": pl.Int64,
+    "target_end_date": pl.Date,
+    "location": pl.String,
+    "level": pl.Float64,
+    "value": pl.Float64,
+}
+NAMES: dict[str, tuple[str, ...]] = {
+    "model": ("model", "model_id"),
+    "reference_date": ("reference_date", "origin_date", "forecast_date"),
+    "horizon": ("horizon", "weeks_ahead"),
+    "target_end_date": ("target_end_date", "target_date"),
+    "location": ("location",),
+    "level": ("quantile", "output_type_id", "level"),
+    "value": ("value",),
+}
+"""The names that hubs give to a column, the most usual first."""
+TRUTH_NAMES: dict[str, tuple[str, ...]] = {
+    "date": ("target_end_date", "date"),
+    "location": ("location",),
+    "value": ("observation", "value"),
+}
+FILES = (".csv", ".parquet")
+MODEL_OUTPUT = "model-output"
+
+
+def read_forecasts(path: Path, target: str | None = None) -> pl.DataFrame:
+    """The quantile forecasts of a hub's folder or of a table: a row for each quantile."""
+    if path.is_dir():
+        found = [
+            _forecasts(file, read_table(file), target, model=file.parent.name)
+            for file in model_files(path)
+        ]
+        if not found:
+            raise EpifedError(f"{path}: found no file in {MODEL_OUTPUT}; expected a hub's folder")
+        frame = pl.concat(found)
+    else:
+        frame = _forecasts(path, read_table(path), target)
+    twice = frame.select("model", *TASK, "level").is_duplicated()
+    if twice.any():
+        row = frame.filter(twice).row(0, named=True)
+        raise EpifedError(
+            f"{path}: found quantile {row['level']} of {row['model']} for {row['location']}, "
+            f"{row['target_end_date']} from {row['reference_date']}, more than once; expected once"
+        )
+    return frame
+
+
+def model_files(hub: Path) -> list[Path]:
+    """The forecast files of all models of a hub's folder."""
+    folder = hub / model_output(hub)
+    return sorted(file for file in folder.glob("*/*") if file.suffix in FILES)
+
+
+def model_output(hub: Path) -> str:
+    """Where a hub keeps its forecasts, as it says itself."""
+    admin = hub / "hub-config" / "admin.json"
+    said = read_json(admin, "expected a hub").get("model_output_dir") if admin.is_file() else None
+    return said if isinstance(said, str) else MODEL_OUTPUT
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """A CSV or parquet table; what may be a code stays text."""
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path)
+        if path.suffix == ".csv":
+            return pl.read_csv(path, infer_schema=False)
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0][:200]
+        raise EpifedError(f"{path}: expected a table; {reason}") from None
+    raise EpifedError(f"{path}: found neither a folder nor {' nor '.join(FILES)}; expected one")
+
+
+def read_truth(path: Path) -> pl.DataFrame:
+    """What came: the columns date, location, value; rows without a value are left out."""
+    table = read_table(path)
+    kinds = {"date": pl.Date, "location": pl.String, "value": pl.Float64}
+    frame = _picked(path, table, TRUTH_NAMES, kinds).drop_nulls()
+    if frame.is_empty():
+        raise EpifedError(f"{path}: found no value; expected what was counted")
+    if frame.select("date", "location").is_duplicated().any():
+        raise EpifedError(f"{path}: found a date and location twice; expected each once")
+    return frame.sort("location", "date")
+
+
+def weekly(truth: pl.DataFrame, ends: Sequence[Any]) -> pl.DataFrame:
+    """The cases of the weeks that end on these dates: target_end_date, location, truth, before.
+
+    Daily counts are added up, where all seven are there; weekly ones are taken as they are.
+    `before` is the week before it.
+    """
+    gaps = truth.select(pl.col("date").diff().over("location").dt.total_days())["date"]
+    if gaps.median() == 1:
+        daily = truth.upsample("date", every="1d", group_by="location", maintain_order=True)
+        daily = daily.with_columns(pl.col("location").forward_fill())
+        week = pl.col("value").rolling_sum(WEEK, min_samples=WEEK).over("location")
+        truth = daily.with_columns(value=week)
+    before = truth.select(pl.col("date").dt.offset_by(f"{WEEK}d"), "location", before="value")
+    return (
+        truth.filter(pl.col("date").is_in(list(ends)))
+        .join(before, on=["date", "location"], how="left")
+        .select(target_end_date="date", location="location", truth="value", before="before")
+        .drop_nulls("truth")
+    )
+
+
+def _forecasts(
+    path: Path, table: pl.DataFrame, target: str | None, model: str | None = None
+) -> pl.DataFrame:
+    """The quantiles of one table; point forecasts and other kinds are left out."""
+    if "output_type" in table.columns:
+        table = table.filter(pl.col("output_type") == "quantile")
+    if "target" in table.columns:
+        table = _of_target(path, table, target)
+    if model is not None:
+        table = table.with_columns(model=pl.lit(model))
+    names = dict(NAMES)
+    if not set(names["target_end_date"]) & set(table.columns):
+        table = _with_end(path, table)
+    frame = _picked(path, table, names, FORECASTS)
+    frame = frame.filter(pl.col("level").is_not_null())
+    if frame.select(pl.any_horizontal(pl.all().is_null()).any()).item():
+        raise EpifedError(f"{path}: found an empty cell; expected a forecast in every row")
+    return frame
+
+
+def _of_target(path: Path, table: pl.DataFrame, target: str | None) -> pl.DataFrame:
+    known = table["target"].unique().sort().to_list()
+    if target is None and len(known) > 1:
+        raise EpifedError(
+            f"{path}: found the targets {', '.join(map(str, known))}; expected one: choose it with "
+            "--target"
+        )
+    return table if target is None else table.filter(pl.col("target") == target)
+
+
+def _with_end(path: Path, table: pl.DataFrame) -> pl.DataFrame:
+    """Without a target's end, it lies whole weeks after the reference date, as hubverse has it."""
+    two = {name: NAMES[name] for name in ("reference_date", "horizon")}
+    both = _picked(path, table, two, {name: FORECASTS[name] for name in two})
+    weeks = pl.duration(weeks=pl.col("horizon"))
+    end = both.select((pl.col("reference_date") + weeks).alias("target_end_date"))
+    return table.with_columns(end.to_series())
+
+
+def _picked(
+    path: Path,
+    table: pl.DataFrame,
+    names: dict[str, tuple[str, ...]],
+    kinds: dict[str, type[pl.DataType]],
+) -> pl.DataFrame:
+    """The columns under the names that they have here, in their types."""
+    columns = []
+    for name, known in names.items():
+        there = [one for one in known if one in table.columns]
+        if not there:
+            raise EpifedError(f"{path}: found no column {' or '.join(known)}; expected one")
+        columns.append(_cast(pl.col(there[0]), table.schema[there[0]], kinds[name]).alias(name))
+    try:
+        return table.select(columns)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0][:200]
+        raise EpifedError(f"{path}: found a value of another type ({reason})") from None
+
+
+def typed(table: pl.DataFrame, kinds: Mapping[str, Any]) -> pl.DataFrame:
+    """These columns of a table in their types; a polars error where one is of another."""
+    return table.select(
+        _cast(pl.col(name), table.schema[name], kind).alias(name) for name, kind in kinds.items()
+    )
+
+
+def _cast(column: pl.Expr, found: pl.DataType, wanted: Any) -> pl.Expr:
+    if found == pl.String and wanted == pl.Date:
+        return column.str.to_date("%Y-%m-%d")
+    if found == pl.String and wanted == pl.Float64:
+        return column.replace({"": None, "NA": None}).cast(wanted)
+    return column.cast(wanted)

@@ -1,0 +1,172 @@
+"""What is forecast beside each region's own week: larger regions, and the weeks of hubs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from epifed.anomalies import Cleaned, clean
+from epifed.errors import EpifedError
+from epifed.forecasting import Forecast, forecast
+from epifed.learner import Learner
+from epifed.levels import Level, levels_of
+from epifed.panel import CasePanel
+from epifed.weeks import Weeks
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The published counts of larger regions, which are public already."""
+
+    level: Level
+    """Whose they are, as sums of the clients."""
+    panel: CasePanel
+    lead: int
+    """Days by which they are known further than the clients' counts.
+
+    One if they are dated by the day of publication; more if clients learn from older days only.
+    """
+
+    @classmethod
+    def of(
+        cls, panel: CasePanel, published: pl.DataFrame, places: Mapping[str, str], lead: int
+    ) -> "Totals":
+        """The totals of a table (date, location, value) for the regions above those of a panel.
+
+        `places` is the region of each location. Of several levels the smallest regions are taken,
+        and larger ones are sums of them. What was taken back is left out of its day.
+        """
+        known = published.with_columns(
+            region=pl.col("location").replace_strict(places, default=None, return_dtype=pl.String)
+        ).drop_nulls("region")
+        there = set(known["region"])
+        complete = [one for one in levels_of(panel).values() if there >= set(one.regions)]
+        if not complete:
+            raise EpifedError(
+                f"--totals: found {len(there)} of the regions of {panel.source}; expected all "
+                "states, or the nation, under their names or by --locations"
+            )
+        level = complete[0]
+        rows = known.filter(pl.col("region").is_in(level.regions))
+        cases = pl.col("value").clip(lower_bound=0.0)
+        counts = CasePanel.from_long(
+            rows.select(day="date", region="region", cases=cases),
+            source=panel.source,
+            regions=level.regions,
+        )
+        like = level.panel(panel)
+        both = replace(like, counts=counts.counts, start=counts.start, reported=counts.reported)
+        return cls(level, both, lead)
+
+    @cached_property
+    def _cleaned(self) -> Cleaned:
+        return clean(self.panel)
+
+    def last_day(self, origin: date) -> date:
+        """The last day that is known when the clients' counts end on an origin."""
+        return origin + self.lead * _DAY
+
+    def on(self, origin: date) -> Cleaned:
+        """What was published when the clients' counts end on an origin."""
+        return self._cleaned.until(self.last_day(origin))
+
+    def has(self, level: Level) -> bool:
+        """Whether the regions of a level are sums of these."""
+        return bool((self._within(level) @ self.level.members == level.members).all())
+
+    def over(self, level: Level) -> Level:
+        """A level as sums of these regions instead of the clients."""
+        return replace(level, members=self._within(level))
+
+    def _within(self, level: Level) -> Any:
+        shared = level.members.astype(int) @ self.level.members.astype(int).T
+        return shared == self.level.members.sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Which levels are forecast, how far ahead, and from which counts."""
+
+    levels: tuple[Level, ...]
+    ahead: tuple[int, ...]
+    """Weeks as a hub counts them, or days where there are no weeks."""
+    weeks: Weeks | None = None
+    totals: Totals | None = None
+
+    def made(
+        self, known: Cleaned, learner: Learner[Any, Any], state: Any
+    ) -> list[tuple[Level, Forecast]]:
+        """The forecasts of all levels from the last day of a panel, with a state as of that day."""
+        origin = known.panel.end
+        found = []
+        for level in self.levels:
+            counts, now, over = known, state, level
+            if (totals := self.totals_of(level)) is not None:
+                counts, over = totals.on(origin), totals.over(level)
+                now = learner.advance(state, totals.lead)
+            for ahead in self.ahead:
+                horizon, reference = self._horizon(origin, counts.panel.end, ahead)
+                one = forecast(counts, learner, now, horizon, over)
+                if self.weeks is not None:
+                    one = replace(one, reference=reference, weeks_ahead=ahead)
+                found.append((level, one))
+        return found
+
+    def totals_of(self, level: Level) -> Totals | None:
+        """The published counts that a level is forecast from, if it is."""
+        return self.totals if self.totals is not None and self.totals.has(level) else None
+
+    def sentence(self) -> str:
+        """Which counts of larger regions are used, and that they are no private release."""
+        larger = [level for level in self.levels if level.members.sum() > len(level.regions)]
+        names = " and ".join(f"'{level.name}'" for level in larger)
+        if not larger:
+            return ""
+        if all(self.totals_of(level) is not None for level in larger):
+            return (
+                f"counts of the levels {names} are the published totals that were given, public "
+                "already; of the clients nothing is used but the release"
+            )
+        return (
+            f"counts of the levels {names} are sums of the clients' own, taken as public already; "
+            "they are no private release, and may only be used where such sums are published"
+        )
+
+    def _horizon(self, origin: date, last: date, ahead: int) -> tuple[int, date]:
+        """Days from the last known day to the end of a target, and the reference date."""
+        if self.weeks is None:
+            return ahead, last
+        lead = self.totals.lead if self.totals else 0
+        reference = self.weeks.reference_date(origin + max(lead, 1) * _DAY)
+        end = self.weeks.end(reference, ahead)
+        days = (end - last).days
+        if days < 1:
+            raise EpifedError(
+                f"--ahead: found week {ahead}, which ends on {end}; expected one that ends after "
+                f"{last}, the last known day"
+            )
+        return days, reference
+
+
+def level_counts(panel: CasePanel, targets: Targets, level: Level) -> CasePanel:
+    """The final counts of a level's regions, which forecasts of it are scored on."""
+    totals = targets.totals_of(level)
+    return level.panel(panel) if totals is None else totals.over(level).panel(totals.panel)
+
+
+def level_rows(one: Forecast) -> pl.DataFrame:
+    """A forecast of a level as a long table, with the level and the week as a hub counts it."""
+    return (
+        one.to_long()
+        .rename({"level": "quantile"})
+        .with_columns(
+            pl.lit(one.level).alias("level"),
+            pl.lit(one.reference, dtype=pl.Date).alias("reference_date"),
+            pl.lit(one.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
+        )
+    )

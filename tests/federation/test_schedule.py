@@ -1,0 +1,72 @@
+"""The weekly run on real processes: killed and doubled, a week is run and paid for once."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from epifed.federation.flare.local import LocalFederation
+from epifed.federation.weekly import Journal
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
+from epifed.release import read_release
+from tests.federation.helpers import federation, panel
+
+KILLS = 3
+
+
+def _command(local: LocalFederation, folder: Path) -> list[str]:
+    assert local.ledger is not None
+    weekly = ["-c", "from epifed.cli import main; main()", "federation", "schedule"]
+    named = {
+        "--settings": folder / "trend.toml",
+        "--federation": local.folder / "federation.toml",
+        "--kit": local.kit("coordinator"),
+        "--ledger": local.ledger,
+        "--out": folder / "weeks",
+    }
+    options = [str(text) for pair in named.items() for text in pair]
+    return [sys.executable, *weekly, str(folder / "weekly.toml"), *options]
+
+
+def test_killed_or_doubled_a_week_is_run_and_paid_for_once(tmp_path: Path) -> None:
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    days = panel().counts.shape[1]
+    cases = replace(panel(), start=yesterday - timedelta(days=days - 1))
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(5.0, 1e-5, "rdp"))
+    today = yesterday + timedelta(days=1)
+    weekday = f"{today:%A}".lower()
+    (tmp_path / "weekly.toml").write_text(
+        f'first = {today}\nweeks = 2\nweekday = "{weekday}"\nat = 00:00:00\ndays = {days}\n'
+        "least_sites = 2\nmake_up_hours = 48\n"
+    )
+    (tmp_path / "trend.toml").write_text('learner = "trend"\nepsilon = 1.0\n')
+    with federation(tmp_path / "local", 2, ledger=ledger, cases=cases) as local:
+        command = _command(local, tmp_path)
+        planned = subprocess.run([*command, "--plan"], capture_output=True, text=True, check=True)
+        assert len(planned.stdout.splitlines()) == 2
+        assert "2 weeks to come" in planned.stderr
+        for pause in range(KILLS):
+            one = subprocess.Popen([*command, "--once"], stderr=subprocess.DEVNULL)
+            time.sleep(4 + 3 * pause)
+            one.kill()
+            one.wait()
+        both = [subprocess.Popen([*command, "--once"], stderr=subprocess.PIPE) for _ in range(2)]
+        codes = sorted(one.wait() for one in both)
+        assert codes in ([0, 2], [0, 0]), [one.stderr.read() for one in both if one.stderr]
+        again = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True)
+        assert "1 weeks to come" not in again.stdout
+    (entry,) = Journal(tmp_path / "weeks").outcomes().values()
+    assert (entry["week"], entry["outcome"]) == (f"week-{today}", "done")
+    runs = [run for run in Ledger(ledger).book().runs.values() if run.spent]
+    assert [(run.training, run.spent, run.outcome) for run in runs] == [
+        (f"week-{today}", 1, "finished")
+    ]
+    for name in ("site-1", "site-2"):
+        (model,) = local.kit(name).rglob("*.epifed")
+        assert read_release(model).sha256 == runs[0].model_hash
+    assert json.loads((tmp_path / "weeks" / "weeks.jsonl").read_text())["outcome"] == "done"

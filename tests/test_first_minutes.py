@@ -1,0 +1,133 @@
+"""What a new user stumbles over: outputs, bars, words and boxes, as real commands show them."""
+
+import inspect
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from epifed.cli.app import COMMANDS, app
+from epifed.cli.kit import caption, counted, refuse_unwritable
+from epifed.errors import EpifedError
+from epifed.evaluate.backtest import origins_between, run_backtest
+from epifed.learner import settings_for
+from epifed.settings import Settings
+from tests.helpers import small_panel
+
+ROOT = Path(__file__).parent.parent
+UNWRITABLE = Path("/proc/nowhere/out")
+
+
+def default_outputs() -> list[str]:
+    found = []
+    for name in COMMANDS:
+        command = getattr(import_module(f"epifed.cli.{name}"), name, None)
+        if command is not None:
+            default = inspect.signature(command).parameters.get("out")
+            if default is not None and isinstance(default.default, Path):
+                found.append(str(default.default))
+    return found
+
+
+def test_no_default_output_can_be_committed() -> None:
+    names = default_outputs()
+    assert {"out", "backtest"} <= set(names)
+    ignored = (ROOT / ".gitignore").read_text().split()
+    for name in [*names, "results", "forecast"]:
+        assert f"/{name}" in ignored or f"/{name}/" in ignored
+
+
+def test_a_repeated_backtest_ends_its_bar_where_it_begins(tmp_path: Path) -> None:
+    panel = small_panel(days=100)
+    settings = settings_for(panel, {"learner": "trend", "epsilon": 1.0})
+    origins = origins_between(panel.day(70), panel.end, 7, panel, 7)
+    seen: list[tuple[int, int]] = []
+
+    def run() -> list[tuple[int, int]]:
+        seen.clear()
+        run_backtest(
+            panel, settings, origins, tmp_path, workers=1, progress=lambda *at: seen.append(at)
+        )
+        return list(seen)
+
+    first = run()
+    total = first[0][1]
+    assert first[0] == (0, total) and first[-1] == (total, total)
+    assert set(run()) == {(total, total)}
+    next((tmp_path / "parts").rglob("*_state.npz")).unlink()
+    again = run()
+    assert again[0] == (total - 1, total) and again[-1] == (total, total)
+
+
+@pytest.mark.skipif(not UNWRITABLE.parent.parent.is_dir(), reason="no /proc here")
+@pytest.mark.parametrize("command", ["run", "backtest", "reproduce", "nowcast"])
+def test_an_unwritable_output_is_said_before_anything_is_read(command: str) -> None:
+    needed = {
+        "run": [],
+        "backtest": ["--data", "nowhere.csv", "--from", "2020-01-01", "--to", "2020-02-01"],
+        "reproduce": ["--data", "nowhere.csv"],
+        "nowcast": ["--vintages", "nowhere.csv"],
+    }[command]
+    done = CliRunner().invoke(app, [command, *needed, "--out", str(UNWRITABLE)])
+    assert isinstance(done.exception, EpifedError)
+    assert str(done.exception).startswith(f"{UNWRITABLE}: cannot be written to")
+
+
+def test_a_look_at_an_output_leaves_nothing_behind(tmp_path: Path) -> None:
+    refuse_unwritable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command", [["data", "check"], ["explain"], ["run", "--data"], ["ledger", "show"]]
+)
+def test_an_unreadable_file_is_left_to_epifed(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = tmp_path / "cases.csv"
+    cases.write_text("date,region,cases\n")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    done = CliRunner().invoke(app, [*command, str(cases)])
+    assert "Usage" not in done.output and "╭" not in done.output
+    assert isinstance(done.exception, EpifedError)
+
+
+def test_one_is_not_several() -> None:
+    assert [counted(n, "region") for n in (0, 1, 2, 1200)] == [
+        "0 regions", "1 region", "2 regions", "1,200 regions",
+    ]  # fmt: skip
+
+
+def test_zeros_are_worth_a_word_where_there_are_some() -> None:
+    assert "zero target" not in caption(Settings(), 1, 0.0)
+    assert "1 zero target left out of MAPE" in caption(Settings(), 2, 1.0)
+
+
+def test_two_prices_of_one_training_are_told_apart(tmp_path: Path) -> None:
+    data, ledger = tmp_path / "cases.csv", tmp_path / "budget.ledger"
+    panel = small_panel(days=60)
+    panel.to_long().rename({"day": "date"}).write_csv(data)
+    runner = CliRunner()
+    init = ["ledger", "init", str(ledger), "--epsilon", "3", "--delta", "1e-5"]
+    assert runner.invoke(app, [*init, "--accountant", "rdp"]).exit_code == 0
+    train = ["train", "--data", str(data), "--learner", "trend", "--epsilon", "1"]
+    made = runner.invoke(
+        app, [*train, "--ledger", str(ledger), "--out", str(tmp_path / "one.model")]
+    )
+    assert made.exit_code == 0, made.output
+    (line,) = [x for x in made.output.splitlines() if "the ledger counts by RDP" in x]
+    price = float(line.split("ε = ")[1].split(":")[0])
+    shown = runner.invoke(app, ["ledger", "show", str(ledger)]).output
+    assert f"{price:g}" in shown
+    assert 1 < price < 2
+
+
+def test_python_minus_m_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "epifed", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "federated" in done.stdout

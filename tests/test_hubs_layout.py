@@ -1,0 +1,254 @@
+"""Submissions: in a hub's own columns, days and codes, nothing replaced, and the hub's rules."""
+
+import json
+import subprocess
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hubdata import connect_hub
+
+from epifed.errors import EpifedError
+from epifed.forecasting import Forecast
+from epifed.hubs.check import submission_faults
+from epifed.hubs.layout import write_hub
+from epifed.hubs.locations import read_locations
+from epifed.hubs.tables import read_forecasts
+from epifed.intervals import LEVELS
+from tests.helpers import small_panel
+from tests.test_cli import epifed, refused
+
+MODEL = "office-trend"
+SATURDAY = date(2023, 10, 14)
+
+
+def of_week(weeks: int, level: str, regions: tuple[str, ...], value: float = 10.0) -> Forecast:
+    """A forecast made on Wednesday, with data up to the Saturday before."""
+    quantiles = value * weeks + np.tile(np.arange(23.0), (len(regions), 1))
+    origin = SATURDAY - timedelta(days=7)
+    days = 7 + 7 * weeks
+    return Forecast(origin, days, regions, quantiles[:, 11], quantiles, level, SATURDAY, weeks)
+
+
+def other_hub(folder: Path, **changes: object) -> Path:
+    """A hub as one of influenza has it: another target, CSV, week 0, required levels."""
+    dates = [str(SATURDAY + timedelta(weeks=week)) for week in range(-2, 6)]
+    task_ids = {
+        "reference_date": {"required": None, "optional": dates},
+        "target": {"required": None, "optional": ["wk inc flu hosp"]},
+        "horizon": {"required": None, "optional": [0, 1, 2, 3]},
+        "location": {"required": None, "optional": ["US", "01", "02"]},
+        "target_end_date": {"required": None, "optional": dates},
+    } | changes
+    quantile = {
+        "output_type_id": {"required": list(LEVELS), "optional": None},
+        "value": {"type": "double", "minimum": 0},
+    }
+    rate = {
+        "task_ids": task_ids | {"target": {"required": None, "optional": ["rate change"]}},
+        "output_type": {
+            "pmf": {
+                "output_type_id": {"required": ["up", "down"], "optional": None},
+                "value": {"type": "double", "minimum": 0},
+            }
+        },
+        "target_metadata": [],
+    }
+    count = {"task_ids": task_ids, "output_type": {"quantile": quantile}, "target_metadata": []}
+    tasks = {
+        "output_type_id_datatype": "character",
+        "rounds": [
+            {
+                "round_id_from_variable": True,
+                "round_id": "reference_date",
+                "model_tasks": [rate, count],
+                "submissions_due": {"relative_to": "reference_date", "start": -6, "end": -3},
+            }
+        ],
+    }
+    config = folder / "hub-config"
+    config.mkdir(parents=True)
+    (config / "tasks.json").write_text(json.dumps(tasks))
+    admin = {"maintainer": "somebody", "file_format": ["csv"], "model_output_dir": "model-output"}
+    (config / "admin.json").write_text(json.dumps(admin))
+    return folder
+
+
+def locations(folder: Path) -> Path:
+    path = folder / "locations.csv"
+    path.write_text("location,region,level\nUS,nation,nation\n01,Alabama,state\n02,Alaska,state\n")
+    return path
+
+
+def test_levels_and_weeks_of_one_submission_in_another_hubs_own_words(tmp_path: Path) -> None:
+    hub = other_hub(tmp_path / "hub")
+    before = {path: path.read_text() for path in (hub / "hub-config").iterdir()}
+    codes = read_locations(locations(tmp_path))
+    made = [
+        of_week(weeks, level, regions)
+        for weeks in range(4)
+        for level, regions in (("state", ("Alabama", "Alaska")), ("nation", ("nation",)))
+    ]
+    write_hub(made[:3], hub, MODEL, locations=codes)
+    (path,) = write_hub(made[2:], hub, MODEL, locations=codes)
+    assert path == hub / "model-output" / MODEL / f"{SATURDAY}-{MODEL}.csv"
+    assert {path: path.read_text() for path in (hub / "hub-config").iterdir()} == before
+    assert submission_faults(hub, MODEL) == []
+    table = pl.from_arrow(connect_hub(str(hub)).get_dataset().to_table())
+    assert isinstance(table, pl.DataFrame)
+    assert len(table) == 4 * 3 * len(LEVELS)
+    assert set(table["location"]) == {"US", "01", "02"}
+    assert set(table["target"]) == {"wk inc flu hosp"}
+    read = read_forecasts(hub)
+    ends = dict(read.select("horizon", "target_end_date").unique().iter_rows())
+    assert ends == {weeks: SATURDAY + timedelta(weeks=weeks) for weeks in range(4)}
+    median = read.filter((pl.col("level") == 0.5) & (pl.col("horizon") == 2))
+    assert median["value"].to_list() == [7 * (20 + 11)] * 3
+    metadata = (hub / "model-metadata" / f"{MODEL}.yml").read_text()
+    assert 'team_abbr: "office"\n' in metadata and 'model_abbr: "trend"\n' in metadata
+
+
+def test_what_another_hub_does_not_take_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    hub = other_hub(tmp_path / "hub")
+    with pytest.raises(EpifedError, match="column location: found Alabama"):
+        write_hub([of_week(1, "state", ("Alabama",))], hub, MODEL)
+    with pytest.raises(EpifedError, match="column horizon: found 4"):
+        write_hub([of_week(4, "nation", ("US",))], hub, MODEL)
+    with pytest.raises(EpifedError, match="found quantiles asked for wk inc flu hosp"):
+        write_hub([of_week(1, "nation", ("US",))], hub, MODEL, target="wk inc case")
+    with pytest.raises(EpifedError, match="--locations: found no location of region 'Texas'"):
+        codes = read_locations(locations(tmp_path))
+        write_hub([of_week(1, "state", ("Texas",))], hub, MODEL, locations=codes)
+    assert not (hub / "model-output").exists()
+    age = {"required": ["65+"], "optional": None}
+    with pytest.raises(EpifedError, match="found the task id 'age_group'"):
+        write_hub([of_week(1, "nation", ("US",))], other_hub(tmp_path / "b", age_group=age), MODEL)
+
+
+def test_a_later_submission_adds_and_never_replaces(tmp_path: Path) -> None:
+    hub = tmp_path / "hub"
+    write_hub([of_week(1, "nation", ("nation",))], hub, MODEL)
+    (path,) = write_hub([of_week(2, "state", ("Alabama",))], hub, MODEL)
+    rows = pl.read_parquet(path)
+    assert set(rows.select("horizon", "location").unique().iter_rows()) == {
+        (1, "nation"),
+        (2, "Alabama"),
+    }
+    ids = json.loads((hub / "hub-config" / "tasks.json").read_text())["rounds"][0]["model_tasks"][0]
+    assert ids["task_ids"]["horizon"]["optional"] == [1, 2]
+    assert ids["task_ids"]["location"]["optional"] == ["Alabama", "nation"]
+    with pytest.raises(EpifedError, match="found other forecasts of the same horizon and location"):
+        write_hub([of_week(1, "nation", ("nation",), 11.0)], hub, MODEL)
+    assert pl.read_parquet(path).equals(rows)
+    metadata = hub / "model-metadata" / f"{MODEL}.yml"
+    metadata.write_text("mine: 1\n")
+    write_hub([of_week(3, "nation", ("nation",))], hub, MODEL)
+    assert metadata.read_text() == "mine: 1\n"
+    assert submission_faults(hub, MODEL) == []
+
+
+FAULTS = {
+    "reference_date 2023-10-21": pl.lit(date(2023, 10, 21)).alias("reference_date"),
+    "found the output types mean": pl.lit("mean").alias("output_type"),
+    "quantiles that fall": (-pl.col("value") + 1000).alias("value"),
+    "value below 0": (pl.col("value") - 1000).alias("value"),
+    "target_end_date that does not follow": pl.when(pl.col("horizon") == 1)
+    .then(pl.lit(SATURDAY))
+    .otherwise("target_end_date")
+    .alias("target_end_date"),
+    "quantile level that the hub does not take": (pl.col("output_type_id") / 2).alias(
+        "output_type_id"
+    ),
+    "column location: found 72": pl.lit("72").alias("location"),
+    "an empty cell": pl.lit(None, dtype=pl.Float64).alias("value"),
+}
+
+
+@pytest.mark.parametrize("said", FAULTS)
+def test_the_check_finds_every_planted_fault(tmp_path: Path, said: str) -> None:
+    hub = other_hub(tmp_path / "hub")
+    (path,) = write_hub([of_week(weeks, "nation", ("US",)) for weeks in (0, 1)], hub, MODEL)
+    pl.read_csv(path, try_parse_dates=True, schema_overrides={"location": pl.String}).with_columns(
+        FAULTS[said]
+    ).write_csv(path)
+    assert any(said in sentence for sentence in submission_faults(hub, MODEL))
+
+
+def test_the_check_looks_at_rows_names_and_metadata(tmp_path: Path) -> None:
+    hub = other_hub(tmp_path / "hub")
+    (path,) = write_hub([of_week(1, "nation", ("US",))], hub, MODEL)
+    frame = pl.read_csv(path, infer_schema=False)
+    pl.concat([frame, frame.head(1)]).write_csv(path)
+    assert submission_faults(hub, MODEL) == [
+        f"{path.name}: found a row twice; expected each quantile of a task once"
+    ]
+    frame.tail(-1).write_csv(path)
+    assert "without all required quantile levels" in submission_faults(hub, MODEL)[0]
+    frame.drop("target").write_csv(path)
+    assert "found the columns" in submission_faults(hub, MODEL)[0]
+    frame.write_csv(path)
+    path.rename(path.with_name("forecast.csv"))
+    (hub / "model-metadata" / f"{MODEL}.yml").unlink()
+    faults = submission_faults(hub, MODEL)
+    assert len(faults) == 2 and "not there" in faults[0] and "another name" in faults[1]
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return epifed(*map(str, arguments))
+
+
+def test_from_a_country_to_the_scores_of_its_states(tmp_path: Path) -> None:
+    data, hub = tmp_path / "country", tmp_path / "hub"
+    small = ("--counties", "20", "--communities", "40", "--days", "150")
+    run("simulate", "--out", data, "--preset", "autumn-2020", "--seed", "1", *small)
+    cases = pl.read_parquet(data / "county_cases.parquet")
+    last = cases["date"].max()
+    assert isinstance(last, date)
+    span = ("--from", str(last - timedelta(days=42)), "--to", str(last), "--epsilon", "inf")
+    weeks = ("--week-ends", "saturday", "--reference-day", "monday", "--ahead", "1", "--ahead", "2")
+    levels = ("--level", "state", "--level", "nation")
+    out = ("--out", tmp_path / "out", "--hub", hub, "--workers", "1")
+    done = run("backtest", "--data", data, *span, *weeks, *levels, *out)
+    assert "state, week 1" in done.stdout and "nation, week 2" in done.stdout
+    assert "they are no private release" in done.stderr.replace("\n", " ")
+    said = run("hub", "check", hub, "--model", "epifed-trend").stdout
+    assert "nothing that a hub would refuse" in said
+    found = refused("hub", "check", str(hub), "--model", "epifed-other")
+    assert "found no file; expected forecasts of epifed-other" in found
+    states = pl.read_csv(data / "counties.csv", infer_schema=False).select("county", "state")
+    daily = cases.join(states, on="county").group_by("date", "state").agg(pl.col("cases").sum())
+    total = cases.group_by("date").agg(pl.col("cases").sum(), state=pl.lit("nation"))
+    both = pl.concat([daily, total.select(daily.columns)])
+    truth = tmp_path / "truth.csv"
+    both.rename({"state": "location", "cases": "value"}).write_csv(truth)
+    same = ("--forecasts", hub, "--truth", truth, "--baseline", "epifed-trend")
+    scores = json.loads(run("hub", "score", *same, "--by", "horizon", "--json").stdout)["scores"]
+    assert [(row["horizon"], row["wis_ratio"]) for row in scores] == [(1, 1.0), (2, 1.0)]
+    table = run("hub", "score", *same, "--by", "phase", "--out", tmp_path / "scores")
+    assert "relative to epifed-trend" in table.stdout
+    assert (tmp_path / "scores" / "hub_scores.png").stat().st_size > 10_000
+    summed = pl.read_parquet(tmp_path / "out" / "levels.parquet")
+    scored = pl.read_parquet(tmp_path / "scores" / "scores.parquet")
+    assert 7 * summed["wis"].sum() == pytest.approx(scored["wis"].sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--ahead", "1"), "expected --week-ends with it"),
+        (("--week-ends", "someday"), "--week-ends: found 'someday'; expected one of monday"),
+        (("--totals", "x.csv"), "found --totals; expected --level with it"),
+        (("--level", "Atlantis"), "--level: found 'Atlantis'; expected region, nation"),
+        (("--hub", "h", "--model-name", "x"), "found the model name 'x'; expected team-model"),
+    ],
+)
+def test_options_that_cannot_be_are_one_sentence(
+    tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    table = small_panel(regions=6, days=100).to_long().rename({"day": "date"})
+    table.with_columns(pl.col("cases").cast(pl.Int64)).write_csv(tmp_path / "cases.csv")
+    span = ("--from", "2020-12-10", "--to", "2020-12-30", "--out", str(tmp_path / "out"))
+    assert words in refused("backtest", "--data", str(tmp_path / "cases.csv"), *span, *options)
+    assert not (tmp_path / "out").exists()
