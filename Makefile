@@ -4,12 +4,13 @@ BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
 
-.PHONY: run test test-long lint coverage chromium haproxy vendor bench bench-peers clean
+.PHONY: run docs test test-long lint coverage chromium haproxy vendor bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
+RUNS := $(VENV)/.runs$(subst [,-,$(subst ],,$(WITH)))
 
-run: $(VENV)/.runs
+run: $(RUNS)
 	$(BIN)/epifed run --out out
 
 test: lint chromium haproxy
@@ -25,6 +26,11 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The documentation site in docs/_build/html; its tutorials are run, and every warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "the site is in docs/_build/html: open docs/_build/html/index.html"
+
 # Which lines and branches the tests reach, their child processes included. It judges nothing.
 coverage: $(VENV)/.installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term $(TESTS)
@@ -34,19 +40,23 @@ $(VENV)/.venv: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# What `make run` needs: about 0.8 GB without PyTorch, 1.6 GB with its CPU build.
-$(VENV)/.runs: $(VENV)/.venv
-	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 0.8 GB without PyTorch, 1.6 GB with its CPU build"
+# What `make run` needs: about 1.0 GB without PyTorch, 1.9 GB with its CPU build.
+$(RUNS): $(VENV)/.venv
+	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 1.0 GB without PyTorch, 1.9 GB with its CPU build"
 	@echo "(its default build for Linux brings gigabytes for graphics cards: see \"What to install\" in README.md, or make run WITH=)"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.$(WITH)'
 	@du -sh $(VENV) | sed 's/\t.*/ installed/'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 # All that lint and tests need.
 $(VENV)/.installed: $(VENV)/.venv
 	@echo "Installing epifed with all that its tests need into $(VENV), once: about 2.5 GB"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,federation]'
-	@touch $@ $(VENV)/.runs
+	@touch $@ $(VENV)/.runs-torch
 
 # The browser that the report is tested in: installed where that is possible, else not missed.
 chromium:
@@ -77,4 +87,4 @@ bench-peers: $(VENV)/.installed
 	$(BIN)/python benchmarks/peers.py
 
 clean:
-	rm -rf $(VENV) .venv-peers out .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf $(VENV) .venv-peers out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*

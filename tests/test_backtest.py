@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from epifed.anomalies import clean
 from epifed.cli.app import app
-from epifed.evaluate import backtest
+from epifed.evaluate import workers
 from epifed.evaluate.backtest import origins_between, run_backtest
 from epifed.forecasting import forecast
 from epifed.learner import make_learner
@@ -79,7 +79,7 @@ def test_a_future_spike_moves_no_forecast_before_it(
 def test_it_resumes_and_the_number_of_workers_does_not_matter(
     panel: CasePanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backtest, "WORKERS_COST", -1.0)
+    monkeypatch.setattr(workers, "WORKERS_COST", -1.0)
     origins = origins_between(FIRST, LAST, 7, panel, 7)
     settings = trend(epsilon=0.5)
     calls: list[tuple[int, int]] = []
@@ -96,7 +96,7 @@ def test_it_resumes_and_the_number_of_workers_does_not_matter(
     assert whole.table.equals(fresh.table)
     assert whole.table.filter(pl.col("origin_date") <= origins[1]).equals(half.table)
     every = 2 * (len(origins) + 1)
-    assert calls[0] == (3, every)
+    assert calls[0] == (5, every)  # three releases, and the forecasts of two of them
     assert calls[-1] == (every, every)
 
 

@@ -192,7 +192,7 @@ def test_run_simulates_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made: list[SimulationSettings] = []
     real = simulation.simulate
 
-    def counted(settings: SimulationSettings) -> object:
+    def counted(settings: SimulationSettings, *_: object) -> object:
         made.append(settings)
         return real(SIMULATED.model_copy(update={"seed": settings.seed}))
 

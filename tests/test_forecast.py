@@ -119,6 +119,32 @@ def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
     assert (tmp_path / "out" / "00005.png").stat().st_size > 10_000
 
 
+def test_a_national_office_forecasts_its_states_in_the_weeks_of_a_hub(
+    model: Path, tmp_path: Path
+) -> None:
+    panel = replace(cases(4), states=("East", "West", "West", "East"))
+    panel.to_table().write_csv(tmp_path / "own.csv")
+    hub, weeks = tmp_path / "hub", ["--week-ends", "sunday", "--ahead", "1", "--ahead", "2"]
+    asked = ["--level", "state", "--level", "nation", "--hub", str(hub), "--json", *weeks]
+    result = CliRunner().invoke(
+        app,
+        ["forecast", str(model), "--data", str(tmp_path / "own.csv"), "--out",
+         str(tmp_path / "out"), *asked],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    levels = pl.read_parquet(tmp_path / "out" / "levels.parquet")
+    assert set(levels["target_date"].dt.weekday()) == {7}
+    assert levels["reference_date"].unique().to_list() == [panel.end + timedelta(days=1)]
+    assert json.loads(result.stdout)["levels"][0]["level"] == "state"
+    points = levels.filter((pl.col("quantile") == 0.5) & (pl.col("weeks_ahead") == 2))
+    by_region = dict(points.select("region", "value").iter_rows())
+    assert by_region["nation"] == pytest.approx(by_region["East"] + by_region["West"])
+    (path,) = (hub / "model-output" / "epifed-trend").iterdir()
+    written = pl.read_parquet(path)
+    assert set(written["location"]) == {"East", "West", "nation"}
+    assert "they are no private release" in result.stderr.replace("\n", " ")
+
+
 def test_the_same_command_for_humans(model: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(
         app,

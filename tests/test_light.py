@@ -125,6 +125,19 @@ def test_backtest_and_its_report(light: dict[str, str], office: Path) -> None:
     assert shown.returncode == 0, shown.stderr
 
 
+def test_run_without_pytorch_leaves_the_paper_s_model_out(
+    light: dict[str, str], office: Path
+) -> None:
+    done = epifed(
+        light, office, "run", "--data", "data", "--epsilon", "1", "--runs", "1", "--workers", "1",
+        "--out", "without", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pip install epifed[torch]" in " ".join(done.stderr.split())
+    methods = {row["method"] for row in json.loads(done.stdout)["compared"] if row["epsilon"]}
+    assert methods == {"one-shot", "trend"}
+
+
 @pytest.mark.parametrize("command", ["train", "run"])
 def test_networks_without_pytorch_are_one_sentence(
     light: dict[str, str], office: Path, command: str

@@ -13,7 +13,7 @@ import polars as pl
 
 from epifed.anomalies import clean
 from epifed.clients import Clients
-from epifed.days import Day, to_day
+from epifed.days import WEEK, Day, to_day
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import (
     Backtest,
@@ -51,7 +51,7 @@ def train(
         return train_view(data.view, _settings(settings, data, changes), ledger=ledger)
     days = data.start, data.end
     if period is not None:
-        days = to_day(period[0], "period"), to_day(period[1], "period")
+        days = data.period(to_day(period[0], "period"), to_day(period[1], "period"))
     chosen = _settings(settings, data, changes)
     view = make_learner(chosen).deployed_view(data, days)
     return train_view(view, chosen, ledger=ledger, period=days)
@@ -60,14 +60,15 @@ def train(
 def forecast(
     trained: Release | Training,
     panel: CasePanel,
-    horizon: int | tuple[int, ...] = 7,
+    horizon: int | tuple[int, ...] | None = None,
     *,
     learned_until: Day | None = None,
 ) -> pl.DataFrame:
     """Quantiles of the 7-day average of daily cases, a row for each region, horizon and level.
 
-    From the panel's last day. A release says itself until when it learned; of a training it is the
-    panel's last day unless `learned_until` says otherwise.
+    From the panel's last day, a week ahead if nothing is said; of weekly panels, of the cases of a
+    week, and horizons are weeks. A release says itself until when it learned; of a training it is
+    the panel's last day unless `learned_until` says otherwise.
     """
     if isinstance(trained, Release):
         learner, state = trained.learner, trained.state_on(panel.end)
@@ -79,9 +80,11 @@ def forecast(
             )
         learner = trained.learner
         state = learner.advance(trained.state, (panel.end - last).days)
+    if horizon is None:
+        horizon = WEEK // panel.step_days
     horizons = (horizon,) if isinstance(horizon, int) else horizon
     known = clean(panel)
-    return pl.concat(forecast_panel(known, learner, state, days).to_long() for days in horizons)
+    return pl.concat(forecast_panel(known, learner, state, ahead).to_long() for ahead in horizons)
 
 
 def backtest(

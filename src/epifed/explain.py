@@ -242,7 +242,8 @@ def _beside(folder: ResultsFolder) -> str | None:
     """What else lies in the folder and is not counted."""
     if folder.beside is None or folder.backtest is None:
         return None
-    further = _count(folder.backtest.record.releases, "further training")
+    releases = sum(record.releases for record in folder.backtest.by_budget)
+    further = _count(releases, "further training")
     return (
         f"{folder.beside.path.name} within it holds {further} of the learner "
         f"{folder.beside.settings.learner}, which are not counted here: explain that directory "

@@ -25,8 +25,8 @@ LEVELS: tuple[float, ...] = (
 )  # fmt: skip
 """The quantile levels of the forecast hubs."""
 
-LEAST_ERRORS = 14
-"""Past errors below which an interval says nothing."""
+LEAST_ERRORS, LEAST_WEEKLY_ERRORS = 14, 4
+"""Past errors, a day or a week apart, below which an interval says nothing."""
 ERRORS = 126
 """How many past errors an interval looks at, at most: 18 weeks."""
 HALF_LIFE = 40.0
@@ -42,8 +42,9 @@ with."""
 CHANCE, FADING = 26.0, 0.7
 """The daily cases at which chance errs as much as growth a week ahead, and the power of the horizon
 it falls with."""
-BORROWED = 15.0
-"""How many own errors the usual one is worth a week ahead; further ahead errors are more alike."""
+BORROWED = {1: 15.0, WEEK: 5.0}
+"""How many own errors, so many days apart, the usual one is worth a week ahead; further ahead
+errors are more alike."""
 LARGEST = 6.0
 """An error counts at most as so many usual ones."""
 AFTER_HOLIDAY, HOLIDAY_DAYS = 0.6, 10
@@ -83,23 +84,25 @@ def size(
     forecast: Floats,
     truth: Floats,
     horizon: int,
+    apart: int = 1,
     *,
     uninformed: int = 0,
     after_holiday: NDArray[np.bool_] | None = None,
 ) -> Floats:
     """How large a client's errors are at present: [clients], of its forecasts [clients, days].
 
-    The days are in order, the last one the newest whose truth is known. The first `uninformed`
-    forecasts were made before any release. Clients `after_holiday` had one in the last days.
+    The days are in order, the last one the newest whose truth is known, each `apart` days after
+    the one before. The first `uninformed` forecasts were made before any release. Clients
+    `after_holiday` had one in the last days.
     """
-    forecast, truth = forecast[:, -ERRORS:], truth[:, -ERRORS:]
-    days = forecast.shape[1]
-    weight = np.exp2(-np.arange(days)[::-1] / HALF_LIFE)
+    used = ERRORS // apart
+    forecast, truth = forecast[:, -used:], truth[:, -used:]
+    weight = np.exp2(-apart * np.arange(forecast.shape[1])[::-1] / HALF_LIFE)
     weight[:uninformed] *= UNINFORMED
     usual = USUAL_ERROR * (horizon / WEEK) ** GROWING
     ratio = np.sqrt((truth + SOFTENING) / (forecast + SOFTENING))
     errors = np.minimum(2 * np.abs(ratio - 1) / unit(forecast, horizon), LARGEST * usual)
-    borrowed = BORROWED * horizon / WEEK
+    borrowed = BORROWED[apart] * horizon / WEEK
     mean: Floats = (errors @ weight + borrowed * usual) / (weight.sum() + borrowed)
     if after_holiday is not None:
         mean = np.where(after_holiday, np.hypot(mean, AFTER_HOLIDAY * usual), mean)
@@ -130,12 +133,13 @@ def weighted_interval_score(truth: Floats, quantile: Floats) -> Floats:
     return score
 
 
-def hub_baseline(series: Floats, horizon: int) -> Floats:
+def hub_baseline(series: Floats, horizon: int, week: int = WEEK) -> Floats:
     """The COVIDhub baseline: the last value, and past differences made symmetric, as quantiles.
 
-    Differences over the horizon, a week apart; none below zero. `series` is [clients, days].
+    Differences over the horizon, a week apart; none below zero. `series` is [clients, days], or
+    weeks where `week` is 1.
     """
-    ends = np.arange(series.shape[1] - 1, horizon - 1, -WEEK)
+    ends = np.arange(series.shape[1] - 1, horizon - 1, -week)
     last = series[:, -1, None]
     if len(ends) == 0:
         return np.repeat(last, len(LEVELS), axis=1)

@@ -32,6 +32,14 @@ Epsilons = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes at once.", show_default="all cores")
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tcp://HOST:PORT",
+        help="A Dask scheduler whose workers compute, instead of processes here.",
+        show_default=False,
+    ),
+]
 LearnerName = Annotated[
     str | None,
     typer.Option(
@@ -51,7 +59,7 @@ ModelName = Annotated[
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 
-messages = Console(stderr=True, highlight=False)
+messages = Console(stderr=True, highlight=False, markup=False)
 """For progress and remarks, so that stdout holds the result alone."""
 
 
@@ -193,6 +201,11 @@ class Wish:
         except EpifedError as error:
             raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
         return found
+
+
+def ahead(settings: Settings) -> str:
+    """How far ahead, in words: 7 days ahead, 1 week ahead."""
+    return f"{counted(settings.horizon, settings.step)} ahead"
 
 
 def refuse_unwritable(out: Path) -> None:

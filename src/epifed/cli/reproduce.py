@@ -13,6 +13,7 @@ from epifed.cli.kit import (
     GridProgress,
     LearnerName,
     ModelName,
+    Scheduler,
     Seed,
     Wish,
     Workers,
@@ -68,6 +69,7 @@ def reproduce(
     ] = None,
     seed: Seed = None,
     workers: Workers = None,
+    scheduler: Scheduler = None,
     as_json: AsJson = False,
     *,
     reading: Reading,
@@ -122,7 +124,9 @@ def reproduce(
         resplit=resplit,
     )
     with GridProgress() as progress:
-        results = run_grid(panel, grid, out, workers=workers, progress=progress)
+        results = run_grid(
+            panel, grid, out, workers=workers, scheduler=scheduler, progress=progress
+        )
     compared = tables.comparison(results.runs, names)
     write_atomic(out / "comparison.csv", compared.write_csv)
     write_text(out / "comparison.md", tables.comparison_markdown(compared))

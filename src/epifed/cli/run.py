@@ -16,9 +16,11 @@ from epifed.cli.kit import (
     GridProgress,
     LearnerName,
     ModelName,
+    Scheduler,
     Seed,
     Wish,
     Workers,
+    ahead,
     caption,
     counted,
     guarantee,
@@ -28,6 +30,7 @@ from epifed.cli.kit import (
     refuse_unwritable,
 )
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
+from epifed.days import WEEK, Step
 from epifed.files import to_json
 from epifed.settings import Settings
 
@@ -45,8 +48,8 @@ SHOWN_EPSILON = 1.0
 """The budget of the forecasts that the report shows."""
 EXAMPLE: dict[str, Any] = {"preset": "crossing", "communities": 1600}
 """What is simulated where there is no data."""
-DEFAULT_DAYS = 31
-"""The length of the paper's periods: the last so many days of the data, unless told otherwise."""
+DEFAULT_STEPS: dict[Step, int] = {"day": 31, "week": 52}
+"""The length of the paper's periods, or a year: the last so many days, or weeks, of the data."""
 RUNS, EXAMPLE_RUNS = 3, 1
 WEEKS_BACK = 12
 LEAST_DAYS = 56
@@ -88,6 +91,7 @@ def run(
     last: LastDay = None,
     seed: Seed = None,
     workers: Workers = None,
+    scheduler: Scheduler = None,
     details: Annotated[
         bool, typer.Option("--details", help="Also print every metric of the experiment.")
     ] = False,
@@ -119,11 +123,13 @@ def run(
     panel = reading.read(data) if data else _simulated(int(wish.said.get("seed", 0)), out)
     end = last.date() if last else panel.end
     panel = panel.between(panel.start, end)
-    begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
+    usual = DEFAULT_STEPS[panel.step]
+    newest = panel.day(max(panel.index(end) - usual + 1, 0))
+    begin, end = panel.period(first.date() if first else newest, end)
     if first is None and begin > panel.start:
         messages.print(
-            f"found {panel.counts.shape[1]} days; the experiment is on the last {DEFAULT_DAYS}, "
-            f"from {begin} on (--from says otherwise), the weekly forecasts on all"
+            f"found {counted(panel.counts.shape[1], panel.step)}; the experiment is on the last "
+            f"{usual}, from {begin} on (--from says otherwise), the weekly forecasts on all"
         )
     chosen = wish.settings(panel, base_for(panel, wish))
     times = runs or (RUNS if data else EXAMPLE_RUNS)
@@ -137,7 +143,9 @@ def run(
         baseline_runs=min(times, 3),
     )
     with GridProgress(f"experiment: {chosen.learner}") as progress:
-        results = run_grid(panel, grid, out, workers=workers, progress=progress)
+        results = run_grid(
+            panel, grid, out, workers=workers, scheduler=scheduler, progress=progress
+        )
     late = None if data else _known_until(end, out)
     _look_back(panel, weekly, chosen.seed, out / "backtest", workers, late)
     with messages.status("drawing figures and the report"):
@@ -192,8 +200,8 @@ def _print(folder: "ResultsFolder", grid: Any, panel: "CasePanel", details: bool
         f"{counted(grid.runs, 'run')}. The paper's own numbers: 'epifed reproduce'."
     )
     print_table(
-        f"{counted(len(panel.regions), 'region')} to {panel.end}, {grid.settings.horizon} days "
-        "ahead, trailing averages: nothing looks ahead",
+        f"{counted(len(panel.regions), 'region')} to {panel.end}, {ahead(grid.settings)}: nothing "
+        "looks ahead",
         HEADER,
         [row.cells() for row in rows],
         " ".join(said),
@@ -325,21 +333,22 @@ def _look_back(
     from epifed.learner import settings_for
     from epifed.situation import nowcast_on
 
-    weeks = min(WEEKS_BACK, (panel.counts.shape[1] - LEAST_DAYS) // 7)
+    days = panel.counts.shape[1] * panel.step_days
+    weeks = min(WEEKS_BACK, (days - LEAST_DAYS) // WEEK)
     if weeks < 1:
         messages.print(
-            f"found {panel.counts.shape[1]} days up to {panel.end}; the report has no forecast, "
-            f"which needs {LEAST_DAYS + 7}"
+            f"found {days} days up to {panel.end}; the report has no forecast, which needs "
+            f"{LEAST_DAYS + WEEK}"
         )
         return
     shown = min(epsilons, key=lambda e: abs(math.log(min(e, 1e9) / SHOWN_EPSILON)))
-    first = panel.end - timedelta(days=7 * weeks)
+    first = panel.end - timedelta(days=WEEK * weeks)
     made = {}
     for epsilon in epsilons:
         settings = settings_for(
             panel, {"learner": WEEKLY_LEARNER, "epsilon": epsilon, "seed": seed}
         )
-        origins = origins_between(first, panel.end, 7, panel, settings.horizon)
+        origins = origins_between(first, panel.end, WEEK, panel, settings.horizon)
         with GridProgress(f"weekly: {WEEKLY_LEARNER}, ε = {epsilon:g}") as progress:
             made[epsilon] = run_backtest(
                 panel, settings, origins, out, workers=workers, progress=progress

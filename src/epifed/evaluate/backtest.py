@@ -6,7 +6,6 @@ kept as one file; then each forecast sees the releases up to its own origin and 
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -14,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting as dp
-import joblib
 import numpy as np
 import polars as pl
 
 from epifed.anomalies import Cleaned
-from epifed.days import WEEK
+from epifed.days import Step
 from epifed.errors import EpifedError
 from epifed.evaluate.code import code_digest
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
@@ -28,7 +26,8 @@ from epifed.evaluate.levels import LevelBacktest, backtest_levels
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import strata
 from epifed.evaluate.scored import SCORES, own_table
-from epifed.files import load_part, save_part
+from epifed.evaluate.workers import in_pieces
+from epifed.files import Part, load_part, save_part
 from epifed.forecasting import Forecast, after_holiday, forecast, parts
 from epifed.learner import Learner, Vector, make_learner
 from epifed.panel import CasePanel
@@ -40,26 +39,21 @@ from epifed.situation import nowcast_on
 from epifed.targets import Targets
 from epifed.training import train
 from epifed.vintages import Vintages
+from epifed.windows import observed
 
 Progress = Callable[[int, int], None]
-Work = Callable[["Knowledge", Settings, Sequence[Any]], int]
-"""Does some of the work, keeps each result as a file, and says how many."""
+Work = Callable[["Knowledge", Settings, Sequence[Any]], list[tuple[Path, Part]]]
+"""Does some of the work, and says what is to be kept where."""
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of the latest forecast."""
-TRAINING_DAYS = 28
-"""Targets within the last so many days are learned from."""
+TRAINING_STEPS: dict[Step, int] = {"day": 28, "week": 26}
+"""Targets within the last so many steps are learned from."""
 
 REAL_TIME = "each forecast made with what was known on its morning, and scored on the final counts"
 FINAL = (
-    "trailing averages: nothing looks ahead; on final counts, which nobody had on the mornings, "
-    "where scores are worse"
+    "nothing looks ahead; on final counts, which nobody had on the mornings, where scores are worse"
 )
-
-PIECES = 4
-"""Into how many pieces the work of each of several workers is cut."""
-WORKERS_COST = 5.0
-"""Seconds that workers must save to be started, by how long the first of many tasks takes."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +90,7 @@ class Backtest:
             "delta": self.settings.delta,
             "accountant": self.settings.accountant,
             "learner": self.settings.learner,
+            "step": self.settings.step,
             "horizon": self.settings.horizon,
             "origins": len(self.forecasts),
             "releases": self.releases,
@@ -166,14 +161,16 @@ def origins_between(
     first: date, last: date, every: int, panel: CasePanel, horizon: int
 ) -> list[date]:
     """The origins of a backtest; the last target lies within the panel and the period."""
-    end = min(last, panel.end) - timedelta(days=horizon)
-    days = range(0, (end - first).days + 1, every)
-    if first < panel.start or len(days) == 0:
+    if every % panel.step_days:
+        raise EpifedError(f"every: found {every} days; expected whole weeks, as {panel.source} has")
+    begin = -((panel.start - first).days // panel.step_days)
+    end = panel.index(min(last, panel.end)) - horizon
+    if begin < 0 or end < begin:
         raise EpifedError(
-            f"{panel.source}: found days {panel.start} … {panel.end}; expected origins from "
-            f"{first} to {last} with a target {horizon} days later"
+            f"{panel.source}: found {panel.step}s {panel.start} … {panel.end}; expected origins "
+            f"from {first} to {last} with a target {horizon} {panel.step}s later"
         )
-    return [first + timedelta(days=day) for day in days]
+    return [panel.day(column) for column in range(begin, end + 1, every // panel.step_days)]
 
 
 def mornings_between(
@@ -206,6 +203,7 @@ def run_backtest(
     vintages: Vintages | None = None,
     targets: Targets | None = None,
     workers: int | None = None,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Backtest:
     """Compute what is missing of a backtest, keep it in `out`, and score it.
@@ -223,7 +221,6 @@ def run_backtest(
     refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
     plan.price()  # remembered, so the workers need not search for it
-    jobs = workers or joblib.cpu_count()
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
     done = sum(path.exists() for path in (*states, *forecasts))
 
@@ -234,15 +231,10 @@ def run_backtest(
             progress(done, 2 * len(ends))
 
     def run(work: Work, todo: Sequence[Any]) -> None:
-        began = time.perf_counter()
-        first, rest = todo[:1], todo[1:]
-        tick(work(known, settings, first))
-        saved = (time.perf_counter() - began) * len(rest) * (1 - 1 / jobs)
-        several = jobs if saved > WORKERS_COST else 1
-        for finished in joblib.Parallel(n_jobs=several, return_as="generator_unordered")(
-            joblib.delayed(work)(known, settings, piece) for piece in _pieces(rest, several)
-        ):
-            tick(finished)
+        for piece in in_pieces(work, (known, settings), todo, workers, scheduler):
+            for path, part in piece:
+                save_part(path, part)
+            tick(len(piece))
 
     tick(0)
     run(_train, missing)
@@ -252,12 +244,15 @@ def run_backtest(
     run(_forecast, todo)
     loaded = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {
-        day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
+        day: Forecast(
+            day, settings.horizon, panel.regions, part["point"], part["quantiles"], step=panel.step
+        )
         for day, part in loaded.items()
     }
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
-    ahead = AHEAD if learner.any_horizon else (settings.horizon,)
+    any_week = tuple(days // panel.step_days for days in AHEAD)
+    ahead = any_week if learner.any_horizon else (settings.horizon,)
     newest = learner.unpack(joined[-1])
     last = known.on(ends[-1])
     latest = tuple(forecast(last, learner, newest, days) for days in ahead)
@@ -292,21 +287,18 @@ def _parts(
     return pl.concat(tables) if tables else None
 
 
-def _pieces(todo: Sequence[Any], jobs: int) -> list[Sequence[Any]]:
-    """The work in pieces: few for several workers, since the data go with each."""
-    size = 1 if jobs == 1 else math.ceil(len(todo) / (PIECES * jobs))
-    return [todo[first : first + size] for first in range(0, len(todo), max(size, 1))]
-
-
-def _train(known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]) -> int:
-    days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
+def _train(
+    known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]
+) -> list[tuple[Path, Part]]:
+    steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
     learner = make_learner(settings)
+    made = []
     for day, path in todo:
         panel = known.on(day).panel
-        view = learner.view(panel, (max(panel.start, day - timedelta(days=days - 2)), day))
+        view = learner.view(panel, (panel.day(max(panel.index(day) - steps + 2, 0)), day))
         seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
-        save_part(path, {"state": train(view, settings, seeds=seeds).vector})
-    return len(todo)
+        made.append((path, {"state": train(view, settings, seeds=seeds).vector}))
+    return made
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
@@ -321,14 +313,16 @@ def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> 
 
 def _forecast(
     known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
-) -> int:
+) -> list[tuple[Path, Part]]:
     learner = make_learner(settings)
+    parts = []
     for day, state, path in todo:
         then, now = known.on(day), learner.unpack(state)
         made = forecast(then, learner, now, settings.horizon)
-        completed = learner.completed(then.panel, now).counts[:, -WEEK:].mean(axis=1)
-        save_part(path, {"point": made.point, "quantiles": made.quantiles, "completed": completed})
-    return len(todo)
+        completed = observed(learner.completed(then.panel, now).counts, settings.step)[:, -1]
+        part: Part = {"point": made.point, "quantiles": made.quantiles, "completed": completed}
+        parts.append((path, part))
+    return parts
 
 
 def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None) -> str:

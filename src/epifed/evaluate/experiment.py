@@ -23,6 +23,7 @@ from epifed.evaluate.folder import refuse_other, write_grid
 from epifed.evaluate.manifest import GridRecord, WorkRecord
 from epifed.evaluate.metrics import scores
 from epifed.evaluate.results import KEYS, Results, gather, method_of
+from epifed.evaluate.workers import parallel
 from epifed.files import Part, load_part, save_part
 from epifed.learner import make_learner
 from epifed.panel import CasePanel
@@ -101,12 +102,13 @@ def run_grid(
     out: Path,
     *,
     workers: int | None = None,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Results:
     """Compute what is missing of a grid and write its tables to `out`.
 
     `progress(done, total)` is called first with what an earlier run left, then at each finished
-    task. Without `workers` the surrounding `joblib.parallel_config` decides, or all cores.
+    task. A Dask `scheduler` may have the tasks computed elsewhere; what is finished is kept here.
     """
     began = time.monotonic()
     refuse_other(out, "grid")
@@ -130,17 +132,15 @@ def run_grid(
         progress(done, len(todo))
     _fill_calibration_cache(grid, {len(c) for c in clients.values()})
     jobs = (
-        joblib.delayed(_compute)(task, task.settings(grid.settings), of(task), todo[task])
-        for task in missing
+        joblib.delayed(_compute)(task, task.settings(grid.settings), of(task)) for task in missing
     )
-    # Clients are sent whole: a memory map would be read-only, which PyTorch does not take.
-    parallel = joblib.Parallel(
-        n_jobs=workers or -1, return_as="generator_unordered", max_nbytes=None
-    )
-    for _ in parallel(jobs):
-        done += 1
-        if progress:
-            progress(done, len(todo))
+    if missing:
+        with parallel(workers, scheduler, tuple(clients.values())) as run:
+            for task, part in run(jobs):
+                save_part(todo[task], part)
+                done += 1
+                if progress:
+                    progress(done, len(todo))
     loaded = [(task, load_part(path)) for task, path in todo.items()]
     results = gather([(t.keys(), part, of(t)) for t, part in loaded])
     work = WorkRecord(
@@ -183,7 +183,7 @@ def _fill_calibration_cache(grid: Grid, sizes: set[int]) -> None:
             PrivacyPlan.of(base.but(epsilon=epsilon), clients).price()
 
 
-def _compute(task: GridPoint, settings: Settings, clients: Clients, path: Path) -> None:
+def _compute(task: GridPoint, settings: Settings, clients: Clients) -> tuple[GridPoint, Part]:
     began = time.monotonic()
     seeds = seed_sequence(settings.seed, *(str(value) for value in task.keys().values()))
     if task.epsilon is None:
@@ -191,7 +191,7 @@ def _compute(task: GridPoint, settings: Settings, clients: Clients, path: Path) 
     else:
         part = _train(settings, clients, seeds)
     part["seconds"] = np.array(time.monotonic() - began)
-    save_part(path, part)
+    return task, part
 
 
 def _train(settings: Settings, clients: Clients, seeds: np.random.SeedSequence) -> Part:

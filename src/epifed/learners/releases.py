@@ -13,7 +13,10 @@ EXACT = 1e12
 
 @dataclass(frozen=True)
 class Releases:
-    """What past releases said, the last day first: means and precisions [days, numbers]."""
+    """What past releases said, the last day first: means and precisions [days, numbers].
+
+    Of a learner of weeks, a day here is a week.
+    """
 
     values: Floats
     precision: Floats

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from epifed import holidays
-from epifed.days import WEEK
+from epifed.days import WEEK, Step
 from epifed.errors import EpifedError
-from epifed.learner import DAYS_BACK, SOFTENING, Floats, Own, Parts, Period, Signal, Vector
+from epifed.learner import DAYS_BACK, SOFTENING, Floats, Learner, Own, Parts, Period, Signal, Vector
 from epifed.learners.releases import ReleaseLearner, Releases
 from epifed.learners.shared import (
     GROWTH,
@@ -33,6 +33,7 @@ from epifed.learners.shared import (
     Signals,
     signals,
 )
+from epifed.learners.weekly import WeeklyTrend
 from epifed.panel import CasePanel
 from epifed.rhythm import Rhythm, rhythm
 from epifed.settings import Settings
@@ -122,6 +123,11 @@ class Trend(ReleaseLearner[LastDays]):
             holidays.refuse_unknown(self.own.holidays)
 
     @classmethod
+    def at(cls, step: Step) -> type[Learner[Any, Any]]:
+        """Weeks have no weekdays, and a trend of their own."""
+        return WeeklyTrend if step == "week" else cls
+
+    @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
         """Everybody once; as many numbers as the budget pays for."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
@@ -139,6 +145,7 @@ class Trend(ReleaseLearner[LastDays]):
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
         """What the last two weeks before the period's end say, however long the period is."""
+        panel.refuse_step("day")
         days = (period[1] - panel.start).days + 1
         if days < 2 * WEEK:
             raise EpifedError(

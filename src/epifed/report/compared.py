@@ -105,7 +105,8 @@ def verdict(rows: Sequence[Compared]) -> str:
         return f"{LIKE_TODAY} makes no error at all, so there is nothing to beat."
     learners = dict.fromkeys((row.kind, row.label) for row in trained)
     return " ".join(
-        _of_learner(label, [row for row in trained if (row.kind, row.label) == (kind, label)])
+        f"{kind.capitalize()}: "
+        + _of_learner(label, [row for row in trained if (row.kind, row.label) == (kind, label)])
         for kind, label in learners
     )
 

@@ -1,0 +1,85 @@
+"""The directive `executed`: commands and Python that are run when a page is built, and shown.
+
+All blocks of a page share one temporary directory and one Python namespace. What fails fails the
+build: a tutorial cannot show what does not work.
+"""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+MOST_LINES = 30
+
+
+class Workshop:
+    """Where the blocks of one page are run."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="epifed-docs-")
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+
+    def shell(self, command: str) -> str:
+        """What a command prints, with this environment's epifed first on the path."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", f'epifed() {{ python -m epifed "$@"; }}\n{command}'],
+            cwd=self.folder,
+            env=os.environ | {"PATH": path, "COLUMNS": "100", "PYTHONWARNINGS": "ignore"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ExtensionError(f"{command}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def python(self, code: str) -> str:
+        """What code prints."""
+        said = io.StringIO()
+        with chdir(self.folder), redirect_stdout(said):
+            exec(compile(code, "<tutorial>", "exec"), self.names)
+        return said.getvalue()
+
+
+class Executed(SphinxDirective):
+    """A block that is run: `shell` or `python`."""
+
+    has_content = True
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The block, and below it what it printed."""
+        language, block = self.arguments[0], "\n".join(self.content)
+        workshops: dict[str, Workshop] = self.env.temp_data.setdefault("workshops", {})
+        workshop = workshops.setdefault(self.env.docname, Workshop())
+        said = getattr(workshop, language)(block).rstrip().splitlines()
+        shown = [nodes.literal_block(block, block, language=language)]
+        if said:
+            cut = ["…"] if len(said) > MOST_LINES else []
+            text = "\n".join(line.rstrip() for line in (*said[:MOST_LINES], *cut))
+            shown.append(nodes.literal_block(text, text, language="text"))
+        return list(shown)
+
+
+def _clear(app: Sphinx, doctree: nodes.document) -> None:
+    del doctree
+    for workshop in app.env.temp_data.get("workshops", {}).values():
+        shutil.rmtree(workshop.folder, ignore_errors=True)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("executed", Executed)
+    app.connect("doctree-read", _clear)
+    return {"parallel_read_safe": True}
