@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.learner import Learner, make_learner, settings_for
-from epifed.learners import shared, trend
+from epifed.learners import trend
+from epifed.learners.releases import Releases
 from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.sources import load_panel
@@ -73,7 +74,7 @@ def backtest(
 ) -> Errors:
     """The errors of all runs, each with releases on the same days and noise of its own."""
     settings = settings_for(panel, {"learner": "trend", "epsilon": epsilon}, own)
-    learner: Learner[shared.TrendState, trend.LastDays] = make_learner(settings)
+    learner: Learner[Releases, trend.LastDays] = make_learner(settings)
     runs = runs if math.isfinite(epsilon) else 1
     noise = PrivacyPlan.of(settings, len(panel.regions)).noise_std(len(panel.regions))
     series = smooth(panel.counts, "trailing")

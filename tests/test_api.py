@@ -14,6 +14,7 @@ from epifed.ledger.budget import Cap
 from epifed.privacy.accounting import spent
 from epifed.testing import check_learner, example_panel
 from epifed.windows import Windows
+from tests.late import late_list
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,21 @@ def test_train_forecast_and_backtest_in_one_call_each(panel: epifed.CasePanel) -
     assert tested.summary()["epsilon_per_release"] == 2.0
     assert tested.settings.learner == "trend"
     assert len(tested.table) == 12 * len(tested.forecasts)
+
+
+def test_a_backtest_with_vintages_is_that_of_the_mornings() -> None:
+    panel, late = late_list(regions=6)
+    last = panel.end - timedelta(days=7)
+    first = last - timedelta(days=6)
+    tested = epifed.backtest(panel, str(first), str(last), every=3, vintages=late, epsilon=1.0)
+    assert tested.real_time
+    assert tested.settings.learner == "nowcast"
+    assert [one.origin for one in tested.forecasts] == [
+        first + timedelta(days=days - 1) for days in (0, 3, 6)
+    ]
+    assert tested.nowcast is not None
+    assert tested.nowcast["date"].max() == tested.forecasts[-1].origin
+    assert tested.nowcast["as_of"].unique().to_list() == [last]
 
 
 def test_days_may_be_text_and_settings_may_be_changed(panel: epifed.CasePanel) -> None:

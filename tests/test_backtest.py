@@ -158,6 +158,26 @@ def test_the_summary_is_the_table_and_the_budget_is_composed(
     assert (newest != panel.counts[:, -7:].mean(axis=1)).all()
 
 
+def test_forecasts_after_a_public_holiday_have_scores_of_their_own(
+    panel: CasePanel, tmp_path: Path
+) -> None:
+    before, christmas, epiphany = date(2020, 12, 15), date(2020, 12, 29), date(2021, 1, 12)
+    bavarian = replace(panel, calendars=("DE-BY",) + ("",) * (len(panel.regions) - 1))
+    days = [before, christmas, epiphany]
+    result = run_backtest(bavarian, trend(), days, tmp_path, workers=1)
+    found = result.after_holiday(bavarian)
+    assert found is not None
+    rows = result.table.filter(
+        (pl.col("region") == panel.regions[0]) & pl.col("origin_date").is_in([christmas, epiphany])
+    )
+    off, like = (
+        float(np.abs(rows[name].to_numpy() - rows["truth"].to_numpy()).sum())
+        for name in ("point", "persistence")
+    )
+    assert found["mae_ratio"] == pytest.approx(off / like)
+    assert result.after_holiday(panel) is None
+
+
 def test_any_horizon_can_be_asked_for(panel: CasePanel, tmp_path: Path) -> None:
     for horizon in (1, 3, 28):
         origins = origins_between(FIRST, LAST, 14, panel, horizon)

@@ -33,7 +33,6 @@ def test_regions_days_and_totals() -> None:
 def test_enough_days_for_one_window(days: int, enough: bool) -> None:
     report = check_panel(panel(np.ones(days)))
     assert (report.enough_days, report.days_needed) == (enough, 17)
-    assert check_panel(panel(np.ones(days)), window=9).enough_days
 
 
 def test_gaps() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from epifed.learner import Floats, Vector
 from epifed.learners.one_shot import Coefficients, OneShot
-from epifed.learners.shared import TrendState
+from epifed.learners.releases import Releases
 from epifed.learners.trend import LastDays, Trend
 from epifed.panel import CasePanel
 from epifed.registry import LEARNERS
@@ -30,12 +30,12 @@ def test_and_an_averaged_one() -> None:
 
 
 class NotFinite(Trend):
-    def contribute(self, state: TrendState, view: LastDays) -> Vector:
+    def contribute(self, state: Releases, view: LastDays) -> Vector:
         return super().contribute(state, view) / np.float32(0)
 
 
 class LooksAround(Trend):
-    def contribute(self, state: TrendState, view: LastDays) -> Vector:
+    def contribute(self, state: Releases, view: LastDays) -> Vector:
         rows = super().contribute(state, view)
         return rows - rows.mean(axis=0) if len(rows) else rows
 
@@ -43,7 +43,7 @@ class LooksAround(Trend):
 class Forgetful(Trend):
     calls = 0
 
-    def contribute(self, state: TrendState, view: LastDays) -> Vector:
+    def contribute(self, state: Releases, view: LastDays) -> Vector:
         self.calls += 1
         return super().contribute(state, view) * np.float32(self.calls)
 
@@ -68,18 +68,18 @@ class Negative(OneShot):
 
 
 class Ages(Trend):
-    def advance(self, state: TrendState, days: int) -> TrendState:
+    def advance(self, state: Releases, days: int) -> Releases:
         return super().advance(state, 2 * days + 1)
 
 
 class Loses(Trend):
-    def unpack(self, vector: Vector) -> TrendState:
+    def unpack(self, vector: Vector) -> Releases:
         state = super().unpack(vector)
-        return TrendState(state.values, state.precision * 0)
+        return Releases(state.values, state.precision * 0)
 
 
 class Wide(Trend):
-    def contribute(self, state: TrendState, view: LastDays) -> Vector:
+    def contribute(self, state: Releases, view: LastDays) -> Vector:
         rows = super().contribute(state, view)
         return rows if len(rows) else np.zeros((0, 1), dtype=np.float32)
 

@@ -58,6 +58,35 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_days_of_the_target_week_that_have_come_are_certain() -> None:
+    panel = cases()
+    learner = Trend(Settings.resolve(12, {"learner": "trend"}))
+    state = learner.start(seed_sequence(0))
+    for horizon in (1, 4):
+        made = forecast(clean(panel), learner, state, horizon)
+        came = panel.counts[:, horizon - 7 :].sum(axis=1) / 7
+        assert (made.quantiles[:, 0] > came).all()
+        assert made.quantiles[:, LEVELS.index(0.5)] == pytest.approx(made.point)
+    # A day is forecast about as well whatever weekday it is, in proportion to its own cases.
+    widths = []
+    for days in range(DAYS - 7, DAYS):
+        made = forecast(clean(panel.between(panel.start, panel.day(days))), learner, state, 1)
+        ahead = made.point - panel.counts[:, days - 5 : days + 1].sum(axis=1) / 7
+        spread = np.sqrt(made.quantiles[:, -1]) - np.sqrt(made.quantiles[:, 0])
+        widths.append(float((spread * np.sqrt(made.point) / ahead)[-1]))
+    assert max(widths) < 1.3 * min(widths)
+
+
+def test_forecasts_before_the_first_release_are_known_as_such() -> None:
+    learner = Trend(Settings.resolve(12, {"learner": "trend"}))
+    state = learner.start(seed_sequence(0))
+    assert learner.informed(state) == 0
+    said = learner.step(state, np.zeros(2, dtype=np.float32), 0.01)
+    assert learner.informed(learner.advance(said, 9)) == 9
+    later = learner.step(learner.advance(said, 7), np.zeros(2, dtype=np.float32), 0.01)
+    assert learner.informed(later) == 7
+
+
 def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
     model: Path, tmp_path: Path
 ) -> None:
@@ -88,6 +117,32 @@ def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
         [math.log(week / now), math.log(fortnight / now)], abs=0.02
     )
     assert (tmp_path / "out" / "00005.png").stat().st_size > 10_000
+
+
+def test_a_national_office_forecasts_its_states_in_the_weeks_of_a_hub(
+    model: Path, tmp_path: Path
+) -> None:
+    panel = replace(cases(4), states=("East", "West", "West", "East"))
+    panel.to_table().write_csv(tmp_path / "own.csv")
+    hub, weeks = tmp_path / "hub", ["--week-ends", "sunday", "--ahead", "1", "--ahead", "2"]
+    asked = ["--level", "state", "--level", "nation", "--hub", str(hub), "--json", *weeks]
+    result = CliRunner().invoke(
+        app,
+        ["forecast", str(model), "--data", str(tmp_path / "own.csv"), "--out",
+         str(tmp_path / "out"), *asked],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    levels = pl.read_parquet(tmp_path / "out" / "levels.parquet")
+    assert set(levels["target_date"].dt.weekday()) == {7}
+    assert levels["reference_date"].unique().to_list() == [panel.end + timedelta(days=1)]
+    assert json.loads(result.stdout)["levels"][0]["level"] == "state"
+    points = levels.filter((pl.col("quantile") == 0.5) & (pl.col("weeks_ahead") == 2))
+    by_region = dict(points.select("region", "value").iter_rows())
+    assert by_region["nation"] == pytest.approx(by_region["East"] + by_region["West"])
+    (path,) = (hub / "model-output" / "epifed-trend").iterdir()
+    written = pl.read_parquet(path)
+    assert set(written["location"]) == {"East", "West", "nation"}
+    assert "they are no private release" in result.stderr.replace("\n", " ")
 
 
 def test_the_same_command_for_humans(model: Path, tmp_path: Path) -> None:

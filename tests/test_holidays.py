@@ -15,6 +15,7 @@ from epifed.holidays import (
     USUAL,
     closed,
     day_kinds,
+    days_off_within,
     german_calendars,
 )
 
@@ -84,3 +85,10 @@ def test_a_weekend_after_a_holiday_on_friday_and_another_weekend() -> None:
 def test_german_keys_tell_the_state() -> None:
     found = german_calendars(["09162", "11000000", "99999"])
     assert found == {"09162": "DE-BY", "11000000": "DE-BE"}
+
+
+def test_who_had_a_holiday_of_late() -> None:
+    calendars = ("DE-BY", "DE-BE", "", "DE-BY")  # Epiphany is one in Bavaria, not in Berlin
+    assert days_off_within(calendars, date(2021, 1, 15), 10).tolist() == [True, False, False, True]
+    assert not days_off_within(calendars, date(2021, 1, 16), 10).any()
+    assert days_off_within(calendars, date(2021, 1, 1), 10).tolist() == [True, True, False, True]

@@ -60,6 +60,11 @@ def test_quantiles_are_in_order_around_the_forecast_and_possible(
     assert values.max() <= max(LARGEST_SHARE * people, now) + 1e-9
 
 
+def freedom(horizon: int) -> float:
+    """The degrees of freedom that intervals of a horizon assume."""
+    return float(7 * max(horizon / 7, 7 / horizon) ** -0.35)
+
+
 def drawn(
     level: float, errors: float, days: int, clients: int, horizon: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +73,9 @@ def drawn(
     forecast = level * np.exp(rng.normal(0, 0.3, size=(clients, days)))
     chance = intervals.CHANCE * (7 / horizon) ** intervals.FADING
     spread = errors * np.sqrt(1 + chance / (forecast + SOFTENING))
-    student = rng.standard_t(7, size=forecast.shape) / np.abs(rng.standard_t(7, 10**6)).mean()
+    shape = freedom(horizon)
+    student = rng.standard_t(shape, size=forecast.shape)
+    student /= stats.t.expect(np.abs, args=(shape,))
     root = np.sqrt(forecast + SOFTENING) * (1 + spread * student / 2)
     return forecast, np.maximum(np.sign(root) * root**2 - SOFTENING, 0.0)
 
@@ -86,14 +93,30 @@ def covered(forecast: np.ndarray, truth: np.ndarray, horizon: int, level: float)
 @pytest.mark.parametrize(("factor", "days"), [(0.6, 150), (1.0, 50), (1.0, 150), (1.5, 150)])
 def test_intervals_hold_what_they_say(level: float, horizon: int, factor: float, days: int) -> None:
     """Own errors of the usual size or another one, of which a known share is borrowed."""
-    usual = 0.15 * (horizon / 7) ** 0.75
+    usual = 0.145 * (horizon / 7) ** 0.2
     forecast, truth = drawn(level, factor * usual, days, 4000, horizon, seed=0)
-    own = sum(0.5 ** (age / 42) for age in range(min(days - horizon, 126)))
+    own = sum(0.5 ** (age / 40) for age in range(min(days - horizon, 126)))
     share = 15 * horizon / 7 / (own + 15 * horizon / 7)
-    wider = 1.05 * max(horizon / 7, 7 / horizon) ** 0.06 * ((1 - share) + share / factor)
+    wider = 1.03 * (horizon / 7) ** (0.36 if horizon > 7 else -0.07)
+    wider *= (1 - share) + share / factor
+    shape = freedom(horizon)
     for nominal in (0.5, 0.95):
-        expected = 1 - 2 * stats.t.sf(wider * stats.t.isf((1 - nominal) / 2, 7), 7)
+        expected = 1 - 2 * stats.t.sf(wider * stats.t.isf((1 - nominal) / 2, shape), shape)
         assert covered(forecast, truth, horizon, nominal) == pytest.approx(expected, abs=0.035)
+
+
+def test_a_holiday_and_forecasts_without_a_release_are_weighed() -> None:
+    forecast, truth = drawn(200, 0.2, 60, 50, 7, seed=3)
+    plain = size(forecast, truth, 7)
+    unsettled = np.arange(50) < 20
+    after = size(forecast, truth, 7, after_holiday=unsettled)
+    assert after[20:] == pytest.approx(plain[20:])
+    assert after[:20] ** 2 - plain[:20] ** 2 == pytest.approx((0.6 * 0.145) ** 2)
+    worse = truth.copy()
+    worse[:, :30] = 9 * forecast[:, :30]
+    known, told = (size(forecast, worse, 7, uninformed=days) for days in (0, 30))
+    assert (plain < told).all()
+    assert (told < known - 0.5 * (known - plain)).all()
 
 
 def test_coverage_recovers_when_errors_become_larger() -> None:

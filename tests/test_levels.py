@@ -20,6 +20,7 @@ from epifed.intervals import LEVELS
 from epifed.learner import Learner, make_learner, settings_for
 from epifed.levels import choose, levels_of
 from epifed.panel import CasePanel
+from epifed.sources import load_panel
 from epifed.targets import Targets, Totals
 from epifed.weeks import Weeks, to_weekday
 from tests.helpers import small_panel
@@ -237,3 +238,24 @@ def test_a_backtest_scores_every_level_on_what_came(tmp_path: Path) -> None:
     references = {one.reference for one in result.levels.forecasts}
     assert len(result.levels.forecasts) == 4 * len(origins)
     assert all(day is not None and day.weekday() == 0 for day in references)
+
+
+def test_states_come_with_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+
+    def states(table: str, **options: str) -> tuple[str, ...]:
+        path.write_text(table)
+        return load_panel(path, **options).states
+
+    head = "date,region,cases,state\n"
+    assert states(head + "2020-11-01,a,1,X\n2020-11-01,b,2,Y\n2020-11-02,b,2,Y\n") == ("X", "Y")
+    assert states(head + "2020-11-01,a,1,X\n2020-11-01,b,2,\n") == ()
+    assert states(head + "2020-11-01,a,1,sent\n2020-11-02,a,1,open\n") == ()
+    assert states("date,state,cases\n2020-11-01,a,1\n2020-11-01,b,2\n", region="state") == ()
+
+
+def test_the_states_of_real_counties(real_data: Path) -> None:
+    found = levels_of(load_panel(real_data))["state"]
+    assert len(found.regions) == 16
+    assert found.members.sum() == 400
+    assert found.members[found.regions.index("Bayern")].sum() == 96

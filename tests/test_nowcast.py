@@ -45,11 +45,31 @@ def test_a_zero_that_is_only_late_is_filled() -> None:
     assert filled[0, 0] > 10
 
 
-def test_a_day_is_not_filled_beyond_what_is_expected() -> None:
+def test_what_comes_after_the_first_cases_does_not_depend_on_how_many_they_are() -> None:
     _, late = late_list(regions=1, level=60)
     known = late.known(nowcast.AGES)
-    known[-1, 0, 0] = 1e4
-    assert nowcast.fill(known, np.zeros(1))[0, 0] == 0
+    filled = []
+    for seen in (1.0, 30.0, 1e4):
+        known[-1, 0, 0] = seen
+        filled.append(nowcast.fill(known, np.zeros(1))[0])
+    np.testing.assert_allclose(filled[1:], [filled[0]] * 2)
+    assert 0 < filled[0][0] < 60
+
+
+def test_an_office_that_sends_a_day_at_once_lacks_all_of_it_or_nothing() -> None:
+    rng = np.random.default_rng(1)
+    days, level = 80, 40
+    counts = rng.poisson(level, size=days)
+    on_time = rng.random(days) < 0.6
+    known = np.zeros((days, 1, nowcast.AGES))
+    for morning in range(days):
+        for lag in range(min(nowcast.AGES, morning)):
+            day = morning - 1 - lag
+            known[morning, 0, lag] = counts[day] if lag or on_time[day] else 0
+    none, some = known.copy(), known.copy()
+    none[-1, 0, 0], some[-1, 0, 0] = 0, level
+    assert nowcast.fill(none, np.zeros(1))[0, 0] == pytest.approx(level, rel=0.15)
+    assert nowcast.fill(some, np.zeros(1))[0, 0] < 0.05 * level
 
 
 def test_intervals_hold_about_as_much_as_they_say() -> None:

@@ -142,9 +142,9 @@ def test_the_newest_window_of_each_client_counts_one_and_older_ones_less() -> No
     windows = windows_of([3, 2])
     days = np.datetime64("2020-11-10") - np.array([[4, 2, 0], [1, 0, 99]])
     windows = Windows(windows.inputs, windows.targets, windows.mask, days)
-    found = recency(windows, 2.0, "temporal")
+    found = recency(windows, 2.0, Settings())
     np.testing.assert_allclose(found, [[0.25, 0.5, 1], [2**-0.5, 1, 0]], rtol=1e-6)
-    alike = recency(windows, 2.0, "shuffled")
+    alike = recency(windows, 2.0, Settings(split="shuffled"))
     np.testing.assert_array_equal(alike, windows.mask)
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
+from epifed.reading import UnsaidError
 from epifed.sources import load_panel, load_table
 from epifed.sources.dates import _week_end
 from tests.reading import DAYS, WAVE, choices, csv, table
@@ -145,29 +146,43 @@ def mondays(step: int = 7) -> list[date]:
     return [date(2021, 3, 1) + timedelta(days=step * i) for i in range(12)]
 
 
-@pytest.mark.parametrize("step", [7, 14])
-def test_weekly_counts_are_not_daily_ones(tmp_path: Path, step: int) -> None:
-    path = csv(tmp_path, table([*WAVE], days=mondays(step)))
-    with pytest.raises(EpifedError, match=r"found a row for each week.*--cadence day"):
-        load_panel(path)
-    assert load_panel(path, cadence="day").counts.shape == (1, 11 * step + 1)
+def test_days_a_week_apart_are_weeks(tmp_path: Path) -> None:
+    path = csv(tmp_path, table([*WAVE], days=mondays()))
+    panel = load_panel(path)
+    assert (panel.step, panel.start, panel.end) == ("week", mondays()[0], mondays()[-1])
+    assert panel.counts[0].tolist() == WAVE[:12]
+    assert any("a row is a week" in note for note in panel.notes)
+    daily = load_panel(path, cadence="day")
+    assert (daily.step, daily.counts.shape) == ("day", (1, 11 * 7 + 1))
 
 
-def test_a_week_that_was_dated_a_day_late_changes_nothing(tmp_path: Path) -> None:
+def test_a_missing_week_is_no_week_of_none(tmp_path: Path) -> None:
+    days = [day for i, day in enumerate(mondays()) if i != 4]
+    panel = load_panel(csv(tmp_path, table([*WAVE], days=days)))
+    assert panel.step == "week" and panel.reported is not None
+    assert np.flatnonzero(~panel.reported[0]).tolist() == [4]
+
+
+def test_a_row_every_other_week_is_no_week(tmp_path: Path) -> None:
+    path = csv(tmp_path, table([*WAVE], days=mondays(14)))
+    assert choices(path) == ({"cadence": "week"}, {"cadence": "day"})
+
+
+def test_a_week_that_was_dated_a_day_late_is_refused(tmp_path: Path) -> None:
     days = mondays()
     days[5] += timedelta(days=1)
-    with pytest.raises(EpifedError, match="found a row for each week"):
+    with pytest.raises(EpifedError, match=r"2021-03-01 and 2021-04-06; expected .* whole weeks"):
         load_panel(csv(tmp_path, table([*WAVE], days=days)))
 
 
-def test_regions_with_other_weekdays_are_weekly_too() -> None:
+def test_regions_with_other_weekdays_are_refused() -> None:
     frames = [
         pl.DataFrame({"date": mondays(), "region": f"r{i}", "cases": WAVE[:12]}).with_columns(
             pl.col("date") + timedelta(days=i)
         )
         for i in range(5)
     ]
-    with pytest.raises(EpifedError, match="found a row for each week"):
+    with pytest.raises(EpifedError, match="found weeks dated 2021-03-01 and 2021-03-02"):
         load_panel(pl.concat(frames))
 
 
@@ -204,5 +219,39 @@ def test_bare_weeks_need_their_calendar(tmp_path: Path) -> None:
     path = csv(tmp_path, table([*WAVE], days=[f"2021{w:02d}" for w in range(10, 20)]))
     assert choices(path) == ({"date_format": "iso-week"}, {"date_format": "epiweek"})
     read = load_table(path, date_format="epiweek")
-    assert read is not None and read.weekly
+    assert read is not None and read.step == "week"
     assert read.frame["day"][0] == date(2021, 3, 13)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 7])
+@pytest.mark.parametrize("level", [0.5, 5.0, 50.0, 3000.0])
+def test_rolling_sums_and_averages_are_refused(level: float, scale: float) -> None:
+    rng = np.random.default_rng(1)
+    wave = level * np.exp(np.sin(np.arange(96) / 20))
+    daily = rng.poisson(wave, size=(3, 96)).astype(float)
+    frames = [
+        pl.DataFrame(
+            {
+                "date": [date(2021, 3, 1) + timedelta(days=i) for i in range(90)],
+                "region": name,
+                "cases": scale * np.convolve(row, np.ones(7), "valid"),
+            }
+        )
+        for name, row in zip("abc", daily, strict=True)
+    ]
+    with pytest.raises(UnsaidError, match=r"last seven days.*--counts new") as caught:
+        load_panel(pl.concat(frames))
+    assert len(str(caught.value)) < 300
+    assert load_panel(pl.concat(frames), counts="new").step == "day"
+
+
+@pytest.mark.parametrize("kind", ["rhythm", "none"])
+@pytest.mark.parametrize("seed", range(20))
+def test_days_are_no_rolling_sums(seed: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    share = np.tile([0.8, 1.2, 1.3, 1.2, 1.1, 0.8, 0.6], 14)[:92] if kind == "rhythm" else 1.0
+    level = rng.uniform(1, 100) * share * np.exp(np.sin(np.arange(92) / 20))
+    daily = rng.poisson(level).astype(float)
+    days = [date(2021, 3, 1) + timedelta(days=i) for i in range(len(daily))]
+    panel = load_panel(pl.DataFrame({"date": days, "region": "a", "cases": daily}))
+    assert panel.counts[0].tolist() == daily.tolist()

@@ -127,7 +127,31 @@ def forecasts(panel: CasePanel, out: Path) -> None:
         regions=len(panel.regions), real_time=False,
     )  # fmt: skip
     settings = Settings.for_learner("trend", len(panel.regions), epsilon=1.0)
-    write_backtest(out, panel, settings, BacktestTables(past, ahead, record))
+    write_backtest(
+        out, panel, settings, BacktestTables(past, ahead, record, nowcast=nowcast(panel, end))
+    )
+
+
+def nowcast(panel: CasePanel, end: int) -> pl.DataFrame:
+    """The last two weeks, of which nine tenths are known of the last day and R is 1.25."""
+    days = 14
+    counts = panel.counts[:, end - days + 1 : end + 1]
+    known = counts.copy()
+    known[:, -1] *= 0.9
+    return pl.DataFrame(
+        {
+            "as_of": panel.day(end + 1),
+            "region": np.repeat(np.array(panel.regions, dtype=object), days).tolist(),
+            "date": [panel.day(end - days + 1 + i) for i in range(days)] * len(panel.regions),
+            "known": known.ravel(),
+            "estimate": counts.ravel(),
+            "lower": known.ravel(),
+            "upper": 1.2 * counts.ravel(),
+            "r": 1.25,
+            "r_lower": 0.8,
+            "r_upper": 1.9,
+        }
+    )
 
 
 def grid(panel: CasePanel, out: Path) -> None:
@@ -395,3 +419,13 @@ def test_the_command_writes_the_report_and_a_mistake_is_exit_2(made: Path, tmp_p
     assert failed.returncode == 2
     assert failed.stderr.count("\n") == 1 and "manifest.json: cannot be read" in failed.stderr
     assert not (tmp_path / "n.html").exists()
+
+
+def test_the_nowcast_is_that_of_the_day_of_the_forecast(made: Path, report: Path) -> None:
+    found = data_of(report)["nowcast"]
+    assert found["days"][-1] == data_of(report)["as_of"] == ORIGIN.isoformat()
+    panel = load_panel(made / "country")
+    at = (ORIGIN - panel.start).days
+    assert [row[-1] for row in found["estimate"]] == pytest.approx(panel.counts[:, at], abs=0.05)
+    assert [row[-1] for row in found["known"]] == pytest.approx(0.9 * panel.counts[:, at], abs=0.05)
+    assert found["r"][0] == [1.25] * 14

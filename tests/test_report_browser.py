@@ -213,10 +213,10 @@ def test_the_map_zooms_and_shows_each_measure(watched: Watched, report: Path) ->
 def test_behind_every_chart_is_a_table(watched: Watched, report: Path) -> None:
     page = watched.open(report)
     charts = page.locator("[role=img].chart")
-    assert charts.count() == 4
-    for i in range(4):
+    assert charts.count() == 6
+    for i in range(6):
         assert charts.nth(i).get_attribute("aria-label")
-    for name in ("map", "fan", "past", "origins", "curve", "settings"):
+    for name in ("map", "fan", "nowcast", "past", "origins", "curve", "settings"):
         page.locator(f"#{name}-table > summary").click()
         rows = page.locator(f"#{name}-table tbody tr")
         rows.nth(2).wait_for(state="attached")
@@ -225,6 +225,17 @@ def test_behind_every_chart_is_a_table(watched: Watched, report: Path) -> None:
     heads.last.click()
     expect(page.locator("#map-table th[aria-sort]")).to_have_count(1)
     page.locator("#map-table tbody button").first.click()
+
+
+def test_the_last_two_weeks_are_shown_as_known_and_as_estimated(
+    watched: Watched, report: Path
+) -> None:
+    page = watched.open(report)
+    expect(page.locator("#nowcast-part")).to_contain_text("once late reports are in")
+    expect(page.locator("#nowcast-note")).to_contain_text("as known on the morning after")
+    assert "1.25" in str(page.locator("#number").get_attribute("aria-label"))
+    page.click("#lang-de")
+    expect(page.locator("#nowcast-part")).to_contain_text("Reproduktionszahl")
 
 
 def test_names_of_regions_stay_text(watched: Watched, report: Path) -> None:

@@ -14,6 +14,7 @@ from epifed.clients import make_clients
 from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.learner import Vector, settings_for
+from epifed.learners.releases import Releases
 from epifed.learners.shared import (
     FOLLOW,
     GROWTH,
@@ -22,7 +23,6 @@ from epifed.learners.shared import (
     LEVEL,
     NUMBERS,
     TYPICAL,
-    TrendState,
     signals,
 )
 from epifed.learners.trend import (
@@ -59,11 +59,11 @@ def placed(panel: CasePanel) -> CasePanel:
     return replace(panel, positions=rng.uniform((6, 47), (15, 55), (len(panel.regions), 2)))
 
 
-def released(growth: float, noise: float, level: float = 0.0) -> TrendState:
+def released(growth: float, noise: float, level: float = 0.0) -> Releases:
     return LEARNER.step(UNKNOWN, np.array([growth, LEVEL_SHARE * level], dtype=np.float32), noise)
 
 
-def same(one: TrendState, two: TrendState) -> None:
+def same(one: Releases, two: Releases) -> None:
     np.testing.assert_allclose(one.values, two.values, rtol=1.3e-6, atol=1e-5)
     np.testing.assert_allclose(one.precision, two.precision, rtol=1.3e-6, atol=1e-5)
 

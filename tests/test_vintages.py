@@ -1,5 +1,6 @@
 """A panel as known on a day, and nothing that became known later."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epifed.errors import EpifedError
+from epifed.learner import make_learner
+from epifed.settings import Settings
 from epifed.vintages import Vintages
 from tests.late import SHARES, late_list
 
@@ -125,6 +128,43 @@ def test_a_panel_keeps_only_the_history_it_could_have() -> None:
     assert cut.history.last == cut.end + DAY
     assert known.of(["00001"]).history.regions == ("00001",)  # type: ignore[union-attr]
     assert known.digest() != late.as_known(late.first + 31 * DAY, like=panel).digest()
+
+
+def test_a_panel_of_a_period_knows_no_reporting_date_before_it() -> None:
+    panel, late = late_list(regions=3)
+    known = late.as_known(late.last, like=panel)
+    first = known.end - 20 * DAY
+    cut = known.between(first, known.end).history
+    assert cut is not None
+    assert cut.start == first
+    assert cut.first == first + DAY
+    whole = late.known()
+    for morning in cut.snapshots:
+        age = (morning - first).days
+        now = cut.known()[(morning - cut.first).days]
+        assert (now[:, :age] == whole[(morning - late.first).days, :, :age]).all()
+        assert not now[:, age:].any()
+    assert known.between(known.start, known.end).history is late
+    nobody_looked = Vintages.from_changes(late.changes, snapshots=late.snapshots[:5])
+    kept = replace(known, history=nobody_looked)
+    assert kept.between(late.first + 9 * DAY, known.end).history is None
+
+
+def test_what_a_training_sends_does_not_know_the_days_before_its_period() -> None:
+    panel, late = late_list(regions=3)
+    early = late.last - 20 * DAY
+    other = Vintages.from_changes(
+        late.changes.with_columns(
+            cases=pl.when(pl.col("reported") < early).then(9 * pl.col("cases")).otherwise("cases")
+        )
+    )
+    learner = make_learner(Settings.resolve(3, {"learner": "nowcast"}))
+    views = [
+        learner.deployed_view(one.as_known(late.last, like=panel), (early, panel.end))
+        for one in (late, other)
+    ]
+    for name in ("change", "weight", "late"):
+        assert (getattr(views[0], name) == getattr(views[1], name)).all()
 
 
 def test_what_cannot_be_is_refused() -> None:

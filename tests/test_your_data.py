@@ -40,7 +40,10 @@ def expected(name: str) -> NDArray[np.float64]:
     return counts
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if "check" in c and REAL not in c])
+DAILY = [c for c in COMMANDS if "check" in c and REAL not in c and "weeks.csv" not in c]
+
+
+@pytest.mark.parametrize("command", DAILY)
 def test_the_command_reads_the_file(command: str, tmp_path: Path) -> None:
     name = file_of(command)
     path = offices.write(name, tmp_path)
@@ -64,7 +67,7 @@ def test_the_command_reads_the_file(command: str, tmp_path: Path) -> None:
     assert np.array_equal(counts, expected(name))
 
 
-def test_weeks_are_converted_and_refused_as_days(tmp_path: Path) -> None:
+def test_weeks_are_read_and_converted(tmp_path: Path) -> None:
     path = offices.write("weeks.csv", tmp_path)
     (command,) = [c for c in COMMANDS if "convert" in c]
     out = tmp_path / "weekly.csv"
@@ -76,8 +79,14 @@ def test_weeks_are_converted_and_refused_as_days(tmp_path: Path) -> None:
         offices.COUNTS[row, i : i + 7].sum() for row in range(3) for i in range(1, 29, 7)
     ]
     assert json.loads((tmp_path / "weekly.csv.json").read_text())["read_as"]["cadence"] == "week"
-    refused = CliRunner().invoke(app, ["data", "check", str(out)])
-    assert "found a row for each week" in str(refused.exception)
+    (check,) = [c for c in COMMANDS if "data check weeks.csv" in c]
+    words = shlex.split(check.replace("weeks.csv", str(path)))[1:]
+    for read in (words, ["data", "check", str(out)]):
+        checked = CliRunner().invoke(app, [*read, "--json"])
+        assert checked.exit_code == 0
+        report = json.loads(checked.stdout)
+        assert (report["step"], report["days"]) == ("week", 4)
+        assert report["cases"] == offices.COUNTS[:, 1:29].sum()
 
 
 def test_every_file_is_on_the_page_as_it_is() -> None:

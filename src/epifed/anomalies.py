@@ -31,10 +31,10 @@ USUAL, BACKLOG, SILENCE, CATCH_UP = range(len(KINDS))
 
 WEEKS = 3
 """A day is expected to be like the same weekday of so many weeks, at the level of the last one."""
-LARGEST_SHIFT, STEADY_CASES = 2.0, 5.0
-"""How far the last week's level may move what is expected, and how many cases it takes to do so."""
 LEARNING_DAYS = WEEKS * WEEK
 """Days before anything is judged."""
+LARGEST_SHIFT, STEADY_CASES = 2.0, 5.0
+"""How far the last week's level may move what is expected, and how many cases it takes to do so."""
 TALLER, TALLER_BY = 2.5, 20.0
 """A backlog is so many times the tallest usual report of late, so many cases more, and what was
 expected since the last report more."""
@@ -68,13 +68,14 @@ class Cleaned:
 
     def until(self, last: date) -> "Cleaned":
         """What was known on a day."""
-        first = self.panel.start
-        cut = slice(0, (last - first).days + 1)
-        return Cleaned(self.panel.between(first, last), self.kinds[:, cut], self.reported[:, cut])
+        cut = slice(0, self.panel.index(last) + 1)
+        known = self.panel.between(self.panel.start, last)
+        return Cleaned(known, self.kinds[:, cut], self.reported[:, cut])
 
     def to_long(self, last_days: int | None = None) -> pl.DataFrame:
         """A row for each anomalous day, of the last ones or of all, the farthest off first."""
-        from_day = max(self.kinds.shape[1] - last_days, 0) if last_days else 0
+        steps = -(-last_days // self.panel.step_days) if last_days else self.kinds.shape[1]
+        from_day = max(self.kinds.shape[1] - steps, 0)
         rows, days = np.nonzero(self.anomalous[:, from_day:])
         days = days + from_day
         return pl.DataFrame(
@@ -103,7 +104,7 @@ class Cleaned:
         first = found.row(0, named=True)
         return (
             f"{len(found):,} reports {span}of {found['region'].n_unique():,} regions are not taken "
-            f"for counts of their day, such as {first['region']} on {first['day']}: "
+            f"for counts of their {self.panel.step}, such as {first['region']} on {first['day']}: "
             f"{first['reported']:,.6g} reported, {first['expected']:,.1f} expected "
             f"({first['kind']})"
         )
@@ -112,18 +113,20 @@ class Cleaned:
 def clean(panel: CasePanel) -> Cleaned:
     """Find the anomalous days of each region and replace them, with nothing from after a day.
 
-    A panel with a history is left as it is: its newest days are late, not silent.
+    A panel with a history is left as it is: its newest days are late, not silent. Of weeks, each
+    is expected to be like the ones before it.
     """
     if panel.history is not None:
         return Cleaned(panel, np.zeros(panel.counts.shape, dtype=np.uint8), panel.counts)
     reports = np.ascontiguousarray(panel.counts.T)
     usual, kinds = reports.copy(), np.zeros(reports.shape, dtype=np.uint8)
     total = np.zeros((len(reports) + 1, reports.shape[1]))
-    np.cumsum(reports[:LEARNING_DAYS], axis=0, out=total[1 : LEARNING_DAYS + 1])
-    habit, off = _Habit.of(reports[:LEARNING_DAYS]), _days_off(panel)
-    for day in range(LEARNING_DAYS, len(reports)):
-        weeks = total[[day - LEARNING_DAYS, day - WEEK, day]]
-        alike = slice(day - LEARNING_DAYS, day, WEEK)
+    week, learning = WEEK // panel.step_days, LEARNING_DAYS // panel.step_days
+    np.cumsum(reports[:learning], axis=0, out=total[1 : learning + 1])
+    habit, off = _Habit.of(reports[:learning], panel.step_days), _days_off(panel)
+    for day in range(learning, len(reports)):
+        weeks = total[[day - learning, day - week, day]]
+        alike = slice(day - learning, day, week)
         always = np.logical_and.reduce(reports[alike] > 0)
         expected = _expected(usual[alike], weeks)
         kinds[day], usual[day] = habit.judge(reports[day], expected, always, off[day])
@@ -145,7 +148,7 @@ def _expected(alike: Floats, total: Floats) -> Floats:
 def _days_off(panel: CasePanel) -> Booleans:
     """On which days [days, regions] a region's calendar explains that nothing is reported."""
     regions, days = panel.counts.shape
-    if not panel.calendars:
+    if not panel.calendars or panel.step == "week":
         return np.zeros((days, regions), dtype=np.bool_)
     codes, row = np.unique(panel.calendars, return_inverse=True)
     closed = np.stack([holidays.closed(str(code), panel.start, days)[0] for code in codes], axis=1)
@@ -155,15 +158,16 @@ def _days_off(panel: CasePanel) -> Booleans:
 class _Habit:
     """How each region reports: its tallest report and longest pause of late, and what it owes."""
 
-    def __init__(self, regions: int) -> None:
+    def __init__(self, regions: int, step_days: int) -> None:
+        self.memory, self.longest_silence = MEMORY**step_days, LONGEST_SILENCE // step_days
         self.tallest, self.longest = np.zeros(regions), np.zeros(regions)
         self.pause, self.missing, self.owed = np.zeros((3, regions))
         self.doubted = np.zeros(regions, dtype=np.bool_)
 
     @classmethod
-    def of(cls, reports: Floats) -> "_Habit":
+    def of(cls, reports: Floats, step_days: int) -> "_Habit":
         """The habits that the first days show, which nobody judges."""
-        habit = cls(reports.shape[1])
+        habit = cls(reports.shape[1], step_days)
         for report in reports:
             habit._learn(report, report > 0)
         return habit
@@ -180,7 +184,7 @@ class _Habit:
         missing = self.missing + expected
         pausing = self.pause + 1
         unusual = always | (pausing > self.longest + LONGER_BY)
-        silent = ~some & ~off & unusual & (missing > MISSING) & (pausing <= LONGEST_SILENCE)
+        silent = ~some & ~off & unusual & (missing > MISSING) & (pausing <= self.longest_silence)
         tall = report > TALLER * self.tallest + TALLER_BY + missing
         backlog = tall & ~self.doubted
         late = np.where(tall, 0.0, np.clip(report - expected, 0.0, self.owed))
@@ -193,6 +197,6 @@ class _Habit:
         return kind.astype(np.uint8), usual
 
     def _learn(self, usual: Floats, some: Booleans) -> None:
-        self.tallest = np.maximum(MEMORY * self.tallest, usual)
-        self.longest = np.maximum(MEMORY * self.longest, np.where(some, self.pause, 0.0))
+        self.tallest = np.maximum(self.memory * self.tallest, usual)
+        self.longest = np.maximum(self.memory * self.longest, np.where(some, self.pause, 0.0))
         self.pause = np.where(some, 0.0, self.pause + 1)

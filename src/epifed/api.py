@@ -13,9 +13,14 @@ import polars as pl
 
 from epifed.anomalies import clean
 from epifed.clients import Clients
-from epifed.days import Day, to_day
+from epifed.days import WEEK, Day, to_day
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import Backtest, origins_between, run_backtest
+from epifed.evaluate.backtest import (
+    Backtest,
+    mornings_between,
+    origins_between,
+    run_backtest,
+)
 from epifed.forecasting import forecast as forecast_panel
 from epifed.learner import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
@@ -24,6 +29,7 @@ from epifed.release import Release
 from epifed.settings import Settings
 from epifed.training import Training
 from epifed.training import train as train_view
+from epifed.vintages import Vintages
 
 
 def train(
@@ -45,7 +51,7 @@ def train(
         return train_view(data.view, _settings(settings, data, changes), ledger=ledger)
     days = data.start, data.end
     if period is not None:
-        days = to_day(period[0], "period"), to_day(period[1], "period")
+        days = data.period(to_day(period[0], "period"), to_day(period[1], "period"))
     chosen = _settings(settings, data, changes)
     view = make_learner(chosen).deployed_view(data, days)
     return train_view(view, chosen, ledger=ledger, period=days)
@@ -54,14 +60,15 @@ def train(
 def forecast(
     trained: Release | Training,
     panel: CasePanel,
-    horizon: int | tuple[int, ...] = 7,
+    horizon: int | tuple[int, ...] | None = None,
     *,
     learned_until: Day | None = None,
 ) -> pl.DataFrame:
     """Quantiles of the 7-day average of daily cases, a row for each region, horizon and level.
 
-    From the panel's last day. A release says itself until when it learned; of a training it is the
-    panel's last day unless `learned_until` says otherwise.
+    From the panel's last day, a week ahead if nothing is said; of weekly panels, of the cases of a
+    week, and horizons are weeks. A release says itself until when it learned; of a training it is
+    the panel's last day unless `learned_until` says otherwise.
     """
     if isinstance(trained, Release):
         learner, state = trained.learner, trained.state_on(panel.end)
@@ -73,9 +80,11 @@ def forecast(
             )
         learner = trained.learner
         state = learner.advance(trained.state, (panel.end - last).days)
+    if horizon is None:
+        horizon = WEEK // panel.step_days
     horizons = (horizon,) if isinstance(horizon, int) else horizon
     known = clean(panel)
-    return pl.concat(forecast_panel(known, learner, state, days).to_long() for days in horizons)
+    return pl.concat(forecast_panel(known, learner, state, ahead).to_long() for ahead in horizons)
 
 
 def backtest(
@@ -85,24 +94,31 @@ def backtest(
     settings: Settings | None = None,
     *,
     every: int = 7,
+    vintages: Vintages | None = None,
     out: Path | str | None = None,
     workers: int | None = 1,
     **changes: Any,
 ) -> Backtest:
     """Forecast from rolling origins with what was known then, and score when the day has come.
 
-    `out` keeps what was computed, so that it can go on where it was; the table of all forecasts is
-    `.table`, the scores are `.summary()`.
+    With `vintages` each forecast is made with what was known on its morning, `first` and `last` are
+    mornings, and the panel is the final state, which only scores see. `out` keeps what was
+    computed, so that it can go on where it was; the table of all forecasts is `.table`, the scores
+    are `.summary()`.
     """
     if settings is None:
-        changes = {"learner": "trend", "epsilon": 1.0} | changes
+        learner = "trend" if vintages is None else "nowcast"
+        changes = {"learner": learner, "epsilon": 1.0} | changes
     chosen = _settings(settings, panel, changes)
     begin, end = to_day(first, "first"), to_day(last, "last")
-    known = panel.between(panel.start, min(end, panel.end))
-    origins = origins_between(begin, end, every, known, chosen.horizon)
+    if vintages is None:
+        panel = panel.between(panel.start, min(end, panel.end))
+        origins = origins_between(begin, end, every, panel, chosen.horizon)
+    else:
+        origins = mornings_between(begin, end, every, panel, vintages, chosen.horizon)
     with ExitStack() as closing:
         folder = Path(out) if out else Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        return run_backtest(known, chosen, origins, folder, workers=workers)
+        return run_backtest(panel, chosen, origins, folder, vintages=vintages, workers=workers)
 
 
 def _settings(

@@ -28,11 +28,11 @@ def remember(folder: Path, panel: CasePanel) -> CasePanel:
 
     A second panel of the same morning takes the place of the first; one that is older than the
     last is not kept, and an archive that lacks a region, or is damaged, begins anew. Counts that
-    are not whole, or come with a history of their own, are not kept at all. The history stands in
-    the panel once it has `LEAST_MORNINGS`.
+    are not whole, are of weeks, or come with a history of their own, are not kept at all. The
+    history stands in the panel once it has `LEAST_MORNINGS`.
     """
     whole = bool((panel.counts == np.round(panel.counts)).all())
-    if panel.history is not None or not whole:
+    if panel.history is not None or not whole or panel.step == "week":
         return panel
     morning = panel.end + timedelta(days=1)
     path = folder / FILE

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.anomalies import ANOMALOUS, clean
+from epifed.days import USUAL_HORIZON, USUAL_WINDOW, Step
 from epifed.panel import CasePanel
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -44,6 +45,8 @@ class CheckReport:
 
     source: str
     regions: int
+    step: Step
+    """What a count is of; `days` are weeks where it is one."""
     first_day: date
     last_day: date
     days: int
@@ -75,8 +78,8 @@ class CheckReport:
         found = list(self.notes)
         if self.gaps.missing:
             found.append(
-                f"{self.gaps.missing:,} region-days ({self.gaps.share:.1%}) have no report and are "
-                "taken as zero"
+                f"{self.gaps.missing:,} region-{self.step}s ({self.gaps.share:.1%}) have no report "
+                "and are taken as zero"
             )
         if self.fractional:
             found.append(f"{self.fractional:,} counts are not whole numbers")
@@ -95,11 +98,11 @@ class CheckReport:
         if self.anomalies:
             worst = self.anomalies[0]
             found.append(
-                f"{sum(self.anomaly_counts.values()):,} reports are no count of their day, the "
-                f"worst {worst.reported:,.6g} in {worst.region} on {worst.day}"
+                f"{sum(self.anomaly_counts.values()):,} reports are no count of their {self.step}, "
+                f"the worst {worst.reported:,.6g} in {worst.region} on {worst.day}"
             )
         if not self.enough_days:
-            found.append(f"{self.days:,} days are too few; windows need {self.days_needed}")
+            found.append(f"{self.days:,} {self.step}s are too few; windows need {self.days_needed}")
         return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,19 +113,21 @@ class CheckReport:
         return report | {"warnings": list(self.warnings)}
 
 
-def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int = 10) -> CheckReport:
-    """Look a panel over; `window` H and `horizon` P decide how many days are enough."""
+def check_panel(panel: CasePanel, top: int = 10) -> CheckReport:
+    """Look a panel over; the usual window H and horizon P decide how many days are enough."""
     counts = panel.counts
     regions, days = counts.shape
     weekday = (panel.start.weekday() + np.arange(days)) % 7
     total = counts.sum(axis=1)
-    weekend = counts[:, weekday >= 5]
+    weekend = counts[:, weekday >= 5] if panel.step == "day" else counts[:, :0]
     no_weekend = (total > 0) & (weekend.sum(axis=1) == 0) if weekend.size else total < 0
+    needed = USUAL_WINDOW[panel.step] + USUAL_HORIZON[panel.step]
     found = clean(panel).to_long()
     names = dict(zip(panel.regions, panel.names, strict=True))
     return CheckReport(
         source=panel.source,
         regions=regions,
+        step=panel.step,
         first_day=panel.start,
         last_day=panel.end,
         days=days,
@@ -133,13 +138,13 @@ def check_panel(panel: CasePanel, window: int = 10, horizon: int = 7, top: int =
         zeros=float(np.mean(counts == 0)),
         silent_regions=_named(panel, total == 0),
         silent_weekends=_named(panel, no_weekend),
-        weekdays=_weekdays(counts, weekday),
+        weekdays=_weekdays(counts, weekday) if panel.step == "day" else None,
         anomaly_counts={kind: len(found.filter(kind=kind)) for kind in ANOMALOUS},
         anomalies=tuple(
             Anomaly(name=names[row["region"]], **row) for row in found.head(top).to_dicts()
         ),
-        days_needed=window + horizon,
-        enough_days=days >= window + horizon,
+        days_needed=needed,
+        enough_days=days >= needed,
         notes=panel.notes,
         attribution=panel.attribution,
     )

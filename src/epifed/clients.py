@@ -79,5 +79,5 @@ def _view(panel: CasePanel, settings: Settings, period: Period, train: Windows) 
             f"learner: found '{settings.learner}' with the shuffled split, which cuts the last "
             "days up; expected the temporal split"
         )
-    view: View = learner.view(panel, (period[0], last_learned(settings, period)))
+    view: View = learner.view(panel, (period[0], last_learned(panel, settings, period)))
     return view

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from epifed import intervals
 from epifed.anomalies import Cleaned
-from epifed.days import WEEK
+from epifed.days import DAYS_OF, WEEK, Step
 from epifed.errors import EpifedError
+from epifed.holidays import days_off_within
 from epifed.learner import SOFTENING, Learner, Parts
 from epifed.levels import Level
-from epifed.windows import smooth
+from epifed.panel import CasePanel
+from epifed.windows import observed
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +28,10 @@ MOST_HORIZON = 28
 
 @dataclass(frozen=True)
 class Forecast:
-    """Quantiles of the 7-day average of daily cases, `horizon` days after the origin."""
+    """Quantiles of the 7-day average of daily cases, `horizon` days after the origin.
+
+    With the step `week`: of a week's cases, so many weeks after the one dated by the origin.
+    """
 
     origin: date
     horizon: int
@@ -40,11 +45,12 @@ class Forecast:
     """The date that a hub knows it by; none: the origin."""
     weeks_ahead: int | None = None
     """The week, as a hub counts from that date; none: whole weeks from the origin."""
+    step: Step = "day"
 
     @property
     def target_date(self) -> date:
-        """The last day of the week that is forecast."""
-        return self.origin + timedelta(days=self.horizon)
+        """The last day of the week that is forecast, or the day that it is dated."""
+        return self.origin + timedelta(days=self.horizon * DAYS_OF[self.step])
 
     def to_long(self) -> pl.DataFrame:
         """A row for each region and quantile level."""
@@ -76,27 +82,45 @@ def forecast(
     and in what past forecasts are held to; those that lie in the target week already are known,
     and come back in at the end.
     """
-    if not 1 <= horizon <= MOST_HORIZON:
-        raise EpifedError(f"horizon: found {horizon} days; expected 1 to {MOST_HORIZON}")
     panel = cleaned.panel
+    panel.refuse_step(learner.settings.step)
+    apart, unit = panel.step_days, f"{panel.step}s"
+    if not 1 <= horizon <= MOST_HORIZON // apart:
+        raise EpifedError(f"horizon: found {horizon} {unit}; expected 1 to {MOST_HORIZON // apart}")
     past = learner.hindcast(panel, state, horizon)
-    known, least = past.shape[1] - horizon, intervals.LEAST_ERRORS
+    known = past.shape[1] - horizon
+    least = intervals.LEAST_ERRORS if apart == 1 else intervals.LEAST_WEEKLY_ERRORS
     if known < least:
         raise EpifedError(
-            f"{panel.source}: found {panel.counts.shape[1]} days of cases, enough for "
-            f"{max(known, 0)} past errors {horizon} days ahead; expected enough for {least}"
+            f"{panel.source}: found {panel.counts.shape[1]} {unit} of cases, enough for "
+            f"{max(known, 0)} past errors {horizon} {unit} ahead; expected enough for {least}"
         )
-    used = min(known, intervals.ERRORS)
+    used = min(known, intervals.ERRORS // apart)
     so_far = learner.completed(panel, state).counts
-    truth = smooth(so_far[:, -used - WEEK + 1 :], "trailing")[:, -used:]
+    days = apart * horizon
+    truth = observed(so_far[:, -used - WEEK + 1 :], panel.step)[:, -used:]
+    came, unsettled = _came(so_far, days), after_holiday(panel, panel.end)
     reported, population, regions = _reported(cleaned, horizon), panel.population, panel.regions
     if level is not None:
         past, truth, reported = level.sum(past), level.sum(truth), level.sum(reported)
+        came, unsettled = level.sum(came), level.members @ unsettled > 0
         population = None if population is None else level.members @ population
         regions = level.regions
-    point = past[:, -1]
-    errors = intervals.size(past[:, known - used : known], truth, horizon)
-    values = intervals.quantiles(point, errors, horizon, population)
+    # Days of the target week that have come are certain: only the mean of the others errs.
+    # An interval is reckoned in cases a day, whatever a step counts.
+    left, informed = min(days, WEEK) / WEEK * apart, learner.informed(state)
+    made, then = past[:, known - used : known], came[:, -used - horizon : -horizon]
+    errors = intervals.size(
+        np.maximum(made - then, 0.0) / left,
+        np.maximum(truth - then, 0.0) / left,
+        days,
+        apart,
+        uninformed=0 if informed is None else max(used + horizon - 1 - informed, 0),
+        after_holiday=unsettled,
+    )
+    point, now = past[:, -1], came[:, -1]
+    ahead = np.maximum(point - now, 0.0) / left
+    values = now[:, None] + left * intervals.quantiles(ahead, errors, days, population)
     return Forecast(
         panel.end,
         horizon,
@@ -104,6 +128,7 @@ def forecast(
         np.maximum(point + reported, 0.0),
         np.maximum(values + reported[:, None], 0.0),
         level.name if level else "",
+        step=panel.step,
     )
 
 
@@ -113,15 +138,30 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
     if found is None:
         return None
     taken, reported = (
-        counts[:, -WEEK:].mean(axis=1) + SOFTENING
+        counts[:, -WEEK // cleaned.panel.step_days :].mean(axis=1) + SOFTENING
         for counts in (cleaned.panel.counts, cleaned.reported)
     )
     return replace(found, reports=np.log(taken / reported))
 
 
+def after_holiday(panel: CasePanel, day: date) -> NDArray[np.bool_]:
+    """Which regions had a public holiday shortly before a day, as far as that is known."""
+    if not panel.calendars or panel.step == "week":
+        return np.zeros(len(panel.regions), dtype=np.bool_)
+    return days_off_within(panel.calendars, day, intervals.HOLIDAY_DAYS)
+
+
+def _came(counts: Floats, horizon: int) -> Floats:
+    """By day, what the days of its target week that have come add to the average of that week."""
+    days = max(WEEK - horizon, 0)
+    total = np.cumsum(np.pad(counts, ((0, 0), (WEEK, 0))), axis=1)
+    came: Floats = (total[:, WEEK:] - total[:, WEEK - days : total.shape[1] - days]) / WEEK
+    return came
+
+
 def _reported(cleaned: Cleaned, horizon: int) -> Floats:
     """By how much the days of the target week that have come exceed what they are taken for."""
-    days = max(WEEK - horizon, 0)
+    days = max(WEEK - horizon, 0) if cleaned.panel.step == "day" else 0
     newest = slice(cleaned.reported.shape[1] - days, None)
     excess = cleaned.reported[:, newest] - cleaned.panel.counts[:, newest]
     average: Floats = excess.sum(axis=1) / WEEK

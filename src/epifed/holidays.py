@@ -4,7 +4,7 @@ A calendar is named by its code: a country (`DE`) or a part of it (`DE-BY`), as 
 empty code knows no holiday.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from functools import lru_cache
 
@@ -78,6 +78,16 @@ def day_kinds(code: str, first: date, days: int) -> tuple[Index, Index]:
         np.concatenate(part)[skipped : skipped + days] for part in zip(*years, strict=True)
     )
     return kind, like
+
+
+def days_off_within(calendars: Sequence[str], last: date, days: int) -> Bools:
+    """Whether each region had a public holiday on one of the last so many days."""
+    first = last - timedelta(days=days - 1)
+    off = {
+        code: bool(np.isin(day_kinds(code, first, days)[0], (FIRST_OFF, FURTHER_OFF)).any())
+        for code in set(calendars)
+    }
+    return np.array([off[code] for code in calendars], dtype=np.bool_)
 
 
 @lru_cache(maxsize=4096)

@@ -9,6 +9,7 @@ borrows what is usual, and one bad week moves it by no more than a bounded error
 """
 
 import math
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,44 +25,52 @@ LEVELS: tuple[float, ...] = (
 )  # fmt: skip
 """The quantile levels of the forecast hubs."""
 
-LEAST_ERRORS = 14
-"""Past errors below which an interval says nothing."""
+LEAST_ERRORS, LEAST_WEEKLY_ERRORS = 14, 4
+"""Past errors, a day or a week apart, below which an interval says nothing."""
 ERRORS = 126
 """How many past errors an interval looks at, at most: 18 weeks."""
-HALF_LIFE = 42.0
+HALF_LIFE = 40.0
 """Days in which an error loses half its weight."""
+UNINFORMED = 0.2
+"""Weight of the error of a forecast that no release had told anything."""
 
 SOFTENING = 0.3
 """Daily cases added to a count before its root is taken: about two a week."""
-USUAL_ERROR, GROWING = 0.15, 0.75
+USUAL_ERROR, GROWING = 0.145, 0.2
 """The mean error a week ahead that is usual at high levels, and the power of the horizon it grows
 with."""
-CHANCE, FADING = 24.0, 0.5
+CHANCE, FADING = 26.0, 0.7
 """The daily cases at which chance errs as much as growth a week ahead, and the power of the horizon
 it falls with."""
-BORROWED = 15.0
-"""How many own errors the usual one is worth a week ahead; further ahead errors are more alike."""
+BORROWED = {1: 15.0, WEEK: 5.0}
+"""How many own errors, so many days apart, the usual one is worth a week ahead; further ahead
+errors are more alike."""
 LARGEST = 6.0
 """An error counts at most as so many usual ones."""
+AFTER_HOLIDAY, HOLIDAY_DAYS = 0.6, 10
+"""Usual errors that a public holiday adds, by their squares, to those of forecasts made within so
+many days after it: what was reported on and after it says less."""
 
-FREEDOM = 7.0
-"""Degrees of freedom of Student's distribution, whose shape the quantiles have."""
-WIDER, AWAY = 1.05, 0.06
-"""By how much intervals are wider for not knowing how wide they must be, and with what power more
-so at horizons that are shorter or longer than a week."""
+FREEDOM, HEAVIER = 7.0, 0.35
+"""Degrees of freedom of Student's distribution, whose shape the quantiles have a week ahead, and
+the power with which they are fewer at horizons that are shorter or longer."""
+WIDER, FURTHER, NEARER = 1.03, 0.36, 0.07
+"""By how much intervals are wider for not knowing how wide they must be, and with what powers more
+so at horizons that are longer or shorter than a week."""
 LARGEST_SHARE = 0.02
 """Of a population, not more become cases in a day, on the average of a week."""
 
 
-def _shape() -> Floats:
-    """The quantiles of Student's distribution in units of its mean absolute value."""
-    half = FREEDOM / 2
-    mean = math.sqrt(FREEDOM / math.pi) * math.gamma(half + 0.5) / math.gamma(half) / (half - 0.5)
-    quantile: Floats = special.stdtrit(FREEDOM, np.array(LEVELS)) / mean
-    return quantile
-
-
-SHAPE = _shape()
+@cache
+def shape(horizon: int) -> tuple[float, ...]:
+    """How far each quantile lies from the middle, in units of the mean error of the past."""
+    weeks = horizon / WEEK
+    away = max(weeks, 1 / weeks)
+    freedom = FREEDOM * away**-HEAVIER
+    half = freedom / 2
+    mean = math.sqrt(freedom / math.pi) * math.gamma(half + 0.5) / math.gamma(half) / (half - 0.5)
+    wider = WIDER * away ** (FURTHER if weeks > 1 else NEARER)
+    return tuple(wider * special.stdtrit(freedom, np.array(LEVELS)) / mean)
 
 
 def unit(forecast: Floats, horizon: int) -> Floats:
@@ -71,18 +80,32 @@ def unit(forecast: Floats, horizon: int) -> Floats:
     return larger
 
 
-def size(forecast: Floats, truth: Floats, horizon: int) -> Floats:
+def size(
+    forecast: Floats,
+    truth: Floats,
+    horizon: int,
+    apart: int = 1,
+    *,
+    uninformed: int = 0,
+    after_holiday: NDArray[np.bool_] | None = None,
+) -> Floats:
     """How large a client's errors are at present: [clients], of its forecasts [clients, days].
 
-    The days are in order, the last one the newest whose truth is known.
+    The days are in order, the last one the newest whose truth is known, each `apart` days after
+    the one before. The first `uninformed` forecasts were made before any release. Clients
+    `after_holiday` had one in the last days.
     """
-    forecast, truth = forecast[:, -ERRORS:], truth[:, -ERRORS:]
+    used = ERRORS // apart
+    forecast, truth = forecast[:, -used:], truth[:, -used:]
+    weight = np.exp2(-apart * np.arange(forecast.shape[1])[::-1] / HALF_LIFE)
+    weight[:uninformed] *= UNINFORMED
     usual = USUAL_ERROR * (horizon / WEEK) ** GROWING
     ratio = np.sqrt((truth + SOFTENING) / (forecast + SOFTENING))
     errors = np.minimum(2 * np.abs(ratio - 1) / unit(forecast, horizon), LARGEST * usual)
-    weight = np.exp2(-np.arange(errors.shape[1])[::-1] / HALF_LIFE)
-    borrowed = BORROWED * horizon / WEEK
+    borrowed = BORROWED[apart] * horizon / WEEK
     mean: Floats = (errors @ weight + borrowed * usual) / (weight.sum() + borrowed)
+    if after_holiday is not None:
+        mean = np.where(after_holiday, np.hypot(mean, AFTER_HOLIDAY * usual), mean)
     return mean
 
 
@@ -93,9 +116,8 @@ def quantiles(
 
     None is below zero, and none above what is possible in a population.
     """
-    wider = WIDER * max(horizon / WEEK, WEEK / horizon) ** AWAY
-    width = wider * errors * unit(forecast, horizon)
-    root = np.maximum(1 + width[:, None] * SHAPE / 2, 0.0)
+    width = errors * unit(forecast, horizon)
+    root = np.maximum(1 + width[:, None] * np.array(shape(horizon)) / 2, 0.0)
     every: Floats = np.maximum((forecast[:, None] + SOFTENING) * root**2 - SOFTENING, 0.0)
     if population is not None:
         most = np.maximum(LARGEST_SHARE * population, forecast)
@@ -111,12 +133,13 @@ def weighted_interval_score(truth: Floats, quantile: Floats) -> Floats:
     return score
 
 
-def hub_baseline(series: Floats, horizon: int) -> Floats:
+def hub_baseline(series: Floats, horizon: int, week: int = WEEK) -> Floats:
     """The COVIDhub baseline: the last value, and past differences made symmetric, as quantiles.
 
-    Differences over the horizon, a week apart; none below zero. `series` is [clients, days].
+    Differences over the horizon, a week apart; none below zero. `series` is [clients, days], or
+    weeks where `week` is 1.
     """
-    ends = np.arange(series.shape[1] - 1, horizon - 1, -WEEK)
+    ends = np.arange(series.shape[1] - 1, horizon - 1, -week)
     last = series[:, -1, None]
     if len(ends) == 0:
         return np.repeat(last, len(LEVELS), axis=1)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epifed.anomalies import clean
+from epifed.days import DAYS_OF, Step
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.registry import LEARNERS
@@ -97,12 +98,24 @@ class Learner(ABC, Generic[S, V]):
     name: ClassVar[str]
     own_settings: ClassVar[type[Own]] = Own
     any_horizon: ClassVar[bool] = False
-    """Whether a state forecasts any number of days ahead, and not the trained one alone."""
+    """Whether a state forecasts any number of steps ahead, and not the trained one alone."""
+    any_step: ClassVar[bool] = False
+    """Whether it learns from weeks as it does from days."""
     reads_history: ClassVar[bool] = False
     """Whether it reads what was known on earlier days, where a panel has that history."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+
+    @classmethod
+    def at(cls, step: Step) -> "type[Learner[Any, Any]]":
+        """What learns under this name from panels of such a step; refused if nothing does."""
+        if step == "day" or cls.any_step:
+            return cls
+        raise EpifedError(
+            f"learner: found '{cls.name}' with counts of weeks; expected one that learns from "
+            "weeks, such as trend or fedavg"
+        )
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +202,12 @@ class Learner(ABC, Generic[S, V]):
 
     @abstractmethod
     def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
-        """What would have been forecast on each of the last days, the panel's last day last."""
+        """What would have been forecast at each of the last steps, the panel's last one last."""
+
+    def informed(self, state: S) -> int | None:
+        """How many days ago the first release was that past forecasts knew; none: all knew it."""
+        del state
+        return None
 
     def completed(self, panel: CasePanel, state: S) -> CasePanel:
         """The panel as the learner takes it: as it is, unless it fills late days up."""
@@ -211,7 +229,9 @@ class Learner(ABC, Generic[S, V]):
 
     def compatible(self, other: "Learner[Any, Any]") -> bool:
         """Whether a state of the other learner may be continued by this one."""
-        mine, theirs = ((one.title(), one.settings.window) for one in (self, other))
+        mine, theirs = (
+            (one.title(), one.settings.window, one.settings.step) for one in (self, other)
+        )
         return mine == theirs and self.pack_length() == other.pack_length()
 
     def pack_length(self) -> int:
@@ -248,8 +268,8 @@ class WindowLearner(Learner[S, Windows]):
         settings = self.settings
         if horizon != settings.horizon:
             raise EpifedError(
-                f"horizon: found {horizon} days; expected {settings.horizon}, the one that the "
-                f"'{settings.learner}' model was trained for"
+                f"horizon: found {horizon} {settings.step}s; expected {settings.horizon}, the one "
+                f"that the '{settings.learner}' model was trained for"
             )
         days = min(panel.counts.shape[1] - settings.window + 1, DAYS_BACK)
         return np.maximum(self.predict(state, last_windows(panel, settings, days)), 0.0)
@@ -257,28 +277,35 @@ class WindowLearner(Learner[S, Windows]):
 
 def make_learner(settings: Settings) -> Learner[Any, Any]:
     """The learner that the settings name."""
-    found: Learner[Any, Any] = LEARNERS.load(settings.learner)(settings)
-    return found
+    kind: type[Learner[Any, Any]] = LEARNERS.load(settings.learner)
+    return kind.at(settings.step)(settings)
 
 
 def settings_for(panel: CasePanel, *said: Mapping[str, Any]) -> Settings:
     """The settings for a panel's regions: what suits the learner and them, under what was said."""
     named = [values["learner"] for values in said if "learner" in values]
     learner: type[Learner[Any, Any]] = LEARNERS.load(str(named[-1] if named else DEFAULT_LEARNER))
-    return Settings.resolve(len(panel.regions), learner.facts(panel), *said)
+    step: dict[str, Any] = {} if panel.step == "day" else {"step": panel.step}
+    facts = step | learner.at(panel.step).facts(panel)
+    found = Settings.resolve(len(panel.regions), facts, *said)
+    if found.step != panel.step:
+        raise EpifedError(
+            f"step: found '{found.step}'; expected '{panel.step}', which {panel.source} counts"
+        )
+    return found
 
 
-def recency(windows: Windows, half_life: float | None, split: str) -> Vector:
+def recency(windows: Windows, half_life: float | None, settings: Settings) -> Vector:
     """A weight for each window, 1 for a client's newest and half as much every half-life before.
 
-    In a changing epidemic the last days say most. Padding counts nothing. With the shuffled split
-    the tested windows lie among the others, so all count alike.
+    In a changing epidemic the last days say most; the half-life is of steps. Padding counts
+    nothing. With the shuffled split the tested windows lie among the others, so all count alike.
     """
     real = windows.mask.astype(np.float32)
-    if half_life is None or split == "shuffled" or real.size == 0:
+    if half_life is None or settings.split == "shuffled" or real.size == 0:
         return real
     days = windows.target_days.astype("datetime64[D]").astype(np.int64)
     newest = np.where(windows.mask, days, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
-    age = np.where(windows.mask, newest - days, 0)
+    age = np.where(windows.mask, newest - days, 0) / DAYS_OF[settings.step]
     weight: Vector = real * np.exp2(-age / half_life).astype(np.float32)
     return weight

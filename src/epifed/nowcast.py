@@ -1,9 +1,10 @@
 """Nowcasts: how many cases of the last days are still to come, from how late earlier ones came.
 
-A day's count is not divided by its completeness, which leaves a zero zero and doubles a chance
-case; it is filled up with the share that usually comes late of what is expected of that weekday,
-and never beyond what is expected. What a client does here it does alone; how fast cases grow, and
-how complete a day is elsewhere, may be a public release.
+An authority mostly sends the cases of a day together. So a day of which none is known, where some
+are expected, is probably all late; a day of which some are known lacks what usually comes after the
+first ones. Neither is divided by its completeness, which leaves a zero zero and doubles a chance
+case: shares are of what is expected of that weekday. What a client does here it does alone; how
+fast cases grow, and how complete a day is elsewhere, may be a public release.
 """
 
 from dataclasses import dataclass, replace
@@ -41,8 +42,13 @@ SOFTENING = 20.0
 """Cases a week at which a client's own growth counts half."""
 FOLLOW = 0.8
 """Growth that is expected to go on, per unit of the growth that is seen."""
-MEDIAN = 1 / 3
-"""How far the median of a count lies below its mean."""
+FURTHER = 0.4
+"""Share that comes late where some cases are known, per unit of that of all days, before anybody
+has said so."""
+SPREAD = 1.0
+"""Size of the negative binomial distribution by which a day truly has no case."""
+MEDIAN = 0.6
+"""How far the median of the late cases lies below their mean."""
 
 LATE_BELOW, LATE_CASES = 0.65, 50.0
 """A newest day with less than this share of what was expected is late, where that was so much."""
@@ -199,23 +205,30 @@ def growth(known: Floats, shared: float | None = None) -> Floats:
     return own if shared is None else (own + shared) / 2
 
 
-def late_counts(known: Floats) -> tuple[Floats, Floats]:
-    """By client and lag: cases that came later, and cases known by now, of the last mornings."""
+def late_counts(known: Floats, *, some: bool = False) -> tuple[Floats, Floats]:
+    """By client and lag: cases that came later, and cases known by now, of the last mornings.
+
+    With `some`, of days alone of which some cases were known on the morning.
+    """
     now = known[-1]
     late, total = np.zeros((len(now), LATE_DAYS)), np.zeros((len(now), LATE_DAYS))
     for back in range(SETTLED, min(BACK, len(known) - 1) + 1):
-        then = known[-1 - back]
-        if _looked(then):
+        then = known[-1 - back, :, :LATE_DAYS]
+        if _looked(known[-1 - back]):
             by_now = now[:, back : back + LATE_DAYS]
-            late += by_now - then[:, :LATE_DAYS]
-            total += by_now
+            counted = (then > 0) | (not some)
+            late += counted * (by_now - then)
+            total += counted * by_now
     return late, total
 
 
-def late_shares(known: Floats, pooled: Floats | None = None) -> Floats:
-    """The share that comes late by client and lag: the own, shrunk to the pooled one."""
-    late, total = late_counts(known)
-    prior = USUAL_LATE if pooled is None else pooled
+def late_shares(known: Floats, pooled: Floats | None = None, *, some: bool = False) -> Floats:
+    """The share that comes late by client and lag: the own, shrunk to the pooled one.
+
+    With `some`, of days of which some cases are known already.
+    """
+    late, total = late_counts(known, some=some)
+    prior = (FURTHER if some else 1.0) * (USUAL_LATE if pooled is None else pooled)
     shares: Floats = np.clip((late + PRIOR_CASES * prior) / (total + PRIOR_CASES), 0.0, 1.0)
     return shares
 
@@ -224,11 +237,13 @@ def fill(known: Floats, growing: Floats, pooled: Floats | None = None) -> Floats
     """Cases of the last days that are still to come [clients, lags], on the last morning.
 
     `known` is `Vintages.known(AGES)`, `growing` each client's log growth in a week. All days
-    together are a median, as scores ask for, and nothing where less than a third of a case is late.
+    together are a median, as scores ask for, and nothing where little is late.
     """
     expected = _expected(known[-1], growing)
-    missing = np.maximum(expected - known[-1, :, :LATE_DAYS], 0.0)
-    mean = np.minimum(late_shares(known, pooled) * expected, missing)
+    late, further = late_shares(known, pooled), late_shares(known, pooled, some=True)
+    truly_none = (1 + expected / SPREAD) ** -SPREAD
+    only_late = late / np.maximum(late + (1 - late) * truly_none, 1e-12)
+    mean = np.where(known[-1, :, :LATE_DAYS] > 0, further, only_late) * expected
     total = mean.sum(axis=1, keepdims=True)
     filled: Floats = mean * np.maximum(1 - MEDIAN / np.maximum(total, MEDIAN), 0.0)
     return filled

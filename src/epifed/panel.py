@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from epifed.days import Day, to_day
+from epifed.days import DAYS_OF, WEEK, Day, Step, refuse_apart, to_day
 from epifed.errors import EpifedError
 from epifed.frames import Table, column_names, pick
 
@@ -24,9 +24,10 @@ MOST_CASES = 1e9
 
 @dataclass(frozen=True, repr=False)
 class CasePanel:
-    """Daily case counts c[k, t] of regions k (the paper's geographic units) on days t.
+    """Case counts c[k, t] of regions k (the paper's geographic units) on days, or in weeks, t.
 
     A missing report is zero cases; `reported` remembers which entries were really in the source.
+    A week goes by the day that it is dated.
     """
 
     counts: NDArray[np.float64]
@@ -55,6 +56,8 @@ class CasePanel:
     """Invented cases: the settings of the simulation that made them. Real ones: none."""
     history: "Vintages | None" = None
     """What was known on earlier days, where it was kept; the panel is its last morning."""
+    step: Step = "day"
+    """What a column counts."""
 
     def __post_init__(self) -> None:
         """Refuse a panel that cannot be one."""
@@ -109,9 +112,10 @@ class CasePanel:
 
     def __repr__(self) -> str:
         """Regions, days and source in one line."""
-        regions, days = self.counts.shape
+        regions, steps = self.counts.shape
         period = f"{self.start} … {self.end}"
-        return f"CasePanel({regions} regions × {days} days, {period}, {Path(self.source).name!r})"
+        size = f"{regions} regions × {steps} {self.step}s"
+        return f"CasePanel({size}, {period}, {Path(self.source).name!r})"
 
     @classmethod
     def from_long(
@@ -130,12 +134,14 @@ class CasePanel:
         boundaries: Path | None = None,
         notes: tuple[str, ...] = (),
         simulated: Mapping[str, Any] | None = None,
+        step: Step = "day",
     ) -> "CasePanel":
         """Lay a long table with the columns `day`, `region` and `cases` out as regions × days.
 
         The table is a DataFrame of polars or pandas; days are dates or text YYYY-MM-DD, regions
         are text. Pairs that are absent become zero and are remembered as not reported. `regions`
-        fixes the rows and their order; without it they are the sorted regions of the table.
+        fixes the rows and their order; without it they are the sorted regions of the table. With
+        the step `week` a day stands for its week, and all are whole weeks apart.
         """
         frame = _long(table, source)
         if frame.is_empty():
@@ -158,8 +164,10 @@ class CasePanel:
         first, last = frame["day"].min(), frame["day"].max()
         assert isinstance(first, date) and isinstance(last, date)
         rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
-        days = (frame["day"] - first).dt.total_days().to_numpy()
-        shape = (len(order), (last - first).days + 1)
+        if step == "week":
+            refuse_apart(source, frame["day"].unique(maintain_order=True).to_list())
+        days = (frame["day"] - first).dt.total_days().to_numpy() // DAYS_OF[step]
+        shape = (len(order), (last - first).days // DAYS_OF[step] + 1)
         counts = np.zeros(shape, dtype=np.float64)
         reported = np.zeros(shape, dtype=np.bool_)
         counts[rows, days] = frame["cases"].cast(pl.Float64).to_numpy()
@@ -177,7 +185,9 @@ class CasePanel:
             population=np.array([population[r] for r in order]) if population else None,
             reported=reported,
             parents=tuple(parents[r] for r in order) if parents else (),
-            states=tuple(states[r] for r in order) if states else (),
+            states=tuple(states[r] for r in order)
+            if states and states.keys() >= set(order)
+            else (),
             calendars=tuple(calendars.get(r, "") for r in order) if calendars else (),
             positions=_positions(positions, order),
             source=source,
@@ -185,6 +195,7 @@ class CasePanel:
             boundaries=boundaries,
             notes=notes,
             simulated=simulated,
+            step=step,
         )
 
     def to_long(self) -> pl.DataFrame:
@@ -207,6 +218,8 @@ class CasePanel:
         facts: dict[str, Any] = {"region": self.regions}
         if self.population is not None:
             facts["population"] = self.population
+        if self.states:
+            facts["state"] = self.states
         if any(self.calendars):
             facts["calendar"] = self.calendars
         if self.positions is not None:
@@ -217,8 +230,17 @@ class CasePanel:
         return long.join(pl.DataFrame(facts), on="region", maintain_order="left")
 
     def day(self, index: int) -> date:
-        """The calendar day of a column."""
-        return self.start + timedelta(days=index)
+        """The calendar day of a column; of a week, the one that it is dated."""
+        return self.start + timedelta(days=index * self.step_days)
+
+    def index(self, day: date) -> int:
+        """The column of the last day, or week, that is dated a day or before; negative: none."""
+        return (day - self.start).days // self.step_days
+
+    @property
+    def step_days(self) -> int:
+        """Days of a step."""
+        return DAYS_OF[self.step]
 
     @property
     def days(self) -> list[date]:
@@ -231,25 +253,69 @@ class CasePanel:
         return self.day(self.counts.shape[1] - 1)
 
     def between(self, first: Day, last: Day) -> "CasePanel":
-        """The days from `first` to `last`, both included; refused where the panel has not both."""
+        """The days from `first` to `last`, both included; refused where the panel has not both.
+
+        Of weeks, those that are dated within.
+        """
         first, last = to_day(first, "first day"), to_day(last, "last day")
         if first > last:
             raise EpifedError(
                 f"found the period {first} … {last}; expected its end after its start"
             )
-        if first < self.start or last > self.end:
+        begin, end = self._columns(first, last)
+        if begin < 0 or end >= self.counts.shape[1] or begin > end:
             raise EpifedError(
-                f"{self.source}: found days {self.start} … {self.end}; "
+                f"{self.source}: found {self.step}s {self.start} … {self.end}; "
                 f"expected all of {first} … {last}"
             )
-        cut = slice((first - self.start).days, (last - self.start).days + 1)
+        cut = slice(begin, end + 1)
         return replace(
             self,
             counts=self.counts[:, cut],
             reported=None if self.reported is None else self.reported[:, cut],
-            start=first,
-            history=self._history_until(last + timedelta(days=1)),
+            start=self.day(begin),
+            history=self._history_between(first, last),
         )
+
+    def period(self, first: Day | None = None, last: Day | None = None) -> tuple[date, date]:
+        """The first and the last day, or dated week, from one day to another; none: the panel's."""
+        inside = self.between(first or self.start, last or self.end)
+        return inside.start, inside.end
+
+    def _columns(self, first: date, last: date) -> tuple[int, int]:
+        """The first column that is dated a day or later, and the last one up to another."""
+        return -((self.start - first).days // self.step_days), self.index(last)
+
+    def weekly(self) -> "CasePanel":
+        """The sums of whole weeks up to the last day, which they are dated by.
+
+        A week counts as reported if all of its days are.
+        """
+        self.refuse_step("day")
+        weeks = self.counts.shape[1] // WEEK
+        if weeks == 0:
+            raise EpifedError(f"{self.source}: found no whole week; expected {WEEK} days")
+        skipped = self.counts.shape[1] - weeks * WEEK
+        shape = (len(self.regions), weeks, WEEK)
+        reported = self.reported
+        if reported is not None:
+            reported = np.logical_and.reduce(reported[:, skipped:].reshape(shape), axis=2)
+        return replace(
+            self,
+            counts=self.counts[:, skipped:].reshape(shape).sum(axis=2),
+            reported=reported,
+            start=self.day(skipped + WEEK - 1),
+            step="week",
+            history=None,
+        )
+
+    def refuse_step(self, expected: Step) -> None:
+        """Refuse a panel of another step than what is made for it."""
+        if self.step != expected:
+            raise EpifedError(
+                f"{self.source}: found counts of each {self.step}; expected counts of each "
+                f"{expected}"
+            )
 
     def of(self, regions: Sequence[str]) -> "CasePanel":
         """The panel of some regions only, in this order."""
@@ -277,18 +343,20 @@ class CasePanel:
         days = np.flatnonzero(one.reported[0]) if one.reported is not None else np.array([])
         return one.between(one.day(int(days[0])), one.day(int(days[-1]))) if len(days) else one
 
-    def _history_until(self, morning: date) -> "Vintages | None":
-        known = self.history
-        return None if known is None or morning < known.first else known.until(morning)
+    def _history_between(self, first: date, last: date) -> "Vintages | None":
+        known, morning = self.history, last + timedelta(days=1)
+        if known is None or morning < known.first:
+            return None
+        return known.until(morning).since(first)
 
     def covers(self, first: date, last: date) -> NDArray[np.bool_]:
         """Which regions' own reports reach from one day to another, whatever the others report."""
         reported = self.reported
         if reported is None:
             reported = np.ones(self.counts.shape, dtype=np.bool_)
-        days = np.arange(self.counts.shape[1])
-        early = days <= (first - self.start).days
-        late = days >= (last - self.start).days
+        begin, end = self._columns(first, last)
+        columns = np.arange(self.counts.shape[1])
+        early, late = columns <= begin, columns >= end
         return np.asarray(reported[:, early].any(axis=1) & reported[:, late].any(axis=1))
 
     def digest(self) -> str:
@@ -303,7 +371,16 @@ class CasePanel:
         sha.update("\x00".join(self.calendars).encode())
         if self.history is not None:
             sha.update(self.history.digest().encode())
+        if self.step != "day":
+            sha.update(self.step.encode())
         return sha.hexdigest()
+
+
+def _states(known: Mapping[str, str] | None, regions: Sequence[str]) -> tuple[str, ...]:
+    """The states of all regions; none unless all are known."""
+    if known is None or any(region not in known for region in regions):
+        return ()
+    return tuple(known[region] for region in regions)
 
 
 def _positions(

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.files import write_atomic
 from epifed.learner import Learner, Period, Vector, make_learner
@@ -137,6 +138,8 @@ class Release:
     def age_on(self, day: date) -> int:
         """Days from the last day learned from to another, which may not lie before it."""
         age = (day - self.last_day).days
+        if self.settings.step == "week" and -WEEK < age < 0:
+            return 0  # the same week, dated by another of its days
         if age < 0:
             raise EpifedError(
                 f"found cases up to {day} and a release that learned up to {self.last_day}; "

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from epifed.days import USUAL_HORIZON, USUAL_WINDOW, Step
 from epifed.errors import EpifedError
 from epifed.registry import ACCOUNTANTS, LEARNERS
 
@@ -45,11 +46,14 @@ class Settings(BaseModel):
     smoothing: Smoothing = Field(
         "trailing", description="7-day average: centered looks 3 days ahead, trailing does not"
     )
-    window: int = Field(10, ge=1, description="H, days of input")
-    horizon: int = Field(7, ge=1, description="P, days from the last input day to the target")
-    history: int | None = Field(
-        None, ge=1, description="days of the period needed before the first target; none: window"
+    window: int = Field(USUAL_WINDOW["day"], ge=1, description="H, days (or weeks) of input")
+    horizon: int = Field(
+        USUAL_HORIZON["day"], ge=1, description="P, days (or weeks) from last input to target"
     )
+    history: int | None = Field(
+        None, ge=1, description="days (or weeks) needed before the first target; none: window"
+    )
+    step: Step = Field("day", description="what one count is of, a day or a week")
     min_windows: int = Field(2, ge=2, description="clients with fewer windows are left out")
     split: SplitName = Field("temporal", description="which windows are for testing")
     train_share: float = Field(
@@ -84,6 +88,12 @@ class Settings(BaseModel):
 
     PAPER: ClassVar[dict[str, Any]] = {"smoothing": "centered", "history": 11, "min_windows": 11}
     """What the paper's county experiment changes."""
+    WEEKLY: ClassVar[dict[str, Any]] = {
+        "smoothing": "none",
+        "window": USUAL_WINDOW["week"],
+        "horizon": USUAL_HORIZON["week"],
+    }
+    """What suits counts of weeks, whatever the learner."""
 
     evaluate_every: int = Field(5, ge=1, description="rounds between points of the convergence")
     seed: int = Field(0, ge=0, description="root of all seeded randomness")
@@ -111,7 +121,13 @@ class Settings(BaseModel):
             )
         if self.history is not None and self.history < self.window:
             raise ValueError(
-                f"history: found {self.history} days; expected at least the window of {self.window}"
+                f"history: found {self.history} {self.step}s; expected at least the window of "
+                f"{self.window}"
+            )
+        if self.step == "week" and self.smoothing != "none":
+            raise ValueError(
+                f"smoothing: found '{self.smoothing}' with step = 'week'; expected 'none', because "
+                "seven days are one count already"
             )
         own = self._learner().check_own(self.model_extra or {}, self)
         object.__setattr__(self, "__pydantic_extra__", own.model_dump())
@@ -119,7 +135,7 @@ class Settings(BaseModel):
 
     def _learner(self) -> Any:
         """The class that the learner's name stands for, found by name: no learner is known here."""
-        return LEARNERS.load(self.learner)
+        return LEARNERS.load(self.learner).at(self.step)
 
     @property
     def own(self) -> dict[str, Any]:
@@ -165,7 +181,9 @@ class Settings(BaseModel):
         for values in said:
             given |= values
         learner = LEARNERS.load(str(given.get("learner", DEFAULT_LEARNER)))
-        return cls.of(**(learner.preset(clients, given) | given))
+        if given.get("step") != "week":
+            return cls.of(**(learner.preset(clients, given) | given))
+        return cls.of(**(cls.WEEKLY | learner.at("week").preset(clients, given) | given))
 
     @classmethod
     def of(cls, **values: Any) -> Self:

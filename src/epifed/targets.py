@@ -6,7 +6,9 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from epifed.anomalies import Cleaned, clean
 from epifed.errors import EpifedError
@@ -83,9 +85,11 @@ class Totals:
         """A level as sums of these regions instead of the clients."""
         return replace(level, members=self._within(level))
 
-    def _within(self, level: Level) -> Any:
+    def _within(self, level: Level) -> NDArray[np.bool_]:
+        """Which of these regions lie within each region of a level."""
         shared = level.members.astype(int) @ self.level.members.astype(int).T
-        return shared == self.level.members.sum(axis=1)
+        inside: NDArray[np.bool_] = shared == self.level.members.sum(axis=1)
+        return inside
 
 
 @dataclass(frozen=True)

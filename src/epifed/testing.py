@@ -5,11 +5,12 @@
 """
 
 from dataclasses import fields, is_dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 
 import numpy as np
 
+from epifed.days import DAYS_OF, WEEK
 from epifed.learner import Learner, Vector
 from epifed.panel import CasePanel
 from epifed.registry import LEARNERS
@@ -43,22 +44,24 @@ def check_learner(learner: str | type[Learner[Any, Any]], **changes: Any) -> Non
     """Check that a learner keeps the rules; raise `LearnerRuleError` at the first it breaks.
 
     The learner is a class, or the name of an installed one. `changes` are settings other than its
-    preset. What is checked: its settings are complete and its own; what it sends is finite, one
-    vector of a fixed length for each client, the same whoever else is in the cohort and however
-    often it is asked, and of nothing after the period; its state packs, unpacks, ages and joins;
-    it forecasts finite counts of at least zero.
+    preset, such as `step="week"`. What is checked: its settings are complete and its own; what it
+    sends is finite, one vector of a fixed length for each client, the same whoever else is in the
+    cohort and however often it is asked, and of nothing after the period; its state packs, unpacks,
+    ages and joins; it forecasts finite counts of at least zero.
     """
     kind = LEARNERS.load(learner) if isinstance(learner, str) else learner
     name = getattr(kind, "name", None)
     _need(isinstance(name, str), "name", repr(name), "the learner's name, a text")
     with LEARNERS.using(kind.name, kind):
         settings = Settings.resolve(REGIONS, {"learner": kind.name}, changes)
-        _check(kind(settings))
+        _check(kind.at(settings.step)(settings))
 
 
 def _check(learner: Learner[Any, Any]) -> None:
     panel = example_panel()
-    period = (panel.start, panel.end - timedelta(days=learner.settings.horizon))
+    if learner.settings.step == "week":
+        panel = example_panel(days=DAYS * WEEK).weekly()
+    period = (panel.start, panel.day(panel.index(panel.end) - learner.settings.horizon))
     view = learner.view(panel, period)
     _need(len(view) == REGIONS, "view", f"{len(view)} rows", f"{REGIONS}, one for each region")
     state = learner.start(np.random.SeedSequence(1))
@@ -103,7 +106,7 @@ def _sees_nothing_later(
     rows: Vector,
 ) -> None:
     later = panel.counts.copy()
-    later[:, (period[1] - panel.start).days + 1 :] += 1000.0
+    later[:, panel.index(period[1]) + 1 :] += 1000.0
     changed = replace(panel, counts=later)
     if learner.settings.smoothing != "centered":
         seen = learner.contribute(state, learner.view(changed, period))
@@ -140,14 +143,16 @@ def _steps(learner: Learner[Any, Any], state: Any, rows: Vector) -> Any:
 def _ages(learner: Learner[Any, Any], state: Any) -> None:
     pack = learner.pack
     _same("advance", pack(state), pack(learner.advance(state, 0)), "no day later")
-    twice = learner.advance(learner.advance(state, 3), 4)
-    _same("advance", pack(learner.advance(state, 7)), pack(twice), "in two steps")
-    joined = learner.join(learner.advance(state, 7), state)
+    step = DAYS_OF[learner.settings.step]
+    twice = learner.advance(learner.advance(state, 3 * step), 4 * step)
+    _same("advance", pack(learner.advance(state, 7 * step)), pack(twice), "in two steps")
+    joined = learner.join(learner.advance(state, 7 * step), state)
     _need(bool(np.isfinite(pack(joined)).all()), "join", "a value that is not finite", "numbers")
 
 
 def _forecasts(learner: Learner[Any, Any], state: Any, panel: CasePanel) -> None:
-    for horizon in (1, 7, 28) if learner.any_horizon else (learner.settings.horizon,):
+    far = (1, 7, 28) if learner.settings.step == "day" else (1, 2, 4)
+    for horizon in far if learner.any_horizon else (learner.settings.horizon,):
         past = learner.hindcast(panel, state, horizon)
         good = past.ndim == 2 and len(past) == len(panel.regions) and past.shape[1] >= 1
         _need(good, "hindcast", f"shape {past.shape}", f"({len(panel.regions)}, days)")

@@ -64,7 +64,7 @@ class Vintages:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a history."""
-        if self.changes.is_empty() or not self.snapshots:
+        if not self.snapshots:
             raise EpifedError(f"{self.source}: found no vintage; expected at least one")
         if list(self.snapshots) != sorted(set(self.snapshots)):
             raise EpifedError(
@@ -147,6 +147,16 @@ class Vintages:
         # What was known on the earlier mornings stays as it was: it need not be computed anew.
         then.__dict__["_by_age"] = self._by_age[: (then.last - then.first).days + 1]
         return then
+
+    def since(self, day: Day) -> "Vintages | None":
+        """What was known of the reporting dates from a day on; none if no morning knew of any."""
+        day = to_day(day, "first day")
+        if self.last <= day:
+            return None
+        inside = self.changes.filter(pl.col("reported") >= day)
+        if len(inside) == len(self.changes) and day < self.first:
+            return self
+        return replace(self, changes=inside, snapshots=tuple(d for d in self.snapshots if d > day))
 
     def of(self, regions: Sequence[str]) -> "Vintages":
         """The vintages of some regions only, in this order."""

@@ -1,12 +1,12 @@
 """From a case panel to the clients' training and test windows (the paper's Eqs. 1 and 2)."""
 
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.days import WEEK
+from epifed.days import WEEK, Step
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.settings import Settings, Smoothing
@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 class Windows:
     """A stack of clients' windows. Clients of unequal length are padded; `mask` says what is real.
 
-    inputs[k, j] are `window` consecutive days of client k, targets[k, j] the count `horizon` days
-    after the last of them, on day target_days[k, j].
+    inputs[k, j] are `window` consecutive days (or weeks) of client k, targets[k, j] the count
+    `horizon` of them after the last, on day target_days[k, j].
     """
 
     inputs: NDArray[np.float32]
@@ -70,19 +70,25 @@ def smooth(counts: Floats, how: Smoothing) -> Floats:
     return np.maximum(average, 0.0)
 
 
+def observed(counts: Floats, step: Step) -> Floats:
+    """What is forecast, at each step: the 7-day average up to a day, or the count of a week."""
+    return smooth(counts, "trailing" if step == "day" else "none")
+
+
 def last_windows(panel: CasePanel, settings: Settings, days: int) -> NDArray[np.float32]:
-    """The inputs whose last day is each of the last so many days: [regions, days, window]."""
+    """The inputs that end on each of the last so many days (or weeks): [regions, days, window]."""
+    panel.refuse_step(settings.step)
     smoothed = smooth(panel.counts, settings.smoothing)
     ends = np.arange(smoothed.shape[1] - days, smoothed.shape[1])
     inputs = smoothed[:, ends[:, None] + np.arange(1 - settings.window, 1)]
     return inputs.astype(np.float32)
 
 
-def last_learned(settings: Settings, period: tuple[date, date]) -> date:
+def last_learned(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> date:
     """The last day of an experiment's period that is learned from, where the split is in time."""
-    first, last = period
-    per_client = (last - first).days + 2 - (settings.history or settings.window) - settings.horizon
-    return last - timedelta(days=per_client - int(per_client * settings.train_share))
+    length = panel.between(*period).counts.shape[1]
+    per_client = length + 1 - (settings.history or settings.window) - settings.horizon
+    return panel.day(panel.index(period[1]) - per_client + int(per_client * settings.train_share))
 
 
 def slide(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> Windows:
@@ -90,18 +96,18 @@ def slide(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> Wi
 
     So the first days of a period have their full average.
     """
-    first, last = period
-    panel.between(first, last)
-    offset = (first - panel.start).days
-    length = (last - first).days + 1
+    panel.refuse_step(settings.step)
+    inside = panel.between(*period)
+    first, last = inside.start, inside.end
+    offset, length, unit = panel.index(first), inside.counts.shape[1], f"{panel.step}s"
     smoothed = smooth(panel.counts, settings.smoothing)[:, offset : offset + length]
     history = settings.history or settings.window
     per_client = length - history - settings.horizon + 1
     if per_client < 1:
         raise EpifedError(
-            f"{panel.source}: found {length} days from {first} to {last}; expected at least "
-            f"{history + settings.horizon} for one window of {settings.window} days and a target "
-            f"{settings.horizon} days ahead"
+            f"{panel.source}: found {length} {unit} from {first} to {last}; expected at least "
+            f"{history + settings.horizon} for one window of {settings.window} {unit} and a target "
+            f"{settings.horizon} {unit} ahead"
         )
     if per_client < settings.min_windows:
         raise EpifedError(
@@ -111,7 +117,7 @@ def slide(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> Wi
     origins = np.arange(history - 1, history - 1 + per_client)
     inputs = smoothed[:, origins[:, None] + np.arange(1 - settings.window, 1)]
     targets = smoothed[:, origins + settings.horizon]
-    days = np.datetime64(first) + origins + settings.horizon
+    days = np.datetime64(first) + panel.step_days * (origins + settings.horizon)
     return Windows(
         inputs.astype(np.float32),
         targets.astype(np.float32),

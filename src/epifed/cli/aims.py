@@ -120,6 +120,8 @@ class Aims:
         if self.week_ends is None and set(self.level or [own]) == {own}:
             return None
         weeks = None
+        if self.week_ends is not None or self.totals is not None:
+            panel.refuse_step("day")
         if self.week_ends is not None:
             day = self.reference_day
             reference = None if day is None else to_weekday(day, "--reference-day")

@@ -15,6 +15,7 @@ from epifed.cli.kit import (
     Seed,
     Wish,
     Workers,
+    ahead,
     messages,
     parse_epsilons,
     print_table,
@@ -70,7 +71,12 @@ def backtest(
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(min=1, max=28, help="Days ahead.", show_default="of the settings, else 7"),
+        typer.Option(
+            min=1,
+            max=28,
+            help="Days ahead; of weekly data, weeks.",
+            show_default="of the settings, else a week",
+        ),
     ] = None,
     holidays: Annotated[
         str | None,
@@ -94,9 +100,10 @@ def backtest(
 ) -> None:
     """Forecast from every origin with what was known then, and score it when the day has come.
 
-    The target is the 7-day trailing average of daily cases. Scores are ratios: below 1, the
-    forecast beats "next week is like today" (MAE) and the COVIDhub baseline (WIS). ε is for each
-    release; the total over all origins stands beside it. Interrupted, it goes on where it was.
+    The target is the 7-day trailing average of daily cases, or the count of a week. Scores are
+    ratios: below 1, the forecast beats "next week is like today" (MAE) and the COVIDhub baseline
+    (WIS). ε is for each release; the total over all origins stands beside it. Interrupted, it goes
+    on where it was.
     With --vintages each forecast is made with what was known on its morning, and nothing else.
     Larger regions are forecast as sums, with quantiles from the past errors of the sums.
     """
@@ -115,8 +122,11 @@ def backtest(
     from epifed.evaluate.backtest import mornings_between, origins_between, run_backtest
     from epifed.sources.vintages import load_vintages
 
-    aims.refuse_early([wish.settings(4).horizon])
+    aims.refuse_early([])
     panel = reading.at(**aims.reading()).read(data)
+    aims.refuse_early([wish.settings(panel).horizon * panel.step_days])
+    if vintages:
+        panel.refuse_step("day")
     known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
     if known_when is None:
         panel = panel.between(panel.start, min(last.date(), panel.end))
@@ -155,6 +165,8 @@ def backtest(
             [row["stratum"], str(row["regions"]), *_cells(row, result.real_time)]
             for row in result.by_stratum(panel).iter_rows(named=True)
         ]
+        if (after := result.after_holiday(panel)) is not None:
+            rows.append(["after a public holiday", "", *_cells(after, result.real_time)])
         rows += [
             [_level_name(row), str(row["regions"]), *_cells(row, result.real_time)]
             for row in summary["levels"]
@@ -168,7 +180,7 @@ def backtest(
             ]
         )
         print_table(
-            f"{chosen.learner}, {chosen.horizon} days ahead, {len(origins)} origins from "
+            f"{chosen.learner}, {ahead(chosen)}, {len(origins)} origins from "
             f"{origins[0]} to {origins[-1]}",
             header,
             rows,

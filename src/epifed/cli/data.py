@@ -11,6 +11,7 @@ from epifed.cli.completeness import describe, print_completeness
 from epifed.cli.convert import convert
 from epifed.cli.kit import counted
 from epifed.cli.source import Reading, reads_cases
+from epifed.days import USUAL_HORIZON, USUAL_WINDOW
 from epifed.files import to_json
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
         for day, share in zip(WEEKDAYS, report.weekdays, strict=True):
             console.print(f"  {day} {share:5.2f} {'█' * round(_BAR * share / 2)}")
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in report.anomaly_counts.items())
-    console.print(f"\nReports that are no count of their day: {kinds}", style="bold")
+    console.print(f"\nReports that are no count of their {report.step}: {kinds}", style="bold")
     if report.anomalies:
         anomalies = Table("day", "region", "name", "kind", box=None, pad_edge=True)
         anomalies.add_column("reported", justify="right")
@@ -247,26 +248,32 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
 
 def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     people = "not in the source" if report.population is None else f"{report.population:,}"
-    gaps = report.gaps
+    gaps, unit = report.gaps, f"{report.step}s"
+    window, horizon = USUAL_WINDOW[report.step], USUAL_HORIZON[report.step]
     missing = "none"
     if gaps.missing:
         missing = (
-            f"{gaps.missing:,} region-days ({gaps.share:.1%}) without a report, taken as zero; "
-            f"{counted(gaps.regions, 'region')}, longest {counted(gaps.longest, 'day')} "
+            f"{gaps.missing:,} region-{unit} ({gaps.share:.1%}) without a report, taken as zero; "
+            f"{counted(gaps.regions, 'region')}, longest {counted(gaps.longest, report.step)} "
             f"({gaps.longest_region})"
         )
     verdict = "enough" if report.enough_days else "too few"
     facts = [
         ("regions", f"{report.regions:,}"),
-        ("days", f"{report.days:,}, {report.first_day} to {report.last_day}"),
+        (unit, f"{report.days:,}, {report.first_day} to {report.last_day}"),
         ("cases", f"{report.cases:,.12g}"),
         ("population", people),
         ("gaps", missing),
-        ("zeros", f"{report.zeros:.1%} of region-days"),
+        ("zeros", f"{report.zeros:.1%} of region-{unit}"),
         ("without any case", _some(report.silent_regions)),
         ("silent weekends", _some(report.silent_weekends)),
-        ("for windows", f"{verdict}: window 10 and horizon 7 need {report.days_needed} days"),
+        (
+            "for windows",
+            f"{verdict}: window {window} and horizon {horizon} need {report.days_needed} {unit}",
+        ),
     ]
+    if report.step == "week":
+        facts = [fact for fact in facts if fact[0] != "silent weekends"]
     if report.fractional:
         facts.insert(3, ("not whole", f"{report.fractional:,} counts are not whole numbers"))
     return facts

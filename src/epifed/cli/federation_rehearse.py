@@ -55,7 +55,7 @@ def rehearse(
     from epifed.privacy.plan import TRUST
 
     messages.print(f"simulating an epidemic in {clients} counties")
-    panel = simulated_panel(clients, chosen.seed)
+    panel = simulated_panel(clients, chosen.seed, chosen.step)
     losses: dict[int, float] = {}
     watching = Watching(losses)
 

@@ -9,6 +9,7 @@ import typer
 from epifed.cli.aims import Aims, aims_at_levels
 from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_unwritable
 from epifed.cli.source import Reading, reads_cases
+from epifed.days import DAYS_OF
 from epifed.files import to_json
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ HEADER = [
     "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
     "country", "place", "own", "holidays", "reports",
 ]  # fmt: skip
-PLAIN_HEADER = HEADER[:6]
+WEEKLY_HEADER = [*HEADER[:2], "like this week", *HEADER[3:9], "earlier years", "reports"]
+PLAIN = 6
+"""Columns of a learner that cannot say where a change comes from."""
+WHAT = {"day": "7-day average of daily cases", "week": "cases of a week"}
 STALE_DAYS = 7
 MOST_FIGURES = 12
 
@@ -40,7 +44,12 @@ def forecast(
     ),
     horizon: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=28, help="Days ahead. Repeat for several.", show_default="7"),
+        typer.Option(
+            min=1,
+            max=28,
+            help="Days ahead; of weekly data, weeks. Repeat for several.",
+            show_default="that of the model",
+        ),
     ] = None,
     ledger: Annotated[
         Path | None,
@@ -62,7 +71,7 @@ def forecast(
     aims: Aims,
     reading: Reading,
 ) -> None:
-    """Forecast the 7-day average of daily cases from the last day of your own data.
+    """Forecast the 7-day average of daily cases, or the cases of a week, from your own data.
 
     Nothing leaves this machine: the model is a file, and the intervals come from how wrong it would
     have been on your own past days. Reports that are no count of their day, such as a backlog, are
@@ -80,11 +89,11 @@ def forecast(
     from epifed.report import drawing
     from epifed.report.forecast_figure import forecast_figure
     from epifed.targets import level_rows
-    from epifed.windows import smooth
+    from epifed.windows import observed
 
     trained = read_release(model)
     horizons = sorted(set(horizon or [trained.settings.horizon]))
-    aims.refuse_early(horizons)
+    aims.refuse_early([DAYS_OF[trained.settings.step] * steps for steps in horizons])
     panel = reading.at(**aims.reading()).read(data)
     panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
     trained.age_on(panel.end)
@@ -124,7 +133,7 @@ def forecast(
         }
         print(to_json(about | found))
     else:
-        today = smooth(panel.counts, "trailing")[:, -1]
+        today = observed(panel.counts, panel.step)[:, -1]
         rows = [
             [
                 panel.names[row],
@@ -137,10 +146,11 @@ def forecast(
             for row in range(min(len(panel.regions), MOST_FIGURES))
             for one in made
         ]
-        header = HEADER if whence else PLAIN_HEADER
+        header = HEADER if panel.step == "day" else WEEKLY_HEADER
+        header = header if whence else header[:PLAIN]
         rows += _level_cells(larger, len(header))
         print_table(
-            f"7-day average of daily cases, forecast of {panel.end}",
+            f"{WHAT[panel.step]}, forecast of {panel.end}",
             header,
             rows,
             f"{trained.sentence()}. {vouching}",
@@ -224,6 +234,10 @@ def _on_its_morning(
     from epifed.vintages import LEAST_MORNINGS
 
     learner = trained.learner
+    if panel.step == "week":
+        if vintages is not None:
+            panel.refuse_step("day")
+        return panel, "weekly counts: the newest week is taken as complete"
     if vintages is not None:
         history = load_vintages(vintages, regions=panel.regions)
         known = history.as_known(panel.end + timedelta(days=1), like=panel)

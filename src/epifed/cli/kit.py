@@ -203,6 +203,11 @@ class Wish:
         return found
 
 
+def ahead(settings: Settings) -> str:
+    """How far ahead, in words: 7 days ahead, 1 week ahead."""
+    return f"{counted(settings.horizon, settings.step)} ahead"
+
+
 def refuse_unwritable(out: Path) -> None:
     """An output directory must be one, or not exist yet, and take files: before any work."""
     if out.exists() and not out.is_dir():

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from epifed.nowcast import Nowcast
     from epifed.onsets import OnsetNowcast
     from epifed.reproduction import Generation, Reproduction
-    from epifed.vintages import Vintages
 
 HEADER = ["region", "last 7 days known", "estimate", "95 % interval", "R", "95 % interval"]
 MOST_FIGURES = 12
@@ -65,6 +64,7 @@ def nowcast(
     from epifed.report import drawing
     from epifed.report.nowcast_figure import nowcast_figure
     from epifed.reproduction import Generation
+    from epifed.situation import situation
     from epifed.sources.vintages import load_vintages
 
     columns = {
@@ -79,10 +79,11 @@ def nowcast(
     generation = Generation(generation_mean, generation_sd)
     history = load_vintages(vintages, regions=region, **given)
     history = history.until(as_of.date()) if as_of else history
-    made, fallen_ill, number = estimates(history, generation)
+    found = situation(history, generation)
+    made, fallen_ill, number = found.reported, found.onsets, found.number
     _write(out, made, fallen_ill, number)
     for row, name in enumerate(history.regions[:MOST_FIGURES]):
-        figure = nowcast_figure(name, row, made, fallen_ill, number, history.attribution)
+        figure = nowcast_figure(name, row, found, history.attribution)
         drawing.save(figure, out / figure_name(name))
     if as_json:
         print(to_json(_record(made, fallen_ill, number, generation)))
@@ -99,24 +100,6 @@ def nowcast(
             f"shown: the first {MOST_FIGURES} of {len(made.regions)} regions; the tables have all"
         )
     messages.print(f"the nowcast is in {out}")
-
-
-def estimates(
-    history: "Vintages", generation: "Generation | None" = None
-) -> "tuple[Nowcast, OnsetNowcast | None, Reproduction]":
-    """The nowcasts by reporting date and by onset, where the list has any, and R(t)."""
-    from epifed import onsets
-    from epifed.nowcast import nowcast as run
-    from epifed.reproduction import reproduction
-
-    made = run(history)
-    fallen_ill = None
-    if history.changes["onset"].is_not_null().any():
-        fallen_ill = onsets.onset_nowcast(history, made)
-    draws = fallen_ill.draws if fallen_ill else onsets.reported_draws(history, made)
-    shown = len(made.days)
-    number = reproduction(draws, history.regions, made.days[-1], shown, generation)
-    return made, fallen_ill, number
 
 
 def _write(

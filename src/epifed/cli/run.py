@@ -20,6 +20,7 @@ from epifed.cli.kit import (
     Seed,
     Wish,
     Workers,
+    ahead,
     caption,
     counted,
     guarantee,
@@ -29,12 +30,14 @@ from epifed.cli.kit import (
     refuse_unwritable,
 )
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
+from epifed.days import WEEK, Step
 from epifed.files import to_json
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.evaluate.folder import ResultsFolder
     from epifed.panel import CasePanel
+    from epifed.vintages import Vintages
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
 """Of the experiment."""
@@ -45,8 +48,8 @@ SHOWN_EPSILON = 1.0
 """The budget of the forecasts that the report shows."""
 EXAMPLE: dict[str, Any] = {"preset": "crossing", "communities": 1600}
 """What is simulated where there is no data."""
-DEFAULT_DAYS = 31
-"""The length of the paper's periods: the last so many days of the data, unless told otherwise."""
+DEFAULT_STEPS: dict[Step, int] = {"day": 31, "week": 52}
+"""The length of the paper's periods, or a year: the last so many days, or weeks, of the data."""
 RUNS, EXAMPLE_RUNS = 3, 1
 WEEKS_BACK = 12
 LEAST_DAYS = 56
@@ -120,11 +123,13 @@ def run(
     panel = reading.read(data) if data else _simulated(int(wish.said.get("seed", 0)), out)
     end = last.date() if last else panel.end
     panel = panel.between(panel.start, end)
-    begin = first.date() if first else max(end - timedelta(days=DEFAULT_DAYS - 1), panel.start)
+    usual = DEFAULT_STEPS[panel.step]
+    newest = panel.day(max(panel.index(end) - usual + 1, 0))
+    begin, end = panel.period(first.date() if first else newest, end)
     if first is None and begin > panel.start:
         messages.print(
-            f"found {panel.counts.shape[1]} days; the experiment is on the last {DEFAULT_DAYS}, "
-            f"from {begin} on (--from says otherwise), the weekly forecasts on all"
+            f"found {counted(panel.counts.shape[1], panel.step)}; the experiment is on the last "
+            f"{usual}, from {begin} on (--from says otherwise), the weekly forecasts on all"
         )
     chosen = wish.settings(panel, base_for(panel, wish))
     times = runs or (RUNS if data else EXAMPLE_RUNS)
@@ -141,14 +146,15 @@ def run(
         results = run_grid(
             panel, grid, out, workers=workers, scheduler=scheduler, progress=progress
         )
-    _look_back(panel, weekly, chosen.seed, out / "backtest", workers)
+    late = None if data else _known_until(end, out)
+    _look_back(panel, weekly, chosen.seed, out / "backtest", workers, late)
     with messages.status("drawing figures and the report"):
         figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
         figures.save(figures.convergence(results.convergence, epsilons), out / "convergence.png")
         scatter = figures.predicted_against_true(results.predictions, *_cell(grid))
         figures.save(scatter, out / "predicted_against_true.png")
-        if data is None:
-            _nowcast(panel, end, out)
+        if late is not None:
+            _nowcast(panel, late, out)
         write_report(out, out / "report.html", panel if data else None, remark=messages.print)
     folder = read_folder(out)
     if as_json:
@@ -194,8 +200,8 @@ def _print(folder: "ResultsFolder", grid: Any, panel: "CasePanel", details: bool
         f"{counted(grid.runs, 'run')}. The paper's own numbers: 'epifed reproduce'."
     )
     print_table(
-        f"{counted(len(panel.regions), 'region')} to {panel.end}, {grid.settings.horizon} days "
-        "ahead, trailing averages: nothing looks ahead",
+        f"{counted(len(panel.regions), 'region')} to {panel.end}, {ahead(grid.settings)}: nothing "
+        "looks ahead",
         HEADER,
         [row.cells() for row in rows],
         " ".join(said),
@@ -281,57 +287,75 @@ def _simulated(seed: int, out: Path) -> "CasePanel":
     return load_panel(out / DATA)
 
 
-def _nowcast(panel: "CasePanel", end: date, out: Path) -> None:
+def _nowcast(panel: "CasePanel", late: "Vintages", out: Path) -> None:
     """The last two weeks of the largest county as they will be known, as of the forecast's day."""
-    from epifed.cli.nowcast import estimates
-    from epifed.evaluate.folder import DATA
     from epifed.report import drawing
     from epifed.report.nowcast_figure import nowcast_figure
-    from epifed.sources.vintages import load_vintages
+    from epifed.situation import situation
 
     assert panel.population is not None
     largest = int(panel.population.argmax())
-    morning = end + timedelta(days=1)
-    history = load_vintages(out / DATA, regions=[panel.regions[largest]])
-    if (morning - history.first).days < LEAST_MORNINGS:
-        messages.print(
-            f"no nowcast: the list is known from {history.first} on; expected "
-            f"{LEAST_MORNINGS} mornings before {morning}"
-        )
-        return
-    made = estimates(history.until(morning))
-    figure = nowcast_figure(panel.names[largest], 0, *made, panel.attribution)
+    found = situation(late.of([panel.regions[largest]]))
+    figure = nowcast_figure(panel.names[largest], 0, found, panel.attribution)
     drawing.save(figure, out / "nowcast.png")
 
 
+def _known_until(end: date, out: Path) -> "Vintages | None":
+    """The list of the simulated country as known after the last day, if that says enough."""
+    from epifed.evaluate.folder import DATA
+    from epifed.sources.vintages import load_vintages
+
+    morning, late = end + timedelta(days=1), load_vintages(out / DATA)
+    if (morning - late.first).days < LEAST_MORNINGS:
+        messages.print(
+            f"no nowcast: the list is known from {late.first} on; expected "
+            f"{LEAST_MORNINGS} mornings before {morning}"
+        )
+        return None
+    return late.until(morning)
+
+
 def _look_back(
-    panel: "CasePanel", epsilons: tuple[float, ...], seed: int, out: Path, workers: int | None
+    panel: "CasePanel",
+    epsilons: tuple[float, ...],
+    seed: int,
+    out: Path,
+    workers: int | None,
+    late: "Vintages | None",
 ) -> None:
-    """Forecasts of the last weeks at each budget and of the next, for the table and the report."""
+    """Forecasts of the last weeks at each budget and of the next, for the table and the report.
+
+    With a late list, the nowcast of that day too.
+    """
+    from dataclasses import replace
+
     from epifed.evaluate.backtest import origins_between, run_backtest
     from epifed.learner import settings_for
+    from epifed.situation import nowcast_on
 
-    weeks = min(WEEKS_BACK, (panel.counts.shape[1] - LEAST_DAYS) // 7)
+    days = panel.counts.shape[1] * panel.step_days
+    weeks = min(WEEKS_BACK, (days - LEAST_DAYS) // WEEK)
     if weeks < 1:
         messages.print(
-            f"found {panel.counts.shape[1]} days up to {panel.end}; the report has no forecast, "
-            f"which needs {LEAST_DAYS + 7}"
+            f"found {days} days up to {panel.end}; the report has no forecast, which needs "
+            f"{LEAST_DAYS + WEEK}"
         )
         return
     shown = min(epsilons, key=lambda e: abs(math.log(min(e, 1e9) / SHOWN_EPSILON)))
-    first = panel.end - timedelta(days=7 * weeks)
+    first = panel.end - timedelta(days=WEEK * weeks)
     made = {}
     for epsilon in epsilons:
         settings = settings_for(
             panel, {"learner": WEEKLY_LEARNER, "epsilon": epsilon, "seed": seed}
         )
-        origins = origins_between(first, panel.end, 7, panel, settings.horizon)
+        origins = origins_between(first, panel.end, WEEK, panel, settings.horizon)
         with GridProgress(f"weekly: {WEEKLY_LEARNER}, ε = {epsilon:g}") as progress:
             made[epsilon] = run_backtest(
                 panel, settings, origins, out, workers=workers, progress=progress
             )
     others = [made[epsilon].record() for epsilon in epsilons if epsilon != shown]
-    made[shown].write(out, panel, others)
+    nowcast = None if late is None else nowcast_on(late, panel.end)
+    replace(made[shown], nowcast=nowcast).write(out, panel, others)
 
 
 def base_for(panel: "CasePanel", wish: Wish) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def train(
 
     paying = Ledger(ledger) if ledger else None
     panel = reading.read(data)
-    period = (first.date() if first else panel.start, last.date() if last else panel.end)
+    period = panel.period(first.date() if first else None, last.date() if last else None)
     chosen = wish.settings(panel, base_for(panel, wish))
     before = read_release(earlier) if earlier else None
     learns = make_learner(chosen)

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from epifed.anomalies import Cleaned
-from epifed.days import WEEK
+from epifed.days import Step
 from epifed.errors import EpifedError
 from epifed.evaluate.code import code_digest
 from epifed.evaluate.folder import BacktestTables, refuse_other, write_backtest
@@ -28,16 +28,18 @@ from epifed.evaluate.metrics import strata
 from epifed.evaluate.scored import SCORES, own_table
 from epifed.evaluate.workers import in_pieces
 from epifed.files import Part, load_part, save_part
-from epifed.forecasting import Forecast, forecast, parts
+from epifed.forecasting import Forecast, after_holiday, forecast, parts
 from epifed.learner import Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.situation import nowcast_on
 from epifed.targets import Targets
 from epifed.training import train
 from epifed.vintages import Vintages
+from epifed.windows import observed
 
 Progress = Callable[[int, int], None]
 Work = Callable[["Knowledge", Settings, Sequence[Any]], list[tuple[Path, Part]]]
@@ -45,13 +47,12 @@ Work = Callable[["Knowledge", Settings, Sequence[Any]], list[tuple[Path, Part]]]
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of the latest forecast."""
-TRAINING_DAYS = 28
-"""Targets within the last so many days are learned from."""
+TRAINING_STEPS: dict[Step, int] = {"day": 28, "week": 26}
+"""Targets within the last so many steps are learned from."""
 
 REAL_TIME = "each forecast made with what was known on its morning, and scored on the final counts"
 FINAL = (
-    "trailing averages: nothing looks ahead; on final counts, which nobody had on the mornings, "
-    "where scores are worse"
+    "nothing looks ahead; on final counts, which nobody had on the mornings, where scores are worse"
 )
 
 
@@ -71,6 +72,8 @@ class Backtest:
     """Whether each forecast was made with what was known on its morning."""
     parts: pl.DataFrame | None = None
     """Where the changes of the latest come from, if the learner can say."""
+    nowcast: pl.DataFrame | None = None
+    """The last two weeks before the latest, where it is known when reports came."""
     levels: LevelBacktest | None = None
     """The same of larger regions, if they were asked for."""
 
@@ -87,6 +90,7 @@ class Backtest:
             "delta": self.settings.delta,
             "accountant": self.settings.accountant,
             "learner": self.settings.learner,
+            "step": self.settings.step,
             "horizon": self.settings.horizon,
             "origins": len(self.forecasts),
             "releases": self.releases,
@@ -121,7 +125,9 @@ class Backtest:
         ahead = pl.concat(one.to_long() for one in self.latest)
         levels = self.levels.table if self.levels and len(self.levels.table) else None
         others = tuple(at_other_budgets)
-        tables = BacktestTables(self.table, ahead, self.record(), self.parts, levels, others)
+        tables = BacktestTables(
+            self.table, ahead, self.record(), self.parts, levels, others, self.nowcast
+        )
         write_backtest(out, panel, self.settings, tables)
 
     def by_month(self) -> pl.DataFrame:
@@ -144,19 +150,27 @@ class Backtest:
                 )
         return pl.DataFrame(rows)
 
+    def after_holiday(self, panel: CasePanel) -> dict[str, Any] | None:
+        """The scores of forecasts made shortly after a public holiday of their region, if any."""
+        then = [after_holiday(panel, one.origin) for one in self.forecasts]
+        part = self.table.filter(pl.Series(np.concatenate(then)))
+        return None if part.is_empty() else part.select(SCORES).row(0, named=True)
+
 
 def origins_between(
     first: date, last: date, every: int, panel: CasePanel, horizon: int
 ) -> list[date]:
     """The origins of a backtest; the last target lies within the panel and the period."""
-    end = min(last, panel.end) - timedelta(days=horizon)
-    days = range(0, (end - first).days + 1, every)
-    if first < panel.start or len(days) == 0:
+    if every % panel.step_days:
+        raise EpifedError(f"every: found {every} days; expected whole weeks, as {panel.source} has")
+    begin = -((panel.start - first).days // panel.step_days)
+    end = panel.index(min(last, panel.end)) - horizon
+    if begin < 0 or end < begin:
         raise EpifedError(
-            f"{panel.source}: found days {panel.start} … {panel.end}; expected origins from "
-            f"{first} to {last} with a target {horizon} days later"
+            f"{panel.source}: found {panel.step}s {panel.start} … {panel.end}; expected origins "
+            f"from {first} to {last} with a target {horizon} {panel.step}s later"
         )
-    return [first + timedelta(days=day) for day in days]
+    return [panel.day(column) for column in range(begin, end + 1, every // panel.step_days)]
 
 
 def mornings_between(
@@ -230,12 +244,15 @@ def run_backtest(
     run(_forecast, todo)
     loaded = dict(zip(ends, map(load_part, forecasts), strict=True))
     made = {
-        day: Forecast(day, settings.horizon, panel.regions, part["point"], part["quantiles"])
+        day: Forecast(
+            day, settings.horizon, panel.regions, part["point"], part["quantiles"], step=panel.step
+        )
         for day, part in loaded.items()
     }
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
-    ahead = AHEAD if learner.any_horizon else (settings.horizon,)
+    any_week = tuple(days // panel.step_days for days in AHEAD)
+    ahead = any_week if learner.any_horizon else (settings.horizon,)
     newest = learner.unpack(joined[-1])
     last = known.on(ends[-1])
     latest = tuple(forecast(last, learner, newest, days) for days in ahead)
@@ -256,6 +273,7 @@ def run_backtest(
         noise,
         latest,
         parts=_parts(last, learner, newest, ahead),
+        nowcast=None if vintages is None else nowcast_on(vintages, ends[-1]),
         real_time=vintages is not None,
         levels=None if targets is None else backtest_levels(known, learner, at_origin, targets),
     )
@@ -272,12 +290,12 @@ def _parts(
 def _train(
     known: Knowledge, settings: Settings, todo: Sequence[tuple[date, Path]]
 ) -> list[tuple[Path, Part]]:
-    days = TRAINING_DAYS + (settings.history or settings.window) + settings.horizon
+    steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
     learner = make_learner(settings)
     made = []
     for day, path in todo:
         panel = known.on(day).panel
-        view = learner.view(panel, (max(panel.start, day - timedelta(days=days - 2)), day))
+        view = learner.view(panel, (panel.day(max(panel.index(day) - steps + 2, 0)), day))
         seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
         made.append((path, {"state": train(view, settings, seeds=seeds).vector}))
     return made
@@ -301,7 +319,7 @@ def _forecast(
     for day, state, path in todo:
         then, now = known.on(day), learner.unpack(state)
         made = forecast(then, learner, now, settings.horizon)
-        completed = learner.completed(then.panel, now).counts[:, -WEEK:].mean(axis=1)
+        completed = observed(learner.completed(then.panel, now).counts, settings.step)[:, -1]
         part: Part = {"point": made.point, "quantiles": made.quantiles, "completed": completed}
         parts.append((path, part))
     return parts

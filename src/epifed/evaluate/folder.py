@@ -2,7 +2,8 @@
 
 manifest.json, settings.toml                     what it is, and of what
 runs, predictions, convergence.parquet           a grid
-backtest.parquet, forecast.parquet, .json        a backtest; parts.parquet where the learner can say
+backtest.parquet, forecast.parquet, .json        a backtest; where they can be told, parts.parquet
+                                                 and nowcast.parquet
 levels.parquet                                   of larger regions, where they were asked for
 budgets.json                                     what the same backtest came to at other budgets
 backtest/                                        a backtest beside a grid, a folder of its own
@@ -70,6 +71,12 @@ PARTS: dict[str, type[pl.DataType]] = {
     "horizon": pl.Int64,
     **dict.fromkeys((field.name for field in fields(Parts)), pl.Float64),
 }
+NOWCAST: dict[str, type[pl.DataType]] = {
+    "as_of": pl.Date,
+    "region": pl.String,
+    "date": pl.Date,
+    **dict.fromkeys(("known", "estimate", "lower", "upper", "r", "r_lower", "r_upper"), pl.Float64),
+}
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
 LEVELS = BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64}
 
@@ -87,6 +94,8 @@ class BacktestTables:
     """The past forecasts of larger regions, if they were asked for."""
     at_other_budgets: tuple[BacktestRecord, ...] = ()
     """What the same forecasts came to at other budgets, where those were made too."""
+    nowcast: pl.DataFrame | None = None
+    """The last two weeks as known and as estimated, if it is known when reports came."""
 
     @property
     def by_budget(self) -> list[BacktestRecord]:
@@ -175,7 +184,8 @@ def write_backtest(
     """Write the folder of a backtest."""
     manifest = Manifest.of("backtest", panel, settings)
     frames = {"backtest": tables.backtest, "forecast": tables.forecast}
-    for name, frame in (("parts", tables.parts), ("levels", tables.levels)):
+    optional = {"parts": tables.parts, "levels": tables.levels, "nowcast": tables.nowcast}
+    for name, frame in optional.items():
         (path / f"{name}.parquet").unlink(missing_ok=True)
         if frame is not None:
             frames[name] = frame
@@ -218,8 +228,9 @@ def read_folder(path: Path) -> ResultsFolder:
         backtest=_some(path, "backtest", BACKTEST),
         forecast=_some(path, "forecast", FORECAST),
         record=_checked(BacktestRecord, path / _RECORD),
-        parts=_some(path, "parts", PARTS) if (path / "parts.parquet").is_file() else None,
-        levels=_some(path, "levels", LEVELS) if (path / "levels.parquet").is_file() else None,
+        parts=_perhaps(path, "parts", PARTS),
+        levels=_perhaps(path, "levels", LEVELS),
+        nowcast=_perhaps(path, "nowcast", NOWCAST),
         at_other_budgets=_checked(BudgetRecords, path / _BUDGETS).budgets
         if (path / _BUDGETS).is_file()
         else (),
@@ -289,6 +300,11 @@ def _frame(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.D
     if absent:
         raise EpifedError(f"{file}: found no column '{absent[0]}'; {EXPECTED}")
     return frame
+
+
+def _perhaps(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame | None:
+    """A table that need not be there."""
+    return _some(path, name, columns) if (path / f"{name}.parquet").is_file() else None
 
 
 def _some(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:

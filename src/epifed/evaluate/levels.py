@@ -7,15 +7,14 @@ from typing import Any
 
 import polars as pl
 
-from epifed.days import WEEK
 from epifed.evaluate.knowledge import Knowledge
 from epifed.evaluate.scored import SCORES, scored
 from epifed.forecasting import Forecast
-from epifed.learner import Learner
+from epifed.learner import Floats, Learner
 from epifed.levels import Level
 from epifed.panel import CasePanel
 from epifed.targets import Targets, level_counts
-from epifed.windows import smooth
+from epifed.windows import observed
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ def backtest_levels(
     forecasts, frames = [], []
     for day, state in states.items():
         then = known.on(day)
-        completed = learner.completed(then.panel, state).counts[:, -WEEK:].mean(axis=1)
+        filled_up = learner.completed(then.panel, state).counts
+        completed = observed(filled_up, then.panel.step)[:, -1]
         for level, one in targets.made(then, learner, state):
             forecasts.append(one)
             final = finals[level.name]
@@ -55,8 +55,8 @@ def backtest_levels(
                 continue
             series = _known_series(known, targets, level, final, one)
             filled = series[:, -1] if targets.totals_of(level) else level.sum(completed)
-            average = smooth(final.counts, "trailing")
-            at = (one.origin - final.start).days
+            average = observed(final.counts, final.step)
+            at = final.index(one.origin)
             frame = scored(one, average[:, at + one.horizon], average[:, at], series, filled)
             frames.append(
                 frame.with_columns(
@@ -70,8 +70,8 @@ def backtest_levels(
 
 def _known_series(
     known: Knowledge, targets: Targets, level: Level, final: CasePanel, one: Forecast
-) -> Any:
+) -> Floats:
     """The 7-day averages of a level up to the last day known, as known then."""
     if known.vintages is not None and targets.totals_of(level) is None:
-        return smooth(level.sum(known.on(one.origin).reported), "trailing")
-    return smooth(final.between(final.start, one.origin).counts, "trailing")
+        return observed(level.sum(known.on(one.origin).reported), final.step)
+    return observed(final.between(final.start, one.origin).counts, final.step)

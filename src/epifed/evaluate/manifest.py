@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from epifed.days import Step
 from epifed.panel import CasePanel
 from epifed.settings import Settings, SplitName
 from epifed.simulate import SimulationSettings
@@ -95,6 +96,7 @@ class BacktestRecord(_Record):
     delta: float
     accountant: str
     learner: str
+    step: Step = "day"
     horizon: int
     origins: int
     releases: int

@@ -8,9 +8,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed import intervals
+from epifed.days import DAYS_OF, WEEK
 from epifed.evaluate.knowledge import Knowledge
 from epifed.forecasting import Forecast
-from epifed.windows import smooth
+from epifed.windows import observed
 
 Floats = NDArray[np.float64]
 
@@ -42,15 +43,17 @@ def own_table(
 ) -> pl.DataFrame:
     """The forecasts of the regions themselves beside what came."""
     panel = known.panel
-    final = smooth(panel.counts, "trailing")
+    final = observed(panel.counts, panel.step)
+    came = panel.reported if panel.step == "week" else None  # a week without a report is no truth
     frames = []
     for one in made:
-        at = (one.origin - panel.start).days
+        at = panel.index(one.origin)
         series = final[:, : at + 1]
         if known.vintages is not None:
-            series = smooth(known.on(one.origin).reported, "trailing")
+            series = observed(known.on(one.origin).reported, panel.step)
         to = at + one.horizon
-        frames.append(scored(one, final[:, to], final[:, at], series, completed[one.origin]))
+        frame = scored(one, final[:, to], final[:, at], series, completed[one.origin])
+        frames.append(frame if came is None else frame.filter(pl.Series(came[:, to])))
     return pl.concat(frames)
 
 
@@ -58,7 +61,7 @@ def scored(
     one: Forecast, truth: Floats, now: Floats, series: Floats, completed: Floats
 ) -> pl.DataFrame:
     """One forecast beside what came, what there finally was on its day, and what was known."""
-    baseline = intervals.hub_baseline(series, one.horizon)
+    baseline = intervals.hub_baseline(series, one.horizon, WEEK // DAYS_OF[one.step])
     columns = {
         "truth": truth,
         "persistence": series[:, -1],

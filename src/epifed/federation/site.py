@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from epifed.archive import remember
+from epifed.days import Step
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.delivery import keep_release
@@ -63,9 +64,9 @@ class Source:
     format: str | None
     options: dict[str, Any]
 
-    def load(self, clients: Collection[str]) -> Hosted:
-        """What it has of these clients."""
-        return load_hosted(Path(self.path), clients, self.format, **self.options)
+    def load(self, clients: Collection[str], step: Step = "day") -> Hosted:
+        """What it has of these clients, for a training on such steps."""
+        return load_hosted(Path(self.path), clients, self.format, step=step, **self.options)
 
     def write(self, kit: Path) -> None:
         """Remember the source in the kit, for the worker that FLARE starts."""
@@ -100,7 +101,7 @@ class SiteWork:
         self.kit, self.say = kit, say
         self.terms = Terms.read(kit / TERMS)
         self._ready: Work | None = None
-        self._hosted: tuple[tuple[str, ...], Hosted] | None = None
+        self._hosted: tuple[tuple[tuple[str, ...], Step], Hosted] | None = None
 
     def prepare(self, settings: str) -> None:
         """Load what takes a while before a round waits: the data, and what the learner needs.
@@ -108,9 +109,8 @@ class SiteWork:
         What is wrong with them, a round says.
         """
         with contextlib.suppress(EpifedError, OSError, ValueError):
-            self._load(hosted_clients(self.kit))
-        with contextlib.suppress(EpifedError):
             wanted = Settings.from_toml(settings)
+            self._load(hosted_clients(self.kit), wanted.step)
             if self.terms.within_limits(wanted):
                 make_learner(wanted)
 
@@ -203,7 +203,8 @@ class SiteWork:
     def _read(self, task: Task, work: Work) -> Work:
         """The same with what the learner reads of the site's clients, each by its own days."""
         if work.read is None:
-            panel, (first, last) = self._load(task.clients).panel, task.period
+            step = work.learner.settings.step
+            panel, (first, last) = self._load(task.clients, step).panel, task.period
             panels: list[CasePanel] = []
             if panel is not None:
                 known = {client: self._remember(panel.alone(client)) for client in panel.regions}
@@ -230,13 +231,13 @@ class SiteWork:
             self.say(f"today's counts of client {panel.regions[0]} are not kept: {error}")
             return panel
 
-    def _load(self, clients: tuple[str, ...]) -> Hosted:
+    def _load(self, clients: tuple[str, ...], step: Step) -> Hosted:
         """What the site's file has of its clients, read once."""
-        if self._hosted is None or self._hosted[0] != clients:
-            found = Source.of(self.kit).load(clients)
+        if self._hosted is None or self._hosted[0] != (clients, step):
+            found = Source.of(self.kit).load(clients, step)
             for client, reason in found.left_out.items():
                 self.say(f"client {client} counts as zero: {reason}")
-            self._hosted = clients, found
+            self._hosted = (clients, step), found
         return self._hosted[1]
 
     def _note(self, task: Task, drawn: Collection[int]) -> None:

@@ -1,7 +1,7 @@
 """Forecasts written in the hubverse layout, as forecast hubs collect, score and combine them.
 
-A hub asks for cases of a week, so a value is seven times the 7-day average, and the horizon counts
-weeks, from the hub's own reference date.
+A hub asks for cases of a week, so a value is that of a week, or seven times the 7-day average, and
+the horizon counts weeks, from the hub's own reference date.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from epifed.days import WEEK
+from epifed.days import DAYS_OF, WEEK
 from epifed.errors import EpifedError
 from epifed.files import write_atomic, write_parquet, write_text
 from epifed.forecasting import Forecast
@@ -49,7 +49,8 @@ def to_hub(
 
 
 def _rows(one: Forecast, form: Form, locations: Locations) -> pl.DataFrame:
-    weeks = one.horizon // WEEK if one.weeks_ahead is None else one.weeks_ahead
+    step = DAYS_OF[one.step]
+    weeks = one.horizon * step // WEEK if one.weeks_ahead is None else one.weeks_ahead
     codes = {region: locations.code(region) for region in one.regions}
     said = {
         form.round_id: pl.lit(one.reference or one.origin),
@@ -59,7 +60,7 @@ def _rows(one: Forecast, form: Form, locations: Locations) -> pl.DataFrame:
         "location": pl.col("region").replace_strict(codes, return_dtype=pl.String),
         "output_type": pl.lit("quantile"),
         "output_type_id": pl.col("level"),
-        "value": WEEK * pl.col("value"),
+        "value": WEEK // step * pl.col("value"),
     }
     long = one.to_long().filter(pl.col("level").is_in(form.levels))
     return long.select(said[name].alias(name) for name in form.columns)
@@ -79,7 +80,8 @@ def write_hub(
     same ones only if they are the same. A new folder gets its settings, one of ours more of them;
     of another hub's they are kept, in its columns, values and kind of file.
     """
-    refuse_for_hub(model, [one.horizon for one in forecasts if one.weeks_ahead is None])
+    own = [one for one in forecasts if one.weeks_ahead is None]
+    refuse_for_hub(model, [one.horizon * DAYS_OF[one.step] for one in own])
     form = form_of(hub, target)
     by_date: dict[date, list[Forecast]] = defaultdict(list)
     for one in forecasts:

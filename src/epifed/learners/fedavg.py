@@ -5,7 +5,7 @@ PyTorch is imported when a learner is made, not before: its settings need none.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -34,7 +34,9 @@ class FedAvgOwn(Own):
     epochs: int = Field(30, ge=1, description="E, local epochs a round, one full batch each")
     learning_rate: float = Field(0.001, gt=0, description="η, of Adam, fresh at each round")
     half_life: float | None = Field(
-        None, gt=0, description="days in which a window loses half its weight; none: all alike"
+        None,
+        gt=0,
+        description="steps in which a window loses half its weight; none: all alike",
     )
     average_last: int = Field(
         0, ge=0, description="predict with the mean of so many last iterates; 0: the last"
@@ -56,6 +58,7 @@ class FedAvg(WindowLearner[FedAvgState]):
 
     name = "fedavg"
     own_settings = FedAvgOwn
+    any_step: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -107,7 +110,7 @@ class FedAvg(WindowLearner[FedAvgState]):
 
     def contribute(self, state: FedAvgState, view: Windows) -> Vector:
         """Δw of each client, trained as one stack."""
-        weight = recency(view, self.own.half_life, self.settings.split)
+        weight = recency(view, self.own.half_life, self.settings)
         return self._stack.contributions(
             self.model,
             state.weights,

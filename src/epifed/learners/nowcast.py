@@ -20,7 +20,8 @@ from epifed import nowcast
 from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.intervals import LEAST_ERRORS
-from epifed.learner import Floats, Learner, Period, Vector
+from epifed.learner import Floats, Period, Vector
+from epifed.learners.releases import ReleaseLearner, Releases
 from epifed.nowcast import LATE_DAYS, USUAL_LATE
 from epifed.panel import CasePanel
 from epifed.vintages import LEAST_MORNINGS
@@ -68,21 +69,6 @@ OWN, OWN_CASES, FARTHEST_OWN = 0.3, 40.0, 0.5
 """Share of a client's own growth beyond the shared one that is followed, the cases at which it is
 believed by half, and its bound."""
 
-_EXACT = 1e12
-
-
-@dataclass(frozen=True)
-class NowcastState:
-    """What past releases said, the last day first: means and precisions [days, numbers]."""
-
-    values: Floats
-    precision: Floats
-    """0: nothing is known."""
-
-    def before(self, days: int) -> "NowcastState":
-        """What was known so many days before."""
-        return NowcastState(self.values[days:], self.precision[days:])
-
 
 @dataclass(frozen=True)
 class Reports:
@@ -101,12 +87,13 @@ class Reports:
         return Reports(self.change[clients], self.weight[clients], self.late[clients])
 
 
-class Nowcast(Learner[NowcastState, Reports]):
+class Nowcast(ReleaseLearner[Reports]):
     """The growth and lateness of all clients, from lists as they were known on each morning."""
 
     name = "nowcast"
     any_horizon: ClassVar[bool] = True
     reads_history: ClassVar[bool] = True
+    remembered: ClassVar[tuple[int, int]] = (HISTORY, NUMBERS)
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,12 +128,7 @@ class Nowcast(Learner[NowcastState, Reports]):
         """Of no client."""
         return Reports(np.zeros(0), np.zeros(0), np.zeros((0, LATE_DAYS)))
 
-    def start(self, seeds: np.random.SeedSequence) -> NowcastState:
-        """Nothing known."""
-        del seeds
-        return NowcastState(np.zeros((HISTORY, NUMBERS)), np.zeros((HISTORY, NUMBERS)))
-
-    def contribute(self, state: NowcastState, view: Reports) -> Vector:
+    def contribute(self, state: Releases, view: Reports) -> Vector:
         """The weighted change, the weight and how late reports are, each bounded."""
         del state
         change = view.weight * np.clip(view.change, -LARGEST_CHANGE, LARGEST_CHANGE)
@@ -155,47 +137,18 @@ class Nowcast(Learner[NowcastState, Reports]):
         sent = np.concatenate([change[:, None], WEIGHT_SHARE * view.weight[:, None], late], axis=1)
         return sent.astype(np.float32)
 
-    def step(self, state: NowcastState, release: Vector, noise_std: float) -> NowcastState:
+    def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
         """What the last day's release says becomes known, or better known."""
         scale = np.full(NUMBERS, 1 / LATE_SHARE)
         scale[[CHANGE, WEIGHT]] = 1.0, 1 / WEIGHT_SHARE
-        fresh = self.start(np.random.SeedSequence(0))
-        fresh.values[0] = release * scale
-        precision = _EXACT if noise_std == 0 else 1 / (scale * noise_std) ** 2
-        fresh.precision[0] = np.minimum(precision, _EXACT)
-        return self.join(state, fresh)
+        return state.said(release, scale, noise_std)
 
-    def predict(self, state: NowcastState, inputs: Vector) -> Floats:
+    def predict(self, state: Releases, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the shared growth."""
         grown = math.exp(_forecast(shared_growth(state)) * _lasting(self.settings.horizon / WEEK))
         return inputs[..., -1].astype(np.float64) * grown
 
-    def advance(self, state: NowcastState, days: int) -> NowcastState:
-        """The days move back; of the new ones nothing is known yet."""
-        new = np.zeros((min(days, HISTORY), NUMBERS))
-        values, precision = (
-            np.concatenate([new, old])[:HISTORY] for old in (state.values, state.precision)
-        )
-        return NowcastState(values, precision)
-
-    def join(self, earlier: NowcastState, fresh: NowcastState) -> NowcastState:
-        """Each number of each day weighted by how well it is known."""
-        known = earlier.precision + fresh.precision
-        total = earlier.values * earlier.precision + fresh.values * fresh.precision
-        mean = np.where(known > 0, total / np.maximum(known, 1e-30), 0.0)
-        return NowcastState(mean, np.minimum(known, _EXACT))
-
-    def pack(self, state: NowcastState) -> Vector:
-        """The values, then the precisions."""
-        return np.concatenate([state.values.ravel(), state.precision.ravel()]).astype(np.float32)
-
-    def unpack(self, vector: Vector) -> NowcastState:
-        """What `pack` made."""
-        self.refuse_length(vector, 2 * HISTORY * NUMBERS)
-        values, precision = vector.astype(np.float64).reshape(2, HISTORY, NUMBERS)
-        return NowcastState(values, precision)
-
-    def hindcast(self, panel: CasePanel, state: NowcastState, horizon: int) -> Floats:
+    def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
         """The forecast as it was made on each past morning, with what was known on it.
 
         Where the history is too short for an interval, also of mornings before it, with counts as
@@ -214,13 +167,13 @@ class Nowcast(Learner[NowcastState, Reports]):
             made.append(_carried_on(then, state.before(back), horizon))
         return np.stack(made, axis=1)
 
-    def completed(self, panel: CasePanel, state: NowcastState) -> CasePanel:
+    def completed(self, panel: CasePanel, state: Releases) -> CasePanel:
         """The panel with its late days filled up."""
         known = nowcast.mornings(panel)
         return nowcast.completed(panel, known, _filled(known, state))
 
 
-def shared_growth(state: NowcastState) -> float:
+def shared_growth(state: Releases) -> float:
     """The log growth in a week that the releases say, once noise is weighed.
 
     The change is filtered from release to release, and fades after the last one.
@@ -245,7 +198,7 @@ def shared_growth(state: NowcastState) -> float:
     return 2 * math.atanh(min(max(mean, -0.6), 0.6))
 
 
-def pooled_late(state: NowcastState) -> Floats:
+def pooled_late(state: Releases) -> Floats:
     """The late share by lag that the releases say, against the usual one."""
     precision = state.precision[:, 2:]
     said = (state.values[:, 2:] * precision).sum(axis=0)
@@ -253,13 +206,13 @@ def pooled_late(state: NowcastState) -> Floats:
     return np.clip(USUAL_LATE + mean, 0.0, 1.0)
 
 
-def _filled(known: Floats, state: NowcastState) -> Floats:
+def _filled(known: Floats, state: Releases) -> Floats:
     """The cases that are still to come on the last morning."""
     growing = nowcast.growth(known, nowcast.FOLLOW * shared_growth(state))
     return nowcast.fill(known, growing, pooled_late(state))
 
 
-def _carried_on(known: Floats, state: NowcastState, horizon: int) -> Floats:
+def _carried_on(known: Floats, state: Releases, horizon: int) -> Floats:
     """The average of the week that ends `horizon` days after the last morning's newest day."""
     shared = shared_growth(state)
     first = _forecast(shared)

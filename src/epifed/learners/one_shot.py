@@ -92,7 +92,7 @@ class OneShot(WindowLearner[Coefficients]):
         inputs, targets = view.inputs.astype(np.float64), view.targets.astype(np.float64)
         x, last, level = _features(inputs)
         z = ((targets - last) / level).clip(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
-        weight = recency(view, self.own.half_life, self.settings.split).astype(np.float64)
+        weight = recency(view, self.own.half_life, self.settings).astype(np.float64)
         weight = weight / weight.sum(axis=1, keepdims=True).clip(min=1.0)
         weight = weight * np.minimum((level / (targets + 1)) ** TARGET_POWER, LARGEST_WEIGHT)
         weight = weight * level / (level + STEADY_CASES)

@@ -1,4 +1,4 @@
-"""What past releases of the shared trend said, day by day, and what follows from them.
+"""What past releases of the shared trend said, step by step, and what follows from them.
 
 Each number is filtered over the releases: what is mostly noise counts little against what the
 releases before let expect, and with infinite noise nothing is left but "no growth".
@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.days import WEEK
+from epifed.learners.releases import EXACT, Releases
 
 Floats = NDArray[np.float64]
 
 HISTORY = 217
-"""Days of releases that a state remembers: 31 weeks."""
+"""Steps that a state remembers: 31 weeks of days, or four years of weeks."""
 GROWTH, LEVEL = 0, 1
 NUMBERS = ("growth", "level", "size", "north", "east")
 """What a release may say: the mean change of clients, their mean level, and how the change depends
 on a client's population and place."""
 MODES = len(NUMBERS) - 2
-
-EXACT = 1e12
 
 TYPICAL = np.array([0.13, 1.0, 0.025, 0.025, 0.025])
 """Deviation of each number over quiet and wild weeks together, against which noise is weighed."""
@@ -40,58 +39,30 @@ SURPRISE = 0.13
 
 
 @dataclass(frozen=True)
-class TrendState:
-    """What past releases said, the last day first: means and precisions [days, numbers]."""
-
-    values: Floats
-    precision: Floats
-    """0: nothing is known."""
-
-    @classmethod
-    def unknown(cls) -> "TrendState":
-        """Nothing known of any day."""
-        return cls(np.zeros((HISTORY, len(NUMBERS))), np.zeros((HISTORY, len(NUMBERS))))
-
-    def later(self, days: int) -> "TrendState":
-        """The days move back; of the new ones nothing is known yet."""
-        new = np.zeros((min(days, HISTORY), len(NUMBERS)))
-        return TrendState(
-            np.concatenate([new, self.values])[:HISTORY],
-            np.concatenate([new, self.precision])[:HISTORY],
-        )
-
-    def joined(self, other: "TrendState") -> "TrendState":
-        """Each number of each day weighted by how well it is known."""
-        known = self.precision + other.precision
-        mean = self.values * self.precision + other.values * other.precision
-        mean = np.where(known > 0, mean / np.maximum(known, 1e-30), 0.0)
-        return TrendState(mean, np.minimum(known, EXACT))
-
-
-@dataclass(frozen=True)
 class Signals:
-    """What could be known on each day, the last day first, once noise is weighed."""
+    """What could be known at each step, the last one first, once noise is weighed."""
 
     growth: Floats
-    """Log growth of the next week, of all clients together: [days]."""
+    """Log growth of the next week, of all clients together: [steps]."""
     slopes: Floats
-    """What is added for a client by its size and place: [days, modes]."""
+    """What is added for a client by its size and place: [steps, modes]."""
     level: Floats
     """Mean bounded level of the clients; not a number where none is known."""
 
 
-def signals(state: TrendState) -> Signals:
-    """Filter the releases of a state, and say for each day what followed from them.
+def signals(state: Releases, week: int = WEEK) -> Signals:
+    """Filter the releases of a state, and say for each step what followed from them.
 
-    Between two releases the numbers are interpolated; after the last one they fade.
+    Between two releases the numbers are interpolated; after the last one they fade. `week` is the
+    steps of a week.
     """
     released = np.flatnonzero(state.precision[:, GROWTH] > 0)[::-1]
     growth, level = np.zeros(HISTORY), np.full(HISTORY, np.nan)
     slopes = np.zeros((HISTORY, MODES))
     if len(released) == 0:
         return Signals(growth, slopes, level)
-    found = _filtered(state, released)
-    follow = _follow(state, released, found)
+    found = _filtered(state, released, week)
+    follow = _follow(state, released, found, week)
     newest = int(released[-1])
     days = np.arange(HISTORY)
     # np.interp wants rising places: the oldest release has the largest number of days.
@@ -101,7 +72,7 @@ def signals(state: TrendState) -> Signals:
     growth[between] = (np.interp(days, order, follow[::-1]) * log_growth(raw[:, GROWTH]))[between]
     slopes[between], level[between] = 2 * raw[between, 2:], raw[between, LEVEL]
     for day in range(newest):
-        weeks = (newest - day) / WEEK
+        weeks = (newest - day) / week
         growth[day] = growth[newest] * LASTING[GROWTH] ** weeks
         slopes[day] = slopes[newest] * LASTING[2:] ** weeks
         level[day] = _grown(level[newest], growth[newest] * weeks)
@@ -118,13 +89,13 @@ def _grown(level: float, growth: float) -> float:
     return level + growth * (1 - level**2) / LEVEL_WIDTH
 
 
-def _filtered(state: TrendState, released: NDArray[np.int64]) -> Floats:
+def _filtered(state: Releases, released: NDArray[np.int64], week: int) -> Floats:
     """The numbers as of each release, the oldest first, each weighed against its prediction."""
     found = np.zeros((len(released), len(NUMBERS)))
     mean, variance = np.zeros(len(NUMBERS)), TYPICAL**2
     before = int(released[0])
     for i, day in enumerate(released):
-        weeks = (before - int(day)) / WEEK
+        weeks = (before - int(day)) / week
         lasting = LASTING**weeks
         moved = _grown(mean[LEVEL], float(log_growth(mean[GROWTH])) * weeks)
         mean = lasting * mean
@@ -139,7 +110,7 @@ def _filtered(state: TrendState, released: NDArray[np.int64]) -> Floats:
     return found
 
 
-def _follow(state: TrendState, released: NDArray[np.int64], found: Floats) -> Floats:
+def _follow(state: Releases, released: NDArray[np.int64], found: Floats, week: int) -> Floats:
     """How much of the growth to follow, as of each release: learned from those a week apart.
 
     What the level then did says how much of a growth there was to follow; little, as long as
@@ -148,7 +119,7 @@ def _follow(state: TrendState, released: NDArray[np.int64], found: Floats) -> Fl
     weight, product = np.zeros(len(released)), np.zeros(len(released))
     place = {int(day): i for i, day in enumerate(released)}
     for i, day in enumerate(released):
-        then = int(day) + WEEK
+        then = int(day) + week
         if then not in place:
             continue
         x = float(log_growth(found[place[then], GROWTH]))

@@ -18,20 +18,22 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from epifed import holidays
-from epifed.days import WEEK
+from epifed.days import WEEK, Step
 from epifed.errors import EpifedError
 from epifed.learner import DAYS_BACK, SOFTENING, Floats, Learner, Own, Parts, Period, Signal, Vector
+from epifed.learners.releases import ReleaseLearner, Releases
 from epifed.learners.shared import (
-    EXACT,
     GROWTH,
+    HISTORY,
     LEVEL,
     LEVEL_WIDTH,
     MODES,
+    NUMBERS,
     TYPICAL,
     Signals,
-    TrendState,
     signals,
 )
+from epifed.learners.weekly import WeeklyTrend
 from epifed.panel import CasePanel
 from epifed.rhythm import Rhythm, rhythm
 from epifed.settings import Settings
@@ -104,12 +106,13 @@ class LastDays:
         )
 
 
-class Trend(Learner[TrendState, LastDays]):
+class Trend(ReleaseLearner[LastDays]):
     """The mean growth of all clients, by size and place, from one release a week."""
 
     name = "trend"
     own_settings = TrendOwn
     any_horizon: ClassVar[bool] = True
+    remembered: ClassVar[tuple[int, int]] = (HISTORY, len(NUMBERS))
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -118,6 +121,11 @@ class Trend(Learner[TrendState, LastDays]):
         self._seen: tuple[CasePanel, Rhythm] | None = None
         if self.own.holidays not in ("region", "none"):
             holidays.refuse_unknown(self.own.holidays)
+
+    @classmethod
+    def at(cls, step: Step) -> type[Learner[Any, Any]]:
+        """Weeks have no weekdays, and a trend of their own."""
+        return WeeklyTrend if step == "week" else cls
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,6 +145,7 @@ class Trend(Learner[TrendState, LastDays]):
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
         """What the last two weeks before the period's end say, however long the period is."""
+        panel.refuse_step("day")
         days = (period[1] - panel.start).days + 1
         if days < 2 * WEEK:
             raise EpifedError(
@@ -157,12 +166,7 @@ class Trend(Learner[TrendState, LastDays]):
         nothing = np.zeros(0)
         return LastDays(nothing, nothing, nothing, np.zeros((0, MODES)))
 
-    def start(self, seeds: np.random.SeedSequence) -> TrendState:
-        """Nothing known."""
-        del seeds
-        return TrendState.unknown()
-
-    def contribute(self, state: TrendState, view: LastDays) -> Vector:
+    def contribute(self, state: Releases, view: LastDays) -> Vector:
         """The change, the level, and the change times size and place, all bounded."""
         del state
         change, slow = (
@@ -176,51 +180,27 @@ class Trend(Learner[TrendState, LastDays]):
         level = LEVEL_SHARE * view.level[:, None]
         return np.concatenate([grown[:, :1], level, grown[:, 1:]], axis=1).astype(np.float32)
 
-    def step(self, state: TrendState, release: Vector, noise_std: float) -> TrendState:
+    def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
         """What the last day's release says becomes known, or better known."""
-        said = 2 + self.modes
-        scale = np.ones(said)
+        scale = np.ones(2 + self.modes)
         scale[LEVEL] = 1 / LEVEL_SHARE
-        fresh = TrendState.unknown()
-        fresh.values[0, :said] = release * scale
-        precision = EXACT if noise_std == 0 else 1 / (scale * noise_std) ** 2
-        fresh.precision[0, :said] = np.minimum(precision, EXACT)
-        return state.joined(fresh)
+        return state.said(release, scale, noise_std)
 
-    def predict(self, state: TrendState, inputs: Vector) -> Floats:
+    def predict(self, state: Releases, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the growth of the country."""
         growth = _bounded(signals(state).growth[:1])
         grown = np.exp(float(growth[0]) * _lasting(self.settings.horizon / WEEK))
         last: Floats = inputs[..., -1].astype(np.float64)
         return last * float(grown)
 
-    def advance(self, state: TrendState, days: int) -> TrendState:
-        """The days move back; of the new ones nothing is known yet."""
-        return state.later(days)
-
-    def join(self, earlier: TrendState, fresh: TrendState) -> TrendState:
-        """Each day weighted by how well it is known."""
-        return earlier.joined(fresh)
-
-    def pack(self, state: TrendState) -> Vector:
-        """The values, then the precisions."""
-        return np.concatenate([state.values.ravel(), state.precision.ravel()]).astype(np.float32)
-
-    def unpack(self, vector: Vector) -> TrendState:
-        """What `pack` made."""
-        shape = (2, *TrendState.unknown().values.shape)
-        self.refuse_length(vector, math.prod(shape))
-        values, precision = vector.astype(np.float64).reshape(shape)
-        return TrendState(values, precision)
-
-    def hindcast(self, panel: CasePanel, state: TrendState, horizon: int) -> Floats:
+    def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
         """The last week again, day by day, times the growth; holidays taken out and put back in."""
         own = self._rhythm(panel)
         days = min(own.usual.shape[1] - WEEK, DAYS_BACK)
         growing = self._growth(own, panel, signals(state), days)
         return _carried_on(own, growing, days, horizon)
 
-    def parts(self, panel: CasePanel, state: TrendState, horizon: int) -> Parts:
+    def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
         """What the country, the region, the client and its calendar add to the last forecast."""
         own = self._rhythm(panel)
         growing = self._growth(own, panel, signals(state), 1)

@@ -93,7 +93,7 @@ def daily_counts(axes: Axes, panel: CasePanel, days: tuple[date, date]) -> None:
     """The sum of all regions day by day, with its centered 7-day average."""
     first, last = days
     shown = panel.between(first, last)
-    offset = (first - panel.start).days
+    offset = panel.index(shown.start)
     total = panel.counts.sum(axis=0, keepdims=True)
     average = smooth(total, "centered")[0, offset : offset + len(shown.days)]
     dates = np.array(shown.days, dtype="datetime64[D]")

@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
+from epifed.days import Step
 from epifed.forecasting import Forecast
 from epifed.intervals import LEVELS
 from epifed.panel import CasePanel
@@ -17,9 +18,10 @@ from epifed.report.drawing import (
     date_axis,
     style,
 )
-from epifed.windows import smooth
+from epifed.windows import observed
 
-SHOWN_DAYS = 56
+SHOWN: dict[Step, int] = {"day": 56, "week": 52}
+"""Past steps of the figure."""
 BANDS = (
     (0.025, 0.975, "95 %", "#d9e8f3"),
     (0.1, 0.9, "80 %", "#abcfe6"),
@@ -28,11 +30,14 @@ BANDS = (
 
 
 def forecast_figure(panel: CasePanel, region: str, forecasts: Sequence[Forecast]) -> Figure:
-    """Daily reports, their 7-day average, the forecast of it, and "like today" as a dashed line."""
+    """Reports, their 7-day average, the forecast of it, and "like today" as a dashed line.
+
+    Of weeks, the counts of each.
+    """
     row = panel.regions.index(region)
-    shown = min(SHOWN_DAYS, panel.counts.shape[1])
+    shown = min(SHOWN[panel.step], panel.counts.shape[1])
     days = np.array(panel.days[-shown:], dtype="datetime64[D]")
-    average = smooth(panel.counts, "trailing")[row, -shown:]
+    average = observed(panel.counts, panel.step)[row, -shown:]
     ahead = sorted(forecasts, key=lambda one: one.horizon)
     ends = np.array([panel.end, *(one.target_date for one in ahead)], dtype="datetime64[D]")
     now = float(average[-1])
@@ -42,10 +47,11 @@ def forecast_figure(panel: CasePanel, region: str, forecasts: Sequence[Forecast]
             days,
             panel.counts[row, -shown:],
             color="#cccccc",
-            width=0.9,
-            label="reported each day",
+            width=0.9 * panel.step_days,
+            label=f"reported each {panel.step}",
         )
-        axes.plot(days, average, color="black", label="7-day average")
+        if panel.step == "day":
+            axes.plot(days, average, color="black", label="7-day average")
         for low, high, name, shade in BANDS:
             axes.fill_between(
                 ends,
@@ -67,11 +73,11 @@ def forecast_figure(panel: CasePanel, region: str, forecasts: Sequence[Forecast]
             [now, now],
             color=PERSISTENCE_COLOUR,
             linestyle="--",
-            label="like today",
+            label="like today" if panel.step == "day" else "like this week",
         )
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(THOUSANDS)
-        axes.set_ylabel("new reported cases per day")
+        axes.set_ylabel(f"new reported cases per {panel.step}")
         axes.set_title(f"{panel.names[row]}: forecast made on {panel.end}")
         date_axis(axes)
         axes.legend(loc="upper left", ncols=2)

@@ -9,24 +9,22 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from epifed.intervals import LEVELS
-from epifed.nowcast import SHOWN_DAYS, Nowcast
-from epifed.onsets import OnsetNowcast
+from epifed.nowcast import SHOWN_DAYS
 from epifed.report.drawing import PERIOD_COLOURS, THOUSANDS, credit, date_axis, panel_title, style
 from epifed.reproduction import Reproduction
+from epifed.situation import BAND, Situation
 
 KNOWN, SHADE = "#bbbbbb", "#abcfe6"
-BAND = (0.025, 0.975)
 
 
 def nowcast_figure(
     name: str,
     row: int,
-    reported: Nowcast,
-    onsets: OnsetNowcast | None,
-    number: Reproduction,
+    found: Situation,
     attribution: tuple[str, ...] = (),
 ) -> Figure:
     """Cases by reporting date and, where there are any, by onset, and R of the week to each day."""
+    reported, onsets = found.reported, found.onsets
     panels = 2 if onsets is None else 3
     with style():
         figure, axes = plt.subplots(1, panels, figsize=(4.2 * panels, 3.4), squeeze=False)
@@ -46,7 +44,7 @@ def nowcast_figure(
                 low,
                 high,
             )
-        _number(axes[0, -1], "ABC"[panels - 1], number, row)
+        _number(axes[0, -1], "ABC"[panels - 1], found.number, row)
         axes[0, 0].legend(loc="best")
         credit(figure, attribution)
     return figure

@@ -22,6 +22,13 @@ REGULAR = 0.8
 """From this share of steps on, days are a week (or a month) apart."""
 FALLS_PER_RISE = 0.05
 """New cases fall about as often as they rise; accumulated ones hardly ever."""
+ROLLING_WEEKS = 4
+"""Weeks of rolling sums in which it must be possible to say what the days were."""
+LEAST_STRETCHES, POSSIBLE = 20, 0.9
+"""Stretches of so many weeks to judge by, and the share in which it is possible."""
+LEAVING = -0.2
+"""In a rolling sum a case leaves a week after it came, so sudden changes a week apart have a
+correlation of about -0.5; those of days have one of about 0, or above it."""
 LEAST_SUMS = 7
 """Days on which a region must be the sum of all others to be taken for their total."""
 
@@ -146,13 +153,15 @@ def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
     found = "week" if weeks else _step(state.frame)
     if found == "day":
         return state.now(state.frame, cadence="day")
-    if found == "month":
-        raise UnsaidError(
-            f"{state.where}: found days about a month apart; expected a row for every day",
-            {"cadence": "day"},
-        )
-    return state.now(
-        state.frame, "a row is a week, named by its last day or the day it is dated", cadence="week"
+    if found == "week":
+        note = "a row is a week, which goes by its last day or the day it is dated"
+        return state.now(state.frame, note, cadence="week")
+    ways: list[dict[str, str]] = [{"cadence": "day"}]
+    if found != "a month":
+        ways.insert(0, {"cadence": "week"})
+    raise UnsaidError(
+        f"{state.where}: found days about {found} apart; expected a row for every day or week",
+        *ways,
     )
 
 
@@ -164,8 +173,8 @@ def _step(frame: pl.DataFrame) -> str:
     if len(steps) < LEAST_STEPS:
         return "day"
     if np.mean(steps % WEEK == 0) >= REGULAR:
-        return "week"
-    return "month" if np.mean((steps >= 28) & (steps <= 31)) >= REGULAR else "day"
+        return "week" if np.mean(steps > WEEK) < 1 / 2 else "several weeks"
+    return "a month" if np.mean((steps >= 28) & (steps <= 31)) >= REGULAR else "day"
 
 
 def as_new(state: Cleaning) -> Cleaning:
@@ -185,6 +194,12 @@ def as_new(state: Cleaning) -> Cleaning:
                 {"counts": "cumulative"},
                 {"counts": "new"},
             )
+        if state.found.get("cadence") == "day" and _rolling(known):
+            raise UnsaidError(
+                f"{state.where}: column {short(state.columns['cases'])}: found counts that look "
+                "like sums or averages of the last seven days; expected the new cases of each day",
+                {"counts": "new"},
+            )
         return state.now(state.frame, counts="new")
     daily = known.with_columns(pl.col("cases").diff()).filter(_SAME_REGION)
     if daily.is_empty():
@@ -197,6 +212,33 @@ def as_new(state: Cleaning) -> Cleaning:
         "first day has none before it and is left out"
     )
     return state.now(daily, note, counts="cumulative")
+
+
+def _rolling(known: pl.DataFrame) -> bool:
+    """Whether counts look like sums, or averages, over the last seven days.
+
+    A day is then the one a week before it and the change since the day before: no day may come out
+    below zero, and none above what the first sum holds.
+    """
+    days, cases = known["day"].to_physical().to_numpy(), known["cases"].to_numpy()
+    region = known["region"].rle_id().to_numpy()
+    length = (ROLLING_WEEKS + 1) * WEEK
+    starts = np.arange(max(len(days) - length + 1, 0))
+    last = starts + length - 1
+    whole = (days[last] - days[starts] == length - 1) & (region[last] == region[starts])
+    change = np.diff(cases)[starts[whole][:, None] + np.arange(length - 1)]
+    moving = change.any(axis=1)
+    if moving.sum() < LEAST_STRETCHES:
+        return False
+    change, first = change[moving], cases[starts[whole][moving]]
+    weeks = change[:, : ROLLING_WEEKS * WEEK].reshape(len(change), ROLLING_WEEKS, WEEK)
+    owed = np.maximum(-np.cumsum(weeks, axis=1).min(axis=1), 0.0).sum(axis=1)
+    if np.mean(owed <= first * (1 + 1e-9) + 1e-9) < POSSIBLE:
+        return False
+    trend = np.lib.stride_tricks.sliding_window_view(change, WEEK, axis=1).mean(axis=2)
+    sudden = change[:, WEEK // 2 : -(WEEK // 2)] - trend
+    sudden = sudden / np.maximum(np.sqrt((sudden**2).mean(axis=1, keepdims=True)), 1e-9)
+    return float((sudden[:, WEEK:] * sudden[:, :-WEEK]).mean()) < LEAVING
 
 
 def without_negatives(state: Cleaning) -> Cleaning:

@@ -1,4 +1,4 @@
-"""What a table says of its regions beside their cases: inhabitants, holidays, place."""
+"""What a table says of its regions beside their cases: inhabitants, state, holidays, place."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,8 @@ from epifed.sources.numbers import INHABITANTS, parse_numbers
 from epifed.sources.table import refuse
 
 POPULATION, CALENDAR, LONGITUDE, LATITUDE = "population", "calendar", "longitude", "latitude"
-FACTS = (POPULATION, CALENDAR, LONGITUDE, LATITUDE)
+STATE = "state"
+FACTS = (POPULATION, STATE, CALENDAR, LONGITUDE, LATITUDE)
 """The columns that are used if they are there."""
 DEGREES = 180
 
@@ -22,6 +23,7 @@ class Facts:
     """By region; a fact that the table has no column for is none."""
 
     population: dict[str, int] | None = None
+    states: dict[str, str] | None = None
     calendars: dict[str, str] | None = None
     positions: dict[str, tuple[float, float]] | None = None
 
@@ -68,7 +70,19 @@ def region_facts(
             for key in (LONGITUDE, LATITUDE)
         )
         positions = {region: (x[region], y[region]) for region in x.keys() & y.keys()}
-    return Facts(population, calendars, positions)
+    return Facts(population, _states(frame), calendars, positions)
+
+
+def _states(frame: pl.DataFrame) -> dict[str, str] | None:
+    """The state of each region; none if the column says more than one of a region, or not of all.
+
+    A column of that name may be of something else.
+    """
+    if STATE not in frame.columns:
+        return None
+    pairs = frame.select("region", pl.col(STATE).cast(pl.String)).unique()
+    one = not pairs["region"].is_duplicated().any() and pairs[STATE].null_count() == 0
+    return dict(pairs.iter_rows()) if one else None
 
 
 def _degrees(

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from epifed.days import Step, refuse_apart
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.reading import Assumptions
@@ -22,7 +23,7 @@ from epifed.sources.facts import Facts
 from epifed.sources.ids import filled
 from epifed.sources.layout import lay_long, wanted_names
 from epifed.sources.table import RawTable
-from epifed.sources.tidy import clean_rows, open_tidy, refuse_weekly
+from epifed.sources.tidy import Tidy, clean_rows, open_tidy
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,19 @@ class Hosted:
 
 
 def load_hosted(
-    path: Path | str, clients: Collection[str], format: str | None = None, **options: Any
+    path: Path | str,
+    clients: Collection[str],
+    format: str | None = None,
+    *,
+    step: Step = "day",
+    **options: Any,
 ) -> Hosted:
     """The panel of these clients, without those whose rows are bad; other rows are not looked at.
 
-    In a tidy CSV a line is a row, whatever quotation marks say. Other formats are refused as a
-    whole for one bad row, so a site with several clients cannot have them.
+    Rows that count another step than the training's are bad. Weeks go by their Mondays here,
+    whatever day each client dates its own by. In a tidy CSV a line is a row, whatever quotation
+    marks say. Other formats are refused as a whole for one bad row, so a site with several clients
+    cannot have them.
     """
     path = existing(Path(path))
     found = format or recognise(path, options)
@@ -53,6 +61,7 @@ def load_hosted(
                 "convert' writes it"
             )
         whole = load_panel(path, format, **options)
+        whole.refuse_step(step)
         mine = [region for region in whole.regions if region in clients]
         return Hosted(whole.of(mine) if mine else None, {})
     said = Assumptions.of(options, str(path))
@@ -67,20 +76,30 @@ def load_hosted(
     for client, rows in _by_client(long.frame, clients, said).items():
         try:
             tidy = clean_rows(table.where, rows, long.columns, said)
-            refuse_weekly(tidy)
+            counted = _counted(tidy, step)
             known = tidy.facts()
             known.refuse_missing(table.where, client)
         except EpifedError as error:
             left_out.setdefault(client, str(error))
             continue
-        counted = tidy.frame.drop_nulls("cases").select("day", "region", "cases")
         if client not in left_out and not counted.is_empty():
             good.append(counted)
             facts = facts.joined(known)
     if not good:
         return Hosted(None, left_out)
-    panel = CasePanel.from_long(pl.concat(good), source=str(path), **vars(facts))
+    panel = CasePanel.from_long(pl.concat(good), source=str(path), step=step, **vars(facts))
     return Hosted(panel, left_out)
+
+
+def _counted(tidy: Tidy, step: Step) -> pl.DataFrame:
+    """The counts of a client; refused if they are of another step, or no weeks in a row."""
+    if tidy.step != step:
+        raise EpifedError(f"{tidy.where}: found a row for each {tidy.step}; expected each {step}")
+    counted = tidy.frame.drop_nulls("cases").select("day", "region", "cases")
+    if step == "day":
+        return counted
+    refuse_apart(tidy.where, counted["day"].to_list())
+    return counted.with_columns(pl.col("day").dt.truncate("1w"))
 
 
 def _by_client(

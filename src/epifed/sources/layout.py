@@ -66,7 +66,9 @@ def _columns(
     table: RawTable, said: Assumptions, keys: Sequence[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The name of each wanted column in the table: as said or usual, capitals or not."""
-    columns, renamed, missing = {}, [], []
+    columns: dict[str, str] = {}
+    renamed: list[str] = []
+    missing: list[str] = []
     optional = set(FACTS) if said.population is None else {*FACTS} - {POPULATION}
     for key in (*keys, *FACTS):
         chosen = getattr(said, _OPTIONS[key]) if key in _OPTIONS else None
@@ -77,6 +79,8 @@ def _columns(
             raise EpifedError(
                 f"{table.where}: found the column {short(wanted)} twice; expected it once"
             )
+        if key in optional and set(exact or alike) & set(columns.values()):
+            continue  # a table of states has no states above them
         if alike:
             columns[key] = (exact or alike)[0]
             renamed += [] if exact else [f"{columns[key]} is {wanted}"]

@@ -18,7 +18,7 @@ from epifed.simulate.settings import CALENDAR, settings_of
 from epifed.sources.numbers import COUNT, INHABITANTS, parse_numbers
 from epifed.sources.positions import middles
 from epifed.sources.table import open_table, refuse, some
-from epifed.sources.tidy import clean_rows, refuse_weekly
+from epifed.sources.tidy import clean_rows
 
 Level = Literal["county", "community"]
 
@@ -53,7 +53,6 @@ def read_prepared(directory: Path | str, level: str = "county", **options: Any) 
     people = next(name for name in (*_PEOPLE, *regions.columns[::-1]) if name in regions.columns)
     columns = {"day": "date", "region": level, "cases": "cases"}
     tidy = clean_rows(str(cases), open_table(cases).pick(columns), columns, said)
-    refuse_weekly(tidy)
     frame = tidy.frame
     empty = frame["cases"].is_null()
     refuse(cases, frame, empty, key="cases", column="cases", expected=COUNT)
@@ -73,6 +72,7 @@ def read_prepared(directory: Path | str, level: str = "county", **options: Any) 
         attribution=_attribution(directory, level, mapped=mapped),
         boundaries=boundaries if mapped else None,
         notes=tidy.notes,
+        step=tidy.step,
         simulated=simulated.model_dump() if simulated else None,
     )
 

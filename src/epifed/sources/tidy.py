@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from epifed.days import Step
 from epifed.errors import EpifedError
 from epifed.frames import Table
 from epifed.panel import CasePanel
@@ -32,9 +33,9 @@ class Tidy:
     notes: tuple[str, ...]
 
     @property
-    def weekly(self) -> bool:
-        """Whether a row counts a week."""
-        return bool(self.read_as["cadence"] == "week")
+    def step(self) -> Step:
+        """What a row counts."""
+        return "week" if self.read_as["cadence"] == "week" else "day"
 
     def facts(self) -> Facts:
         """What the rows say of their regions beside the cases."""
@@ -101,8 +102,7 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
 
 
 def to_panel(tidy: Tidy) -> CasePanel:
-    """The panel of a clean table; one of weeks is refused."""
-    refuse_weekly(tidy)
+    """The panel of a clean table, of days or of weeks."""
     counted = tidy.frame.drop_nulls("cases")
     empty = len(tidy.frame) - len(counted)
     notes = (f"{empty} rows had no count; they are missing reports",) if empty else ()
@@ -112,14 +112,5 @@ def to_panel(tidy: Tidy) -> CasePanel:
         regions=sorted(tidy.frame["region"].unique()),
         **vars(tidy.facts()),
         notes=(*tidy.notes, *notes),
+        step=tidy.step,
     )
-
-
-def refuse_weekly(tidy: Tidy) -> None:
-    """Refuse rows of weeks, which a daily panel would show as days with zeros between them."""
-    if tidy.weekly:
-        raise EpifedError(
-            f"{tidy.where}: found a row for each week; expected a row for every day, because "
-            "panels are daily ('epifed data convert' writes the clean weekly table; "
-            "--cadence day if these are days after all)"
-        )

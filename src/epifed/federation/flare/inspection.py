@@ -5,7 +5,7 @@ import math
 import socket
 import ssl
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 from epifed.errors import EpifedError
@@ -40,7 +40,7 @@ def inspect_site(
     """Kit, policies, certificate, terms, connection, data, and exactly what would be sent."""
     findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
     try:
-        found = source.load(hosted_clients(kit))
+        found = source.load(hosted_clients(kit), settings.step)
     except EpifedError as error:
         return [*findings, Finding("data", False, str(error))]
     bad = [
@@ -173,8 +173,8 @@ def _clients(kit: Path, panel: CasePanel) -> Finding:
     return Finding(
         "clients",
         True,
-        f"{panel.source} has daily counts of all your {len(wanted)} clients from {panel.start} to "
-        f"{panel.end}.",
+        f"{panel.source} has counts of each {panel.step} of all your {len(wanted)} clients from "
+        f"{panel.start} to {panel.end}.",
     )
 
 
@@ -182,7 +182,7 @@ def _readable(
     kit: Path, panel: CasePanel, settings: Settings, period: tuple[date, date] | None
 ) -> Finding:
     needed = (settings.history or settings.window) + settings.horizon + 9
-    first = max(panel.start, panel.end - timedelta(days=max(needed, 30)))
+    first = panel.day(max(panel.index(panel.end) - max(needed, 30), 0))
     first, last = period or (first, panel.end)
     wanted = hosted_clients(kit)
     covers = dict(zip(panel.regions, panel.covers(first, last), strict=True))

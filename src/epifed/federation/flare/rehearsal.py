@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from epifed.days import Step
 from epifed.federation.flare.jobs import Watch
 from epifed.federation.flare.local import LocalFederation, free_port
 from epifed.federation.roster import Aggregator, Federation, Server, Site
@@ -87,7 +88,7 @@ def rehearse(
     progress: Callable[[str], None] = lambda _: None,
 ) -> Rehearsed:
     """Provision, start, train, stop, compare."""
-    period = (max(panel.start, panel.end - timedelta(days=DAYS - 1)), panel.end)
+    period = (panel.day(max(panel.index(panel.end) - DAYS + 1, 0)), panel.end)
     aggregators = settings.aggregators or 0
     federation = rehearsal_federation(
         panel, sites, aggregators, min_sites=sites, rounds_per_job=settings.rounds
@@ -139,12 +140,13 @@ def rehearse(
     )
 
 
-def simulated_panel(clients: int, seed: int) -> CasePanel:
-    """The invented country of autumn 2020 with so many counties."""
+def simulated_panel(clients: int, seed: int, step: Step = "day") -> CasePanel:
+    """The invented country of autumn 2020 with so many counties, counted by day or by week."""
     communities = min(10_786, 27 * clients)
     settings = SimulationSettings.of(counties=clients, communities=communities, seed=seed)
     panel = simulate(settings).county_panel
-    return panel.between(panel.start, END)
+    panel = panel.between(panel.start, END)
+    return panel if step == "day" else panel.weekly()
 
 
 def round_seconds(folder: Path) -> float | None:

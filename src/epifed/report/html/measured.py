@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from epifed.days import DAYS_OF, WEEK, Step
 from epifed.evaluate.folder import ResultsFolder
 from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import METRICS, Metric
@@ -32,9 +33,12 @@ def plain(value: float | None, digits: int = 4) -> float | str | None:
     return float(f"{value:.{digits}g}") if math.isfinite(value) else "inf"
 
 
-def weekly(values: Any) -> list[Any]:
-    """Averages a day as sums of seven days, to a whole number where a tenth does not show."""
-    sums = np.asarray(values, dtype=np.float64) * 7
+def weekly(values: Any, step: Step) -> list[Any]:
+    """Averages a day as sums of seven days, to a whole number where a tenth does not show.
+
+    Counts of weeks are such sums already.
+    """
+    sums = np.asarray(values, dtype=np.float64) * (WEEK // DAYS_OF[step])
     rounded = np.where(np.abs(sums) >= 100, np.rint(sums), np.round(sums, 1))
     found: list[Any] = _listed(rounded)
     return found
@@ -123,7 +127,7 @@ def cells(grid: Results) -> list[dict[str, Any]]:
     return found
 
 
-def tests(grid: Results, regions: dict[str, int]) -> dict[str, Any] | None:
+def tests(grid: Results, regions: dict[str, int], step: Step) -> dict[str, Any] | None:
     """The first run's predictions of the last period, beside truth and persistence.
 
     Of the temporal split if there is one: days after those the model was trained on.
@@ -141,7 +145,7 @@ def tests(grid: Results, regions: dict[str, int]) -> dict[str, Any] | None:
     days = days[-max(2, MOST_TEST_VALUES // (len(regions) * (len(epsilons) + 2))) :]
 
     def laid_out(chosen: pl.DataFrame, column: str) -> list[Any]:
-        return weekly(lay_out(chosen, regions, "target_day", days, column))
+        return weekly(lay_out(chosen, regions, "target_day", days, column), step)
 
     like_today = frame.filter(method="persistence")
     federated = frame.filter(TRAINED)
@@ -178,8 +182,9 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
     if folder.backtest is None:
         return None
     frame = folder.backtest.backtest.filter(pl.col("region").is_in(list(regions)))
+    step = DAYS_OF[folder.backtest.record.step]
     horizons = frame["horizon"].unique().sort().to_list()
-    horizon = 7 if 7 in horizons else horizons[0]
+    horizon = WEEK // step if WEEK // step in horizons else horizons[0]
     main = frame.filter(horizon=horizon)
     kept = min(MOST_ORIGINS, max(4, MOST_PAST // len(regions)))
     origins = sorted(main["origin_date"].unique())[-kept:]
@@ -187,7 +192,7 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
     bands = ("truth", "persistence", "point", "lower_95", "lower_50", "upper_50", "upper_95")
     record = folder.backtest.record
     return {
-        "horizon": horizon,
+        "horizon": step * horizon,
         "record": {
             name: plain(value) if isinstance(value, int | float) else value
             for name, value in record.model_dump(mode="json").items()
@@ -199,9 +204,9 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
             for row in _scored(main, "origin_date").sort("origin_date").iter_rows()
         ],
         "horizons": [
-            [row[0], *_numbers(row)]
+            [step * row[0], *_numbers(row)]
             for row in _scored(frame, "horizon").sort("horizon").iter_rows()
-            if row[0] in WEEKS or len(horizons) <= len(WEEKS)
+            if step * row[0] in WEEKS or len(horizons) <= len(WEEKS)
         ],
         "regions": [
             _numbers(by_region[region]) if region in by_region else None for region in regions
@@ -210,7 +215,8 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
             main.filter(origin_date=day)["target_date"][0].isoformat() for day in origins
         ],
         "past": {
-            name: weekly(lay_out(main, regions, "origin_date", origins, name)) for name in bands
+            name: weekly(lay_out(main, regions, "origin_date", origins, name), record.step)
+            for name in bands
         },
     }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Everything the page shows, in as few numbers as it takes."""
 
 from dataclasses import fields
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from epifed.anomalies import RECENT_DAYS, clean
+from epifed.days import DAYS_OF
 from epifed.errors import EpifedError
 from epifed.evaluate.folder import ResultsFolder
 from epifed.learner import Parts
@@ -52,6 +53,7 @@ def payload(
         "made": datetime.now(UTC).isoformat(timespec="minutes"),
         "as_of": as_of.isoformat(),
         "level": _level(panel, ids),
+        "step": folder.settings.step,
         "simulated": data.simulated is not None,
         "seeded": folder.seeded,
         "source": data.source,
@@ -69,6 +71,7 @@ def payload(
         "anomalies": _anomalies(panel, as_of, rows) if panel and folder.backtest else None,
         "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
         "forecast": _forecast(folder, rows),
+        "nowcast": _nowcast(folder, rows),
         "backtest": measured.backtest(folder, rows),
         "compared": measured.comparison(folder),
         "metrics": measured.metrics(),
@@ -87,7 +90,7 @@ def payload(
     if folder.grid is not None:
         found["grid"] = {
             "cells": measured.cells(folder.grid),
-            "tests": measured.tests(folder.grid, rows),
+            "tests": measured.tests(folder.grid, rows, folder.settings.step),
             "privacy": measured.budgets(folder),
         }
     return found
@@ -148,15 +151,16 @@ def _level(panel: CasePanel | None, ids: tuple[str, ...]) -> str:
 
 
 def _history(panel: CasePanel, as_of: date) -> dict[str, Any]:
-    """Daily counts up to the day, and apart from them those that were reported later."""
+    """Counts of each day, or week, up to the day, and apart from them those reported later."""
     kept = int(np.clip(MOST_COUNTS // len(panel.regions), 42, HISTORY_DAYS))
-    end = (as_of - panel.start).days + 1
+    end, step = panel.index(as_of) + 1, panel.step_days
     begin = max(0, end - kept - 6)
-    daily = panel.counts[:, begin : end + LATER_DAYS]
+    daily = panel.counts[:, begin : end + LATER_DAYS // step]
     whole = bool((daily == np.rint(daily)).all())
     values = daily.astype(int) if whole else np.round(daily, 1)
     return {
-        "start": (panel.start + timedelta(days=begin)).isoformat(),
+        "start": panel.day(begin).isoformat(),
+        "step": step,
         "days": end - begin,
         "counts": values.tolist(),
     }
@@ -198,17 +202,40 @@ def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | N
             f"{folder.path}: found in forecast.parquet no level {min(absent):g}; "
             f"expected {', '.join(f'{level:g}' for level in LEVELS)}"
         )
+    step = folder.backtest.record.step
     horizons = frame["horizon"].unique().sort().to_list()
     if len(rows) > MANY_REGIONS:
-        horizons = [h for h in horizons if h in measured.WEEKS] or horizons[:1]
+        weeks = [days // DAYS_OF[step] for days in measured.WEEKS]
+        horizons = [h for h in horizons if h in weeks] or horizons[:1]
     return {
-        "horizons": horizons,
+        "horizons": [DAYS_OF[step] * h for h in horizons],
         "parts": _parts(folder.backtest.parts, rows, horizons),
         "levels": LEVELS,
         "values": [
             measured.weekly(
-                measured.lay_out(frame.filter(level=level), rows, "horizon", horizons, "value")
+                measured.lay_out(frame.filter(level=level), rows, "horizon", horizons, "value"),
+                step,
             )
             for level in LEVELS
         ],
+    }
+
+
+def _nowcast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:
+    """The last two weeks as known and as estimated, and R: for each [regions][days]."""
+    frame = folder.backtest.nowcast if folder.backtest else None
+    if frame is None or len(rows) > MANY_REGIONS:
+        return None
+    days = sorted(frame["date"].unique())
+    digits = dict.fromkeys(("known", "estimate", "lower", "upper"), 1)
+    digits |= dict.fromkeys(("r", "r_lower", "r_upper"), 2)
+    return {
+        "days": [day.isoformat() for day in days],
+        **{
+            name: [
+                [None if np.isnan(v) else round(float(v), places) for v in region]
+                for region in measured.lay_out(frame, rows, "date", days, name)
+            ]
+            for name, places in digits.items()
+        },
     }

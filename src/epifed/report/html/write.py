@@ -28,6 +28,7 @@ SCRIPTS = (
     "tables.js",
     "map.js",
     "region.js",
+    "nowcast.js",
     "overview.js",
     "record.js",
     "privacy.js",
@@ -100,12 +101,10 @@ def _groups(panel: CasePanel | None) -> dict[str, str]:
     """The state of every county, or the county of every community, where a table says it."""
     if panel is None:
         return {}
-    directory = Path(panel.source)
-    if not (directory / "counties.csv").is_file():
-        return {}
-    table = read_counties(directory)
-    if panel.parents:
-        names = dict(table.select("county", "name").iter_rows())
-        pairs = zip(panel.regions, panel.parents, strict=True)
-        return {region: names.get(parent, parent) for region, parent in pairs}
-    return dict(table.select("county", "state").iter_rows())
+    if not panel.parents:
+        return dict(zip(panel.regions, panel.states, strict=True)) if panel.states else {}
+    directory, names = Path(panel.source), {}
+    if (directory / "counties.csv").is_file():
+        names = dict(read_counties(directory).select("county", "name").iter_rows())
+    pairs = zip(panel.regions, panel.parents, strict=True)
+    return {region: names.get(parent, parent) for region, parent in pairs} if names else {}

@@ -22,7 +22,7 @@ function drawBaselines() {
   const name = t('methods').persistence;
   $('baselines-table').setAttribute('tabindex', '0');
   $('baselines-table').replaceChildren(table({ caption: `${t('baselinesTitle')}: ${cellName(cell)}`, heads, rows, mark: (row) => (row[0] === name ? 'mark' : row[1] !== '' ? 'own' : null) }));
-  $('baselines-note').textContent = t('baselinesNote', { horizon: HORIZON, zeros: cell.zeros && num(cell.zeros, 0), smoothing: t('smoothing')[DATA.settings.smoothing] });
+  $('baselines-note').textContent = t('baselinesNote', { error: t('meanError', { horizon: HORIZON }), zeros: cell.zeros && num(cell.zeros, 0), smoothing: t('smoothing')[DATA.settings.smoothing] });
 }
 
 // Every learner beside "like today": the error, the interval score, the coverage.
@@ -51,7 +51,7 @@ function credit(line) {
 function drawAbout() {
   const level = spoken();
   const s = DATA.settings;
-  $('method-text').textContent = GRID ? t('methodText', { level, window: s.window, horizon: s.horizon }) : t('methodPlain', { level });
+  $('method-text').textContent = GRID ? t('methodText', { level, windows: t('methodWindows', { window: s.window, horizon: s.horizon }) }) : t('methodPlain', { level });
   $('limits').replaceChildren(...t('limits', { level, trust: t('trust')[DATA.settings.noise] }).map((text) => make('li', {}, text)));
   $('sources-list').replaceChildren(...(DATA.attribution.length ? DATA.attribution.map((line) => make('li', {}, credit(line))) : [make('li', {}, t('sourcesNone'))]));
   const mapLine = DATA.map && (DATA.attribution.find((line) => /BKG/.test(line)) || (DATA.simulated ? t('simulatedLabel') : null));

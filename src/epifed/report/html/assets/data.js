@@ -5,18 +5,22 @@ const COUNT = NAMES.length;
 const AS_OF = dayNumber(DATA.as_of);
 const HISTORY = DATA.history;
 const FORECAST = DATA.forecast;
+const NOWCAST = DATA.nowcast;
 const BACKTEST = DATA.backtest;
 const GRID = DATA.grid;
 const LEVEL = { low95: 0, low80: 1, low50: 2, median: 3, high50: 4, high80: 5, high95: 6 };
 const HORIZON = DATA.settings.horizon;
 
-// Cases in the seven days that end `back` days before the day the report is of.
+const STEP = DATA.step === 'week' ? 7 : 1;
+const PER_WEEK = 7 / STEP;
+
+// Cases in the seven days, or the week, `back` days before the day the report is of.
 function sumOfWeek(region, back) {
-  const end = HISTORY.days - 1 - back;
+  const end = HISTORY.days - 1 - back / STEP;
   const counts = HISTORY.counts[region];
-  if (end < 6 || end >= counts.length) return null;
+  if (end < PER_WEEK - 1 || end >= counts.length) return null;
   let sum = 0;
-  for (let i = end - 6; i <= end; i += 1) sum += counts[i];
+  for (let i = end - PER_WEEK + 1; i <= end; i += 1) sum += counts[i];
   return sum;
 }
 

@@ -13,7 +13,8 @@ const WORDS = { en: EN, de: DE };
 const $ = (id) => document.getElementById(id);
 
 function t(key, values) {
-  const word = WORDS[state.lang][key];
+  const words = WORDS[state.lang];
+  const word = (DATA.step === 'week' && words.weekly[key]) || words[key];
   return typeof word === 'function' ? word(values) : word;
 }
 

@@ -1,4 +1,4 @@
-const SHOWN_DAYS = 120;
+const SHOWN_DAYS = DATA.step === 'week' ? 728 : 120;
 
 function select(region, goThere) {
   state.region = region;
@@ -25,6 +25,7 @@ function drawRegion() {
   } else if (BEFORE[i] !== null) list.push(fact(t('weekBefore'), amount(rate(i, BEFORE[i])), change(i, null) === null ? '' : `${t('change')}: ${signed(change(i, null))}`));
   facts('region-facts', ...list);
   drawFan(i);
+  drawNowcast(i);
   drawPast(i);
 }
 
@@ -40,8 +41,8 @@ function whence(region, at) {
 function courses(region) {
   if (!HISTORY) return { known: [], later: [] };
   const pairs = [];
-  const extra = HISTORY.counts[region].length - HISTORY.days;
-  for (let back = Math.min(HISTORY.days - 7, SHOWN_DAYS); back >= -extra; back -= 1) pairs.push([AS_OF - back, rate(region, sumOfWeek(region, back))]);
+  const extra = STEP * (HISTORY.counts[region].length - HISTORY.days);
+  for (let back = Math.min(STEP * (HISTORY.days - PER_WEEK), SHOWN_DAYS); back >= -extra; back -= STEP) pairs.push([AS_OF - back, rate(region, sumOfWeek(region, back))]);
   return { known: pairs.filter(([day]) => day <= AS_OF), later: pairs.filter(([day]) => day >= AS_OF) };
 }
 
@@ -153,7 +154,7 @@ function fanTip(region, day, lookup) {
 function fanTable(region, known, later) {
   const heads = [t('day'), { text: t('observed'), number: true }];
   const lookup = new Map([...known, ...later]);
-  const days = new Set(known.filter((_, k) => (known.length - 1 - k) % 7 === 0).map(([day]) => day));
+  const days = new Set(known.filter((_, k) => (known.length - 1 - k) % PER_WEEK === 0).map(([day]) => day));
   if (FORECAST) {
     heads.push({ text: t('median'), number: true }, ...[50, 80, 95].map((size) => ({ text: t('band', size), number: true })));
     FORECAST.horizons.forEach((_, k) => days.add(horizonDay(k)));
@@ -179,7 +180,7 @@ function pastOf(region) {
   const chosen = federated(gridCell())[state.epsilon];
   const k = Math.max(0, tests.epsilons.indexOf(chosen ? chosen.epsilon : null));
   const of = (values) => values.map((v) => rate(region, v));
-  const error = (values) => values.reduce((sum, v, d) => sum + Math.abs(v - tests.truth[region][d]), 0) / values.length / 7;
+  const error = (values) => values.reduce((sum, v, d) => sum + Math.abs(v - tests.truth[region][d]), 0) / values.length / PER_WEEK;
   return {
     days: tests.days.map(dayNumber), truth: of(tests.truth[region]), like: of(tests.persistence[region]), model: of(tests.federated[k][region]), bands: [],
     epsilon: tests.epsilons[k], score: [tests.days.length, error(tests.federated[k][region]), error(tests.persistence[region])],
@@ -191,7 +192,7 @@ function drawPast(region) {
   $('past-part').hidden = !past || !past.score;
   if ($('past-part').hidden) return;
   const { ink, model, other } = INK();
-  const title = t(past.epsilon === undefined ? 'pastTitle' : 'testTitle', { days: BACKTEST ? BACKTEST.horizon : HORIZON, eps: past.epsilon === undefined ? '' : eps(past.epsilon) });
+  const title = t(past.epsilon === undefined ? 'pastTitle' : 'testTitle', { steps: BACKTEST ? BACKTEST.horizon / STEP : HORIZON, eps: past.epsilon === undefined ? '' : eps(past.epsilon) });
   $('past-title').textContent = title;
   const [n, mae, like, , , , c95] = past.score;
   const ratio = like ? mae / like : null;

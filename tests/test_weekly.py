@@ -1,0 +1,385 @@
+"""Weeks: a panel that counts them, the trend that learns from them, and all commands on them."""
+
+import json
+import math
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import epifed
+from epifed.anomalies import clean
+from epifed.cli.app import app
+from epifed.errors import EpifedError
+from epifed.evaluate.backtest import run_backtest
+from epifed.forecasting import forecast
+from epifed.learner import make_learner, settings_for
+from epifed.learners.weekly import DAMPING, FOLLOW, LARGEST_CHANGE, WeeklyTrend
+from epifed.panel import CasePanel
+from epifed.privacy.plan import PrivacyPlan
+from epifed.rounds import contribution
+from epifed.settings import Settings
+from epifed.simulate import SimulationSettings, simulate
+from epifed.sources.hosted import load_hosted
+from epifed.testing import check_learner
+from epifed.windows import slide
+
+SATURDAY = date(2021, 1, 9)
+
+
+def weeks(counts: Any, start: date = SATURDAY, **more: Any) -> CasePanel:
+    counts = np.atleast_2d(np.asarray(counts, dtype=np.float64))
+    regions = tuple(f"r{k:02d}" for k in range(len(counts)))
+    return CasePanel(counts, regions, start, step="week", **more)
+
+
+def country(regions: int = 12, length: int = 80, seed: int = 0) -> CasePanel:
+    rng = np.random.default_rng(seed)
+    level = np.geomspace(5, 500, regions)[:, None]
+    wave = np.exp(1.2 * np.sin(np.arange(length) / 7 + rng.normal(0, 0.2, (regions, 1))))
+    return weeks(rng.poisson(level * wave))
+
+
+def trend(**changes: Any) -> WeeklyTrend:
+    learner = make_learner(Settings.resolve(12, {"learner": "trend", "step": "week"}, changes))
+    assert isinstance(learner, WeeklyTrend)
+    return learner
+
+
+# panels
+
+
+@given(st.integers(1, 4), st.integers(7, 60), st.integers(0, 999))
+def test_a_week_is_the_sum_of_its_days(regions: int, days: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    reported = rng.random((regions, days)) < 0.95
+    counts = rng.poisson(5.0, (regions, days)) * reported
+    ids = tuple(map(str, range(regions)))
+    daily = CasePanel(counts.astype(float), ids, date(2021, 1, 4), reported=reported)
+    weekly = daily.weekly()
+    assert (weekly.step, weekly.end) == ("week", daily.end)
+    assert weekly.counts.shape[1] == days // 7 and weekly.reported is not None
+    for column, day in enumerate(weekly.days):
+        inside = daily.between(day - timedelta(days=6), day)
+        assert np.array_equal(weekly.counts[:, column], inside.counts.sum(axis=1))
+        assert inside.reported is not None
+        assert np.array_equal(weekly.reported[:, column], inside.reported.all(axis=1))
+        assert weekly.index(day) == column == weekly.index(day + timedelta(days=6))
+
+
+@given(st.integers(-3, 40), st.integers(-3, 40))
+def test_a_period_holds_the_weeks_that_are_dated_within(first: int, last: int) -> None:
+    panel = weeks(np.arange(5.0))
+    begin, end = (SATURDAY + timedelta(days=day) for day in (first, last))
+    inside = [day for day in panel.days if begin <= day <= end]
+    if inside and first > -7 and last < 35:
+        cut = panel.between(begin, end)
+        assert cut.days == inside
+        assert panel.period(begin, end) == (inside[0], inside[-1])
+        assert cut.counts[0].tolist() == [(day - SATURDAY).days // 7 for day in inside]
+    else:
+        with pytest.raises(EpifedError):
+            panel.between(begin, end)
+
+
+def test_weeks_and_days_of_the_same_numbers_are_not_the_same_data() -> None:
+    panel = weeks([1, 2, 3])
+    assert panel.digest() != replace(panel, step="day").digest()
+
+
+def test_windows_count_weeks() -> None:
+    settings = Settings.of(step="week", smoothing="none", window=3, horizon=2)
+    windows = slide(weeks(np.arange(10.0)), settings, (SATURDAY, SATURDAY + timedelta(weeks=9)))
+    assert windows.inputs[0].tolist() == [[i, i + 1, i + 2] for i in range(6)]
+    assert windows.targets[0].tolist() == [4, 5, 6, 7, 8, 9]
+    assert windows.target_days[0][0] == np.datetime64(SATURDAY + timedelta(weeks=4))
+
+
+def test_weeks_are_not_averaged_over_seven() -> None:
+    with pytest.raises(EpifedError, match="expected 'none'"):
+        Settings.of(step="week")
+
+
+# what is anomalous
+
+
+def test_a_week_without_a_report_is_not_carried_on() -> None:
+    counts = np.full((1, 12), 100.0)
+    counts[0, 8] = 0.0
+    found = clean(weeks(counts)).to_long()
+    assert found.select("day", "kind").rows() == [(SATURDAY + timedelta(weeks=8), "silence")]
+    assert clean(weeks(counts)).panel.counts[0, 8] == pytest.approx(100)
+
+
+@given(st.integers(0, 99))
+def test_what_was_anomalous_then_is_so_later(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    panel = weeks(
+        rng.poisson(60.0, (3, 20)) * rng.choice([0.0, 1.0, 8.0], (3, 20), p=[0.1, 0.8, 0.1])
+    )
+    whole = clean(panel)
+    for week in range(4, 20):
+        then, now = whole.until(panel.day(week)), clean(panel.between(panel.start, panel.day(week)))
+        assert np.array_equal(then.kinds, now.kinds)
+        assert np.array_equal(then.panel.counts, now.panel.counts)
+
+
+# the learner
+
+
+def test_learners_of_weeks_keep_the_rules() -> None:
+    check_learner("trend", step="week")
+    check_learner("fedavg", step="week", model="linear", epochs=2)
+
+
+@pytest.mark.parametrize("learner", ["one-shot", "nowcast"])
+def test_others_refuse_weeks_in_one_sentence(learner: str) -> None:
+    with pytest.raises(EpifedError, match=f"'{learner}' with counts of weeks; expected one that"):
+        settings_for(country(), {"learner": learner})
+
+
+def test_settings_of_days_are_not_for_weeks() -> None:
+    with pytest.raises(EpifedError, match="expected 'week'"):
+        settings_for(country(), {"learner": "trend", "step": "day"})
+    with pytest.raises(EpifedError, match="found counts of each week; expected counts of each day"):
+        epifed.train(country(), Settings.for_learner("trend", 12))
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=4, max_size=4))
+def test_one_client_sends_one_bounded_number(counts: list[float]) -> None:
+    learner = trend(epsilon=1.0)
+    panel = weeks(np.reshape(counts, (2, 2)))
+    view = learner.view(panel, (panel.start, panel.end))
+    plan = PrivacyPlan.of(learner.settings, 12)
+    rows = contribution(learner, learner.start(np.random.SeedSequence(0)), view, plan)
+    assert rows.shape == (2, 1)
+    assert np.abs(rows).max() <= LARGEST_CHANGE == learner.settings.clip_norm
+
+
+def test_constant_counts_stay() -> None:
+    learner = trend()
+    state = learner.step(learner.start(np.random.SeedSequence(0)), np.zeros(1, np.float32), 0.0)
+    panel = weeks(np.full((3, 60), 200.0))
+    for horizon in (1, 2, 3, 4):
+        assert learner.hindcast(panel, state, horizon) == pytest.approx(200)
+
+
+def test_the_country_s_growth_is_followed_and_fades() -> None:
+    """A client at its average that did not grow: what moves it is the country alone."""
+    learner = trend()
+    state = learner.step(learner.start(np.random.SeedSequence(0)), np.array([0.1], np.float32), 0.0)
+    grown = 2 * math.atanh(0.1)
+    counts = 200.0
+    panel = weeks(np.full((1, 60), counts))
+    found = [float(np.log(learner.hindcast(panel, state, h)[0, -1] / counts)) for h in (1, 2, 3, 4)]
+    parts = learner.parts(panel, state, 1)
+    assert parts.country[0] == pytest.approx(FOLLOW * grown, rel=1e-5)
+    assert parts.own[0] < 0 < found[0] < parts.country[0]
+    steps = np.diff([0.0, *found])
+    assert steps[1:] == pytest.approx(DAMPING * steps[:-1])
+
+
+def test_a_level_far_above_its_average_comes_back() -> None:
+    learner = trend()
+    state = learner.start(np.random.SeedSequence(0))
+    counts = np.full((2, 60), 100.0)
+    counts[0, -3:], counts[1, -3:] = 900.0, 11.0
+    above, below = learner.parts(weeks(counts), state, 4).own
+    assert above < 0 < below < -above
+
+
+def seasonal(years: int) -> CasePanel:
+    """A wave each winter, so sudden that no trend foresees it."""
+    week = np.arange(52 * years + 44)
+    wave = 40 + 4000 * np.exp(-(((week % 52) - 48) ** 2) / 8)
+    return weeks(np.random.default_rng(1).poisson(np.stack([wave, 2 * wave])))
+
+
+def told(learner: WeeklyTrend, panel: CasePanel) -> Any:
+    """The state of somebody who released the growth of every week."""
+    state = learner.start(np.random.SeedSequence(0))
+    for week in range(1, panel.counts.shape[1]):
+        view = learner.view(panel, (panel.start, panel.day(week)))
+        mean = learner.contribute(state, view).mean(axis=0)
+        state = learner.step(learner.advance(state, 7), mean, 0.0)
+    return state
+
+
+def test_earlier_years_are_asked_only_if_they_are_there_and_helped() -> None:
+    learner = trend()
+    one, four = seasonal(0), seasonal(4)
+    assert (learner.parts(one, told(learner, one), 2).calendar == 0).all()
+    assert (learner.parts(four, told(learner, four), 2).calendar > 0.05).all()
+    unasked = learner.start(np.random.SeedSequence(0))
+    assert (learner.parts(four, unasked, 2).calendar == 0).all()
+
+
+@given(st.integers(0, 99), st.integers(1, 4))
+def test_no_week_knows_of_a_later_one(seed: int, horizon: int) -> None:
+    panel = country(4, 75, seed)
+    learner = trend()
+    state = told(learner, panel)
+    every = learner.hindcast(panel, state, horizon)
+    later = panel.counts.copy()
+    later[:, 70:] = 1e5
+    changed = learner.hindcast(replace(panel, counts=later), state, horizon)
+    assert np.array_equal(every[:, :-5], changed[:, :-5])
+    assert not np.array_equal(every[:, -5:], changed[:, -5:])
+
+
+def test_a_future_spike_moves_no_forecast_before_it(tmp_path: Path) -> None:
+    panel = country()
+    settings = settings_for(panel, {"learner": "trend", "epsilon": 1.0, "horizon": 2})
+    origins = [panel.day(week) for week in range(60, 70)]
+    later = panel.counts.copy()
+    later[:, 66:] += 1e4
+    one = run_backtest(panel, settings, origins, tmp_path / "a", workers=1)
+    two = run_backtest(replace(panel, counts=later), settings, origins, tmp_path / "b", workers=1)
+    same = [
+        np.array_equal(a.quantiles, b.quantiles)
+        for a, b in zip(one.forecasts, two.forecasts, strict=True)
+    ]
+    assert same == [True] * 6 + [False] * 4
+    assert (one.table["target_date"] - one.table["origin_date"]).unique().to_list() == [
+        timedelta(weeks=2)
+    ]
+    assert one.summary()["step"] == "week"
+
+
+def test_a_week_without_a_report_is_not_scored(tmp_path: Path) -> None:
+    panel = country()
+    reported = np.ones(panel.counts.shape, dtype=np.bool_)
+    reported[0, 62] = False
+    panel = replace(panel, reported=reported)
+    found = epifed.backtest(panel, panel.day(60), panel.day(66), epsilon=math.inf)
+    missing = found.table.filter(target_date=panel.day(62))
+    assert len(missing) == len(panel.regions) - 1 and "r00" not in missing["region"].to_list()
+    assert len(found.table) == 6 * len(panel.regions) - 1
+
+
+def test_horizons_are_one_to_four_weeks() -> None:
+    panel = country()
+    learner = trend()
+    state = told(learner, panel)
+    widths = []
+    for horizon in (1, 2, 3, 4):
+        made = forecast(clean(panel), learner, state, horizon)
+        assert made.target_date == panel.end + timedelta(weeks=horizon)
+        assert (np.diff(made.quantiles, axis=1) >= 0).all()
+        widths.append(float(np.median(made.quantiles[:, -2] - made.quantiles[:, 1])))
+    assert widths == sorted(widths)
+    with pytest.raises(EpifedError, match="found 5 weeks; expected 1 to 4"):
+        forecast(clean(panel), learner, state, 5)
+
+
+# sites
+
+
+def lines(region: str, days: list[date], cases: list[int]) -> str:
+    return "".join(f"{day},{region},{n}\n" for day, n in zip(days, cases, strict=True))
+
+
+def test_a_site_s_clients_may_date_their_weeks_by_any_day(tmp_path: Path) -> None:
+    """One by Mondays, one by Saturdays, both of the same weeks; who is daily or torn counts not."""
+    cases = [5, 9, 7, 30, 12, 3, 8, 1]
+    monday = [date(2021, 3, 1) + timedelta(weeks=i) for i in range(8)]
+    saturday = [day + timedelta(days=5) for day in monday]
+    torn = [*saturday[:7], saturday[7] + timedelta(days=1)]
+    daily = [monday[0] + timedelta(days=i) for i in range(8)]
+    path = tmp_path / "cases.csv"
+    text = "date,region,cases\n" + lines("a", monday, cases) + lines("b", saturday, cases)
+    path.write_text(text + lines("c", daily, cases) + lines("d", torn, cases))
+    found = load_hosted(path, ["a", "b", "c", "d"], step="week")
+    assert found.panel is not None
+    assert (found.panel.regions, found.panel.start) == (("a", "b"), monday[0])
+    assert found.panel.counts.tolist() == [cases, cases]
+    assert "found a row for each day; expected each week" in found.left_out["c"]
+    assert "whole weeks apart" in found.left_out["d"]
+    assert found.panel.covers(saturday[1], saturday[7]).all()
+
+
+# commands
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated country as an office has it: epidemiological weeks, dated by Saturdays."""
+    panel = simulate(SimulationSettings(counties=12, communities=60, seed=3)).county_panel
+    while panel.end.weekday() != 5:
+        panel = panel.between(panel.start, panel.end - timedelta(days=1))
+    path = tmp_path_factory.mktemp("weekly") / "weeks.csv"
+    panel.weekly().to_table().select("date", "region", "cases", "population").write_csv(path)
+    return path
+
+
+def run(*words: object, code: int = 0) -> str:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output + str(result.exception)
+    return result.output
+
+
+def test_a_weekly_country_from_the_file_to_the_page(file: Path, tmp_path: Path) -> None:
+    report = json.loads(run("data", "check", file, "--json").split("\n}", 1)[0] + "\n}")
+    assert (report["step"], report["weekdays"], report["enough_days"]) == ("week", None, True)
+    last = date.fromisoformat(report["last_day"])
+    first = last - timedelta(weeks=12)
+    out, hub = tmp_path / "backtest", tmp_path / "hub"
+    said = run(
+        "backtest", "--data", file, "--from", first, "--to", last, "--epsilon", "inf",
+        "--out", out, "--hub", hub, "--workers", 1,
+    )  # fmt: skip
+    assert "1 week ahead, 12 origins" in said
+    table = pl.read_parquet(out / "backtest.parquet")
+    assert table["horizon"].unique().to_list() == [1]
+    raw = pl.read_csv(file, try_parse_dates=True, schema_overrides={"region": pl.String})
+    truth = table.join(raw, left_on=["target_date", "region"], right_on=["date", "region"])
+    assert len(truth) == len(table) and (truth["truth"] == truth["cases"]).all()
+    ahead = pl.read_parquet(out / "forecast.parquet")
+    assert ahead["horizon"].unique().sort().to_list() == [1, 2, 3, 4]
+    sent = pl.read_parquet(hub / "model-output" / "epifed-trend" / f"{first}-epifed-trend.parquet")
+    assert sent["horizon"].unique().to_list() == [1]
+    point = table.filter(origin_date=first).sort("region")
+    upper = sent.filter(output_type_id=0.975).sort("location")["value"]
+    assert upper.to_list() == pytest.approx(point["upper_95"].to_list())
+    page = tmp_path / "page.html"
+    run("report", out, "--data", file, "--out", page)
+    shown = json.loads(
+        page.read_text().split('id="data"', 1)[1].split(">", 1)[1].split("</script")[0]
+    )
+    assert (shown["step"], shown["forecast"]["horizons"]) == ("week", [7, 14, 21, 28])
+    assert shown["history"]["step"] == 7
+
+
+def test_a_weekly_model_is_trained_and_used(file: Path, tmp_path: Path) -> None:
+    model, out = tmp_path / "week.epifed", tmp_path / "forecast"
+    run("train", "--data", file, "--learner", "trend", "--epsilon", 1, "--seeded", "--out", model)
+    said = run("forecast", model, "--data", file, "--horizon", 1, "--horizon", 4, "--out", out)
+    assert "cases of a week" in said and "earlier years" in said
+    made = pl.read_parquet(out / "forecast.parquet")
+    assert (made["target_date"] - made["origin_date"]).unique().sort().to_list() == [
+        timedelta(weeks=1), timedelta(weeks=4),
+    ]  # fmt: skip
+    daily = tmp_path / "daily.csv"
+    days = [date(2021, 1, 1) + timedelta(days=i) for i in range(90)]
+    daily.write_text("date,region,cases\n" + lines("a", days, [i * 7 % 11 for i in range(90)]))
+    refused = CliRunner().invoke(app, ["forecast", str(model), "--data", str(daily)])
+    assert isinstance(refused.exception, EpifedError)
+
+
+def test_the_paper_s_experiment_runs_on_weeks(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = tmp_path / "few.toml"
+    settings.write_text('rounds = 2\nepochs = 2\nmodel = "linear"\n')
+    said = run(
+        "run", "--data", file, "--settings", settings, "--epsilon", "inf", "--runs", 1,
+        "--workers", 1, "--out", out,
+    )  # fmt: skip
+    assert "1 week ahead" in said
+    assert (out / "report.html").is_file()
