@@ -118,6 +118,8 @@ class Targets:
                 one = forecast(counts, learner, now, horizon, over)
                 if self.weeks is not None:
                     one = replace(one, reference=reference, weeks_ahead=ahead)
+                elif one.step == "week":
+                    one = replace(one, weeks_ahead=ahead)
                 found.append((level, one))
         return found
 
