@@ -52,7 +52,7 @@ class Level:
         weight = self.members * (1.0 if people is None else people.astype(np.float64))
         weight /= weight.sum(axis=1, keepdims=True)
         positions = parts.positions
-        missing = None if parts.reported is None else 1.0 - parts.reported
+        missing = None if parts.reported is None else (~parts.reported).astype(np.float64)
         return CasePanel(
             self.sum(parts.counts),
             self.regions,

@@ -58,7 +58,7 @@ def own_table(
 
 
 def that_came(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.DataFrame:
-    """The rows, one for each region of a panel, whose truth is known: an unreported week is none."""
+    """The rows, one for each region, whose truth is known: an unreported week is none."""
     if final.step == "day" or final.reported is None:
         return frame
     return frame.filter(pl.Series(final.reported[:, column]))
