@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import epifed
 from epifed.anomalies import clean
+from epifed.check import check_panel
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import run_backtest
@@ -120,12 +121,26 @@ def test_a_week_without_a_report_is_not_carried_on() -> None:
     assert clean(weeks(counts)).panel.counts[0, 8] == pytest.approx(100)
 
 
+def test_few_cases_of_a_week_without_a_report_are_not_zero() -> None:
+    counts = np.full((2, 12), 6.0)
+    counts[:, 11] = 0.0
+    reported = np.ones(counts.shape, dtype=np.bool_)
+    reported[0, 11] = False
+    panel = weeks(counts, reported=reported)
+    assert clean(panel).panel.counts[:, 11].tolist() == [pytest.approx(6), 0.0]
+    assert panel.digest() != replace(panel, reported=None).digest()
+    assert "1 region-weeks (4.2%) have no report and are not taken as zero" in "".join(
+        check_panel(panel).warnings
+    )
+
+
 @given(st.integers(0, 99))
 def test_what_was_anomalous_then_is_so_later(seed: int) -> None:
     rng = np.random.default_rng(seed)
     panel = weeks(
         rng.poisson(60.0, (3, 20)) * rng.choice([0.0, 1.0, 8.0], (3, 20), p=[0.1, 0.8, 0.1])
     )
+    panel = replace(panel, reported=(panel.counts > 0) | (rng.random((3, 20)) < 0.5))
     whole = clean(panel)
     for week in range(4, 20):
         then, now = whole.until(panel.day(week)), clean(panel.between(panel.start, panel.day(week)))

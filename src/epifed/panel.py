@@ -371,6 +371,8 @@ class CasePanel:
             sha.update(self.history.digest().encode())
         if self.step != "day":
             sha.update(self.step.encode())
+            if self.reported is not None and not self.reported.all():
+                sha.update(np.packbits(self.reported).tobytes())
         return sha.hexdigest()
 
 
