@@ -317,6 +317,14 @@ def test_horizons_are_one_to_four_weeks() -> None:
         forecast(clean(panel), learner, state, 5)
 
 
+def test_a_horizon_that_cannot_be_is_refused_before_any_training(tmp_path: Path) -> None:
+    panel = country()
+    settings = settings_for(panel, {"learner": "trend", "epsilon": 1.0, "horizon": 5})
+    with pytest.raises(EpifedError, match="found 5 weeks; expected 1 to 4"):
+        run_backtest(panel, settings, [panel.day(60)], tmp_path / "out", workers=1)
+    assert not (tmp_path / "out").exists()
+
+
 # sites
 
 

@@ -68,6 +68,13 @@ class Forecast:
         )
 
 
+def refuse_horizon(horizon: int, step: Step) -> None:
+    """Refuse days, or weeks, ahead that nothing can be forecast for."""
+    most = MOST_HORIZON // DAYS_OF[step]
+    if not 1 <= horizon <= most:
+        raise EpifedError(f"horizon: found {horizon} {step}s; expected 1 to {most}")
+
+
 def forecast(
     cleaned: Cleaned,
     learner: Learner[Any, Any],
@@ -84,9 +91,8 @@ def forecast(
     """
     panel = cleaned.panel
     panel.refuse_step(learner.settings.step)
+    refuse_horizon(horizon, panel.step)
     apart, unit = panel.step_days, f"{panel.step}s"
-    if not 1 <= horizon <= MOST_HORIZON // apart:
-        raise EpifedError(f"horizon: found {horizon} {unit}; expected 1 to {MOST_HORIZON // apart}")
     past = learner.hindcast(panel, state, horizon)
     known = past.shape[1] - horizon
     least = intervals.LEAST_ERRORS if apart == 1 else intervals.LEAST_WEEKLY_ERRORS

@@ -28,7 +28,7 @@ from epifed.evaluate.metrics import strata
 from epifed.evaluate.scored import SCORES, own_table
 from epifed.evaluate.workers import in_pieces
 from epifed.files import Part, load_part, save_part
-from epifed.forecasting import Forecast, after_holiday, forecast, parts
+from epifed.forecasting import Forecast, after_holiday, forecast, parts, refuse_horizon
 from epifed.learner import Learner, Vector, make_learner
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
@@ -213,6 +213,7 @@ def run_backtest(
     is the final state, which only scores see, and the newest forecast is that of the last origin.
     `targets` are larger regions that are forecast with the same releases.
     """
+    refuse_horizon(settings.horizon, settings.step)
     folder = out / "parts" / _fingerprint(panel, settings, vintages)
     ends = sorted({*origins, panel.end} if vintages is None else set(origins))
     known = Knowledge(panel, vintages)
