@@ -165,6 +165,9 @@ def test_others_refuse_weeks_in_one_sentence(learner: str) -> None:
 def test_settings_of_days_are_not_for_weeks() -> None:
     with pytest.raises(EpifedError, match="expected 'week'"):
         settings_for(country(), {"learner": "trend", "step": "day"})
+    for learner in ("trend", "fedavg"):
+        with pytest.raises(EpifedError, match="step: found 'week'; expected 'day', which memory"):
+            settings_for(replace(country(), step="day"), {"learner": learner, "step": "week"})
     with pytest.raises(EpifedError, match="found counts of each week; expected counts of each day"):
         epifed.train(country(), Settings.for_learner("trend", 12))
 

@@ -283,16 +283,16 @@ def make_learner(settings: Settings) -> Learner[Any, Any]:
 
 def settings_for(panel: CasePanel, *said: Mapping[str, Any]) -> Settings:
     """The settings for a panel's regions: what suits the learner and them, under what was said."""
+    steps = [values["step"] for values in said if "step" in values]
+    if steps and steps[-1] != panel.step:
+        raise EpifedError(
+            f"step: found '{steps[-1]}'; expected '{panel.step}', which {panel.source} counts"
+        )
     named = [values["learner"] for values in said if "learner" in values]
     learner: type[Learner[Any, Any]] = LEARNERS.load(str(named[-1] if named else DEFAULT_LEARNER))
     step: dict[str, Any] = {} if panel.step == "day" else {"step": panel.step}
     facts = step | learner.at(panel.step).facts(panel)
-    found = Settings.resolve(len(panel.regions), facts, *said)
-    if found.step != panel.step:
-        raise EpifedError(
-            f"step: found '{found.step}'; expected '{panel.step}', which {panel.source} counts"
-        )
-    return found
+    return Settings.resolve(len(panel.regions), facts, *said)
 
 
 def recency(windows: Windows, half_life: float | None, settings: Settings) -> Vector:
