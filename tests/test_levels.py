@@ -271,6 +271,19 @@ def test_a_backtest_scores_every_level_on_what_came(tmp_path: Path) -> None:
     assert all(day is not None and day.weekday() == 0 for day in references)
 
 
+def test_totals_of_later_days_are_not_scored(tmp_path: Path) -> None:
+    whole = country(days=150)
+    panel = whole.between(whole.start, whole.end - timedelta(days=30))
+    settings = settings_for(panel, {"learner": "trend", "epsilon": np.inf})
+    origins = origins_between(panel.end - timedelta(days=28), panel.end, 7, panel, 7)
+    totals = totals_of(whole, published(whole))
+    targets = Targets(choose(panel, ["nation"]), (1, 3), SATURDAY, totals)
+    found = run_backtest(panel, settings, origins, tmp_path, targets=targets, workers=1).levels
+    assert found is not None
+    assert (found.table["target_date"] <= panel.end).all()
+    assert found.table["weeks_ahead"].unique().sort().to_list() == [1, 3]
+
+
 def test_states_come_with_the_data(tmp_path: Path) -> None:
     path = tmp_path / "cases.csv"
 

@@ -41,7 +41,10 @@ class LevelBacktest:
 def backtest_levels(
     known: Knowledge, learner: Learner[Any, Any], states: Mapping[date, Any], targets: Targets
 ) -> LevelBacktest:
-    """Forecast every level from each origin with the state of that day, and score what has come."""
+    """Forecast every level from each origin with the state of that day, and score what has come.
+
+    Nothing after the clients' last day is scored, however far published totals reach.
+    """
     finals = {level.name: level_counts(known.panel, targets, level) for level in targets.levels}
     forecasts, frames = [], []
     for day, state in states.items():
@@ -51,7 +54,7 @@ def backtest_levels(
         for level, one in targets.made(then, learner, state):
             forecasts.append(one)
             final = finals[level.name]
-            if one.target_date > final.end:
+            if one.target_date > min(final.end, known.panel.end):
                 continue
             series = _known_series(known, targets, level, final, one)
             filled = series[:, -1] if targets.totals_of(level) else level.sum(completed)
