@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
+from epifed.days import to_day
 from epifed.errors import EpifedError
 
 
@@ -35,6 +36,24 @@ def pick(table: Table, columns: Mapping[str, str], where: str) -> pl.DataFrame:
     flat = _flat(table)
     raw = {str(name).strip(): name for name in flat.columns}
     return pl.DataFrame({key: _series(flat, raw[name], where) for key, name in columns.items()})
+
+
+def long_rows(table: Table, source: str) -> pl.DataFrame:
+    """The columns day (dates), region and cases of a long table; refused without them."""
+    wanted = ("day", "region", "cases")
+    if missing := [name for name in wanted if name not in column_names(table)]:
+        raise EpifedError(
+            f"{source}: found no column {', '.join(missing)}; expected {', '.join(wanted)}"
+        )
+    frame = pick(table, {name: name for name in wanted}, source)
+    kind = frame.schema["day"]
+    if kind == pl.Date:
+        return frame
+    if kind not in (pl.String, pl.Datetime):
+        raise EpifedError(f"{source}: column day: found the type {kind}; expected dates")
+    found = frame["day"].unique()
+    days = pl.Series([to_day(day, f"{source}: column day") for day in found], dtype=pl.Date)
+    return frame.with_columns(pl.col("day").replace_strict(found, days, return_dtype=pl.Date))
 
 
 def _flat(table: Any) -> Any:

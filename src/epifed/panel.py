@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from epifed.days import DAYS_OF, WEEK, Day, Step, refuse_apart, to_day
 from epifed.errors import EpifedError
-from epifed.frames import Table, column_names, pick
+from epifed.frames import Table, long_rows
 
 if TYPE_CHECKING:
     from epifed.vintages import Vintages
@@ -143,7 +143,7 @@ class CasePanel:
         fixes the rows and their order; without it they are the sorted regions of the table. With
         the step `week` a day stands for its week, and all are whole weeks apart.
         """
-        frame = _long(table, source)
+        frame = long_rows(table, source)
         if frame.is_empty():
             raise EpifedError(f"{source}: found no rows; expected at least one day of one region")
         twice = frame.select(pl.struct("region", "day").is_duplicated().alias("twice"))["twice"]
@@ -390,21 +390,3 @@ def _positions(
     if known is None or any(region not in known for region in regions):
         return None
     return np.array([known[region] for region in regions], dtype=np.float64)
-
-
-def _long(table: Table, source: str) -> pl.DataFrame:
-    """The columns day (dates), region and cases of a long table; refused without them."""
-    wanted = ("day", "region", "cases")
-    if missing := [name for name in wanted if name not in column_names(table)]:
-        raise EpifedError(
-            f"{source}: found no column {', '.join(missing)}; expected {', '.join(wanted)}"
-        )
-    frame = pick(table, {name: name for name in wanted}, source)
-    kind = frame.schema["day"]
-    if kind == pl.Date:
-        return frame
-    if kind not in (pl.String, pl.Datetime):
-        raise EpifedError(f"{source}: column day: found the type {kind}; expected dates")
-    found = frame["day"].unique()
-    days = pl.Series([to_day(day, f"{source}: column day") for day in found], dtype=pl.Date)
-    return frame.with_columns(pl.col("day").replace_strict(found, days, return_dtype=pl.Date))
