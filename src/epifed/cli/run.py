@@ -45,7 +45,7 @@ WEEKLY_EPSILONS = (0.1, 1.0, math.inf)
 """Of each release of the weekly forecasts."""
 SHOWN_EPSILON = 1.0
 """The budget of the forecasts that the report shows."""
-EXAMPLE: dict[str, Any] = {"preset": "crossing", "communities": 1600}
+EXAMPLE: dict[str, Any] = {"preset": "crossing", "counties": 320, "communities": 1280}
 """What is simulated where there is no data."""
 DEFAULT_STEPS: dict[Step, int] = {"day": 31, "week": 52}
 """The length of the paper's periods, or a year: the last so many days, or weeks, of the data."""
