@@ -54,11 +54,11 @@ def schedule(
             f"{weeks}: least_sites: found {when.least_sites}; expected at most the "
             f"{len(roster.sites)} sites of {federation}"
         )
-    found = book.book()
+    found, past, now = book.book(), journal.outcomes(), datetime.now(UTC)
     left = [
         week
         for week in when.planned()
-        if week.name not in journal.outcomes() and found.named(week.name) is None
+        if week.name not in past and found.named(week.name) is None and not when.missed(week, now)
     ]
     if left:
         cost = PrivacyPlan.of(chosen, len(roster.clients))

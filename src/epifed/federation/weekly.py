@@ -31,6 +31,8 @@ from epifed.privacy.plan import PrivacyPlan
 JOURNAL = "weeks.jsonl"
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 Outcome = Literal["done", "skipped"]
+EARLIEST, LATEST = date(2000, 1, 1), date(2999, 12, 31)
+"""Of a schedule's first day."""
 
 
 class Schedule(Table):
@@ -48,7 +50,7 @@ class Schedule(Table):
     lag: int = Field(1, ge=1, le=28)
     """How many days before the week's day the last of them is: what all sites have by then."""
     least_sites: int = Field(1, ge=1)
-    deadline_minutes: int = Field(240, ge=0)
+    deadline_minutes: int = Field(240, ge=0, le=7 * 24 * 60)
     """How long too few sites are waited for."""
     if_too_few: Literal["skip", "go-on"] = "skip"
     make_up_hours: int = Field(72, ge=1, le=7 * 24)
@@ -61,6 +63,20 @@ class Schedule(Table):
             raise ValueError("expected a time zone such as Europe/Berlin")
         return zone
 
+    @field_validator("at")
+    @classmethod
+    def _on_the_wall(cls, at: wall_time) -> wall_time:
+        if at.tzinfo is not None:
+            raise ValueError("expected a time without an offset, on the clock of the zone")
+        return at
+
+    @field_validator("first")
+    @classmethod
+    def _countable(cls, first: date) -> date:
+        if not EARLIEST <= first <= LATEST:
+            raise ValueError(f"expected a day from {EARLIEST} to {LATEST}")
+        return first
+
     def planned(self) -> list["Week"]:
         """All weeks, the first one first."""
         monday = self.first - timedelta(days=self.first.weekday())
@@ -72,6 +88,10 @@ class Schedule(Table):
         """The days that a week's training learns from."""
         last = week.day - timedelta(days=self.lag)
         return last - timedelta(days=self.days - 1), last
+
+    def missed(self, week: "Week", now: datetime) -> bool:
+        """Whether it is too late to begin a week."""
+        return now - week.due > timedelta(hours=self.make_up_hours)
 
     def _moment(self, day: date) -> datetime:
         """The moment of a week. A time that the clock skips is as long after midnight; of one that
@@ -180,11 +200,10 @@ def _run(
     sleep: Callable[[float], None],
 ) -> tuple[Outcome, str]:
     if not begun(week):
-        age = now() - week.due
-        if age > timedelta(hours=schedule.make_up_hours):
-            hours = age / timedelta(hours=1)
+        if schedule.missed(week, now()):
+            hours = (now() - week.due) / timedelta(hours=1)
             return "skipped", f"missed: {hours:.0f} hours late, {schedule.make_up_hours} allowed"
-        until = max(week.due, now()) + timedelta(minutes=schedule.deadline_minutes)
+        until = now() + timedelta(minutes=schedule.deadline_minutes)
         while (came := len(running.connected())) < schedule.least_sites:
             if now() >= until:
                 if schedule.if_too_few == "skip":
