@@ -149,6 +149,19 @@ def test_a_later_submission_adds_and_never_replaces(tmp_path: Path) -> None:
     assert submission_faults(hub, MODEL) == []
 
 
+def test_a_folder_of_ours_is_checked_by_its_own_settings(tmp_path: Path) -> None:
+    hub = tmp_path / "hub"
+    (path,) = write_hub([of_week(1, "nation", ("nation",))], hub, MODEL)
+    assert submission_faults(hub, MODEL) == []
+    rows = pl.read_parquet(path)
+    rows.with_columns(pl.col("target_end_date") + timedelta(days=3)).write_parquet(path)
+    (fault,) = submission_faults(hub, MODEL)
+    assert "column target_end_date: found 2023-10-24" in fault
+    (hub / "hub-config" / "tasks.json").write_text("{")
+    with pytest.raises(EpifedError, match=r"tasks.json: expected JSON"):
+        submission_faults(hub, MODEL)
+
+
 FAULTS = {
     "reference_date 2023-10-21": pl.lit(date(2023, 10, 21)).alias("reference_date"),
     "found the output types mean": pl.lit("mean").alias("output_type"),

@@ -20,6 +20,7 @@ from epifed.hubs.scores import score, wis_parts
 from epifed.hubs.skill import compare, ratio, relative_skill
 from epifed.hubs.tables import TASK, read_forecasts, read_truth, weekly
 from epifed.intervals import LEVELS, weighted_interval_score
+from tests.test_cli import refused
 
 MONDAY = date(2020, 11, 2)
 
@@ -230,6 +231,14 @@ def test_locations_that_are_not_named_are_left_out(tmp_path: Path) -> None:
     for more, tasks in (((), 6), (("--locations", str(tmp_path / "places.csv")), 3)):
         done = CliRunner().invoke(app, ["hub", "score", *same, *more])
         assert [row["tasks"] for row in json.loads(done.stdout)["scores"]] == [tasks]
+
+
+def test_a_model_that_nobody_submitted_is_refused(tmp_path: Path) -> None:
+    long("t-base", 100.0).write_parquet(tmp_path / "table.parquet")
+    daily([10.0] * 40).write_csv(tmp_path / "truth.csv")
+    same = ("--forecasts", str(tmp_path / "table.parquet"), "--truth", str(tmp_path / "truth.csv"))
+    said = refused("hub", "score", *same, "--baseline", "t-base", "--model", "t-absent")
+    assert "--model: found 't-absent'; expected one of t-base" in said
 
 
 def test_only_complete_forecasts_of_known_weeks_are_scored() -> None:

@@ -89,6 +89,7 @@ def score(
     _refuse_shared(frame, forecasts)
     chosen = pl.lit(value=True)
     if models:
+        _refuse_unknown(frame, models)
         chosen &= pl.col("model").is_in({*models, baseline, *filter(None, [against])})
     if horizon:
         chosen &= pl.col("horizon").is_in(horizon)
@@ -142,6 +143,13 @@ def _keys(by: list[str] | None) -> list[str]:
     if unknown := [name for name in wanted if name not in GROUPS]:
         raise EpifedError(f"--by: found '{unknown[0]}'; expected {', '.join(GROUPS)}")
     return [GROUPS[name] for name in dict.fromkeys(wanted)]
+
+
+def _refuse_unknown(frame: "pl.DataFrame", models: list[str]) -> None:
+    """Refuse models that nobody submitted, which would be missing in silence."""
+    known = frame["model"].unique().sort().to_list()
+    if unknown := [model for model in models if model not in known]:
+        raise EpifedError(f"--model: found '{unknown[0]}'; expected one of {', '.join(known)}")
 
 
 def _refuse_shared(frame: "pl.DataFrame", paths: list[Path]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from epifed.errors import EpifedError
-from epifed.hubs.config import END, Form, form_of
+from epifed.hubs.config import END, Form, written_form
 from epifed.hubs.tables import NAMES, model_output, read_table, typed
 
 KIND = "quantile"
@@ -19,11 +19,11 @@ KIND = "quantile"
 
 def submission_faults(hub: Path, model: str, target: str | None = None) -> list[str]:
     """What a hub would refuse of a model's files and metadata, each as a sentence."""
-    form = form_of(hub, target)
     folder = hub / model_output(hub) / model
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if not files:
         raise EpifedError(f"{folder}: found no file; expected forecasts of {model}")
+    form = written_form(hub, target)
     found = []
     metadata = [hub / "model-metadata" / f"{model}{suffix}" for suffix in (".yml", ".yaml")]
     if not any(path.is_file() for path in metadata):

@@ -48,10 +48,13 @@ def is_ours(hub: Path) -> bool:
 
 
 def form_of(hub: Path, target: str | None = None) -> Form:
-    """What a hub takes; a target must be named where it asks for quantiles of several."""
+    """What a hub takes of a new forecast; a folder of ours, or a new one, takes any."""
+    return Form(target=target or TARGET) if is_ours(hub) else written_form(hub, target)
+
+
+def written_form(hub: Path, target: str | None = None) -> Form:
+    """What the settings of a hub say; a target must be named if it wants quantiles of several."""
     tasks_file = hub / "hub-config" / "tasks.json"
-    if is_ours(hub):
-        return Form(target=target or TARGET)
     try:
         rounds = read_json(tasks_file, _EXPECTED)["rounds"]
         every = [(one, task) for one in rounds for task in one["model_tasks"]]
