@@ -3,6 +3,7 @@
 import math
 import tempfile
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -228,6 +229,12 @@ def counted(number: int, word: str) -> str:
 
 
 def figure_name(region: str) -> str:
-    """The file name of a region's figure."""
-    safe = "".join(c if c.isalnum() else "_" for c in region) or "region"
-    return f"{safe}.png"
+    """The file name of a region's figure, another one for every region.
+
+    >>> figure_name("01001"), figure_name("a/b"), figure_name("a_b")
+    ('01001.png', 'a_b-c14cddc0.png', 'a_b.png')
+    """
+    safe = "".join(c if c.isalnum() else "_" for c in region)
+    if region and safe == region:
+        return f"{safe}.png"
+    return f"{safe}-{sha256(region.encode()).hexdigest()[:8]}.png"
