@@ -240,6 +240,11 @@ def test_from_a_country_to_the_scores_of_its_states(tmp_path: Path) -> None:
         (("--ahead", "1"), "expected --week-ends with it"),
         (("--week-ends", "someday"), "--week-ends: found 'someday'; expected one of monday"),
         (("--totals", "x.csv"), "found --totals; expected --level with it"),
+        (("--totals-lead", "3"), "found --totals-lead; expected --totals with it"),
+        (("--locations", "x.csv"), "found --locations; expected --hub or --totals with it"),
+        (("--target", "x"), "found --target or --model-name; expected --hub with it"),
+        (("--level", "region", "--totals", "nation.csv"), "expected a --level that is forecast"),
+        (("--hub", "cases.csv"), "cases.csv: "),
         (("--level", "Atlantis"), "--level: found 'Atlantis'; expected region, nation"),
         (("--hub", "h", "--model-name", "x"), "found the model name 'x'; expected team-model"),
     ],
@@ -249,6 +254,9 @@ def test_options_that_cannot_be_are_one_sentence(
 ) -> None:
     table = small_panel(regions=6, days=100).to_long().rename({"day": "date"})
     table.with_columns(pl.col("cases").cast(pl.Int64)).write_csv(tmp_path / "cases.csv")
+    total = table.group_by("date").agg(pl.col("cases").sum().alias("value"))
+    total.with_columns(location=pl.lit("nation")).write_csv(tmp_path / "nation.csv")
     span = ("--from", "2020-12-10", "--to", "2020-12-30", "--out", str(tmp_path / "out"))
-    assert words in refused("backtest", "--data", str(tmp_path / "cases.csv"), *span, *options)
+    given = [str(tmp_path / one) if one.endswith(".csv") else one for one in options]
+    assert words in refused("backtest", "--data", str(tmp_path / "cases.csv"), *span, *given)
     assert not (tmp_path / "out").exists()

@@ -1,5 +1,6 @@
 """Scores of several teams: the WIS by its definition, pairwise skill by hand, the same tasks."""
 
+import json
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
+from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.hubs.locations import read_locations
 from epifed.hubs.scores import score, wis_parts
@@ -192,6 +195,41 @@ def test_tables_of_hubs_are_read_alike(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("model,reference_date\nx,2020-01-01\n")
     with pytest.raises(EpifedError, match=r"bad.csv: found no column horizon or weeks_ahead"):
         read_forecasts(tmp_path / "bad.csv")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_forecast_that_is_no_number_is_refused(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "table.parquet"
+    broken = pl.when(pl.col("quantile") == 0.25).then(value).otherwise(pl.col("value"))
+    long("t-one", 100.0).with_columns(value=broken).write_parquet(path)
+    with pytest.raises(EpifedError, match="or a value that is no number; expected a forecast in"):
+        read_forecasts(path)
+
+
+def test_a_truth_that_is_no_number_is_no_truth(tmp_path: Path) -> None:
+    path = tmp_path / "truth.parquet"
+    daily([1.0, float("nan"), 3.0]).write_parquet(path)
+    assert read_truth(path)["value"].to_list() == [1.0, 3.0]
+
+
+def test_no_case_after_no_case_is_steady() -> None:
+    names = {"forecast_date": "reference_date", "weeks_ahead": "horizon", "quantile": "level"}
+    frame = long("t-base", 100.0).rename(names).drop_nulls("level")
+    scored = score(frame, daily([0.0] * 21 + [1.0] * 7 + [0.0] * 7))
+    assert scored.table["phase"].to_list() == ["steady", "rising", "falling"]
+
+
+def test_locations_that_are_not_named_are_left_out(tmp_path: Path) -> None:
+    both = pl.concat([long("t-base", 100.0), long("t-base", 100.0, location="b")])
+    both.write_parquet(tmp_path / "table.parquet")
+    truth = pl.concat([daily([10.0] * 40, place) for place in "ab"])
+    truth.write_csv(tmp_path / "truth.csv")
+    (tmp_path / "places.csv").write_text("location,region\na,Anywhere\n")
+    options = ("--truth", str(tmp_path / "truth.csv"), "--baseline", "t-base", "--json")
+    same = ("--forecasts", str(tmp_path / "table.parquet"), *options)
+    for more, tasks in (((), 6), (("--locations", str(tmp_path / "places.csv")), 3)):
+        done = CliRunner().invoke(app, ["hub", "score", *same, *more])
+        assert [row["tasks"] for row in json.loads(done.stdout)["scores"]] == [tasks]
 
 
 def test_only_complete_forecasts_of_known_weeks_are_scored() -> None:

@@ -169,6 +169,37 @@ def test_totals_are_taken_at_the_smallest_level_that_is_complete() -> None:
         totals_of(panel, table.filter(pl.col("location").is_in(["North", "West"])))
 
 
+def test_totals_that_are_not_there_are_not_zero() -> None:
+    panel = country()
+    table = published(panel)
+    late = table["date"].max()
+    assert isinstance(late, date)
+    ragged = table.filter(~((pl.col("location") == "West") & (pl.col("date") == late)))
+    with pytest.raises(EpifedError, match=f"--totals: found no count of West on {late}; expected"):
+        totals_of(panel, ragged)
+    weekly = table.filter(pl.col("date").dt.weekday() == pl.lit(late).dt.weekday())
+    with pytest.raises(EpifedError, match=r"counts of East in .* days; expected one of each day"):
+        totals_of(panel, weekly)
+    learner, state = trained(panel)
+    old = totals_of(panel, table.filter(pl.col("date") < panel.end))
+    with pytest.raises(EpifedError, match=r"^--totals: found days"):
+        Targets(choose(panel, ["nation"]), (1,), SATURDAY, old).made(clean(panel), learner, state)
+
+
+def test_it_is_said_of_each_level_which_counts_were_used() -> None:
+    panel = replace(country(), states=("Alone", *STATES[1:]))
+    nation = published(panel).filter(location="nation")
+    levels = choose(panel, ["state", "nation"])
+    said = Targets(levels, (7,), totals=totals_of(panel, nation)).sentence().splitlines()
+    assert [line.split(" are ")[0] for line in said] == [
+        "counts of the levels 'nation'",
+        "counts of the levels 'state'",
+    ]
+    assert "published totals" in said[0] and "sums of the clients' own" in said[1]
+    alone = Targets(choose(panel, ["Alone"]), (7,), totals=totals_of(panel, published(panel)))
+    assert "published totals" in alone.sentence()
+
+
 def test_with_totals_nothing_of_the_clients_is_used_but_the_release() -> None:
     panel = country()
     learner, state = trained(panel)

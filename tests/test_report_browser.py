@@ -369,4 +369,4 @@ def test_without_boundaries_tiles_take_the_place_of_the_map(
     page.locator(".tile").nth(3).click()
     expect(page.locator(".tile[aria-pressed=true]")).to_have_count(1)
     assert page.inner_text("#region-name") in panel.regions
-    expect(page.locator("#baselines-lead")).to_contain_text("no comparison")
+    expect(page.get_by_role("rowheader", name="trend")).to_have_count(1)

@@ -241,6 +241,11 @@ def test_what_cannot_be_loaded_at_all(tmp_path: Path) -> None:
         load_panel(path, level="county")
 
 
+def _is_no_thousand(count: float) -> bool:
+    """Three digits after the point could be thousands, which a file is refused for."""
+    return len(str(count).partition(".")[2]) != 3
+
+
 @st.composite
 def panels(draw: st.DrawFn) -> CasePanel:
     names = st.text("0123456789abcÄß;,\" '", min_size=1, max_size=6).filter(
@@ -248,7 +253,7 @@ def panels(draw: st.DrawFn) -> CasePanel:
     )
     regions = sorted(draw(st.lists(names, min_size=1, max_size=5, unique=True)))
     days = draw(st.integers(1, 12))
-    numbers = st.one_of(st.integers(0, 10**9), st.floats(0, 1e6))
+    numbers = st.one_of(st.integers(0, 10**9), st.floats(0, 1e6).filter(_is_no_thousand))
     counts = draw(st.lists(numbers, min_size=len(regions) * days, max_size=len(regions) * days))
     people = draw(st.lists(st.integers(1, 10**8), min_size=len(regions), max_size=len(regions)))
     return CasePanel(

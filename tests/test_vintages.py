@@ -1,17 +1,22 @@
 """A panel as known on a day, and nothing that became known later."""
 
+import json
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.learner import make_learner
 from epifed.settings import Settings
+from epifed.sources import load_panel
 from epifed.vintages import Vintages
 from tests.late import SHARES, late_list
 
@@ -194,3 +199,18 @@ def test_counts_by_publication_day_are_what_became_known() -> None:
     morning = late.first + 11 * DAY
     now, before = (int(late.until(m).changes["cases"].sum()) for m in (morning, morning - DAY))
     assert new.counts[:, 10].sum() == now - before
+
+
+def test_a_list_is_converted_to_counts_by_publication_day(tmp_path: Path) -> None:
+    _, late = late_list(regions=3)
+    source, out = tmp_path / "list.parquet", tmp_path / "new.csv"
+    late.to_frame().write_parquet(source)
+    command = ["data", "convert", str(source), "--by-publication", "--out", str(out)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    new, written = late.published(), load_panel(out)
+    assert (written.start, written.regions) == (new.start, new.regions)
+    np.testing.assert_array_equal(written.counts, new.counts)
+    assert json.loads((tmp_path / "new.csv.json").read_text())["by"] == "publication"
+    with pytest.raises(EpifedError, match="expected none of these"):
+        CliRunner().invoke(app, [*command, "--column-cases", "n"], catch_exceptions=False)

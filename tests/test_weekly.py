@@ -16,18 +16,21 @@ from typer.testing import CliRunner
 
 import epifed
 from epifed.anomalies import clean
+from epifed.check import check_panel
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import run_backtest
 from epifed.forecasting import forecast
 from epifed.learner import make_learner, settings_for
 from epifed.learners.weekly import DAMPING, FOLLOW, LARGEST_CHANGE, WeeklyTrend
+from epifed.levels import choose
 from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.rounds import contribution
 from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
 from epifed.sources.hosted import load_hosted
+from epifed.targets import Targets
 from epifed.testing import check_learner
 from epifed.windows import slide
 
@@ -118,12 +121,26 @@ def test_a_week_without_a_report_is_not_carried_on() -> None:
     assert clean(weeks(counts)).panel.counts[0, 8] == pytest.approx(100)
 
 
+def test_few_cases_of_a_week_without_a_report_are_not_zero() -> None:
+    counts = np.full((2, 12), 6.0)
+    counts[:, 11] = 0.0
+    reported = np.ones(counts.shape, dtype=np.bool_)
+    reported[0, 11] = False
+    panel = weeks(counts, reported=reported)
+    assert clean(panel).panel.counts[:, 11].tolist() == [pytest.approx(6), 0.0]
+    assert panel.digest() != replace(panel, reported=None).digest()
+    assert "1 region-weeks (4.2%) have no report and are not taken as zero" in "".join(
+        check_panel(panel).warnings
+    )
+
+
 @given(st.integers(0, 99))
 def test_what_was_anomalous_then_is_so_later(seed: int) -> None:
     rng = np.random.default_rng(seed)
     panel = weeks(
         rng.poisson(60.0, (3, 20)) * rng.choice([0.0, 1.0, 8.0], (3, 20), p=[0.1, 0.8, 0.1])
     )
+    panel = replace(panel, reported=(panel.counts > 0) | (rng.random((3, 20)) < 0.5))
     whole = clean(panel)
     for week in range(4, 20):
         then, now = whole.until(panel.day(week)), clean(panel.between(panel.start, panel.day(week)))
@@ -262,6 +279,27 @@ def test_a_week_without_a_report_is_not_scored(tmp_path: Path) -> None:
     missing = found.table.filter(target_date=panel.day(62))
     assert len(missing) == len(panel.regions) - 1 and "r00" not in missing["region"].to_list()
     assert len(found.table) == 6 * len(panel.regions) - 1
+
+
+def test_larger_regions_are_scored_on_their_weeks(tmp_path: Path) -> None:
+    panel = country(regions=4)
+    reported = np.ones(panel.counts.shape, dtype=np.bool_)
+    reported[0, 62] = False
+    panel = replace(panel, states=("A", "A", "B", "B"), reported=reported)
+    settings = settings_for(panel, {"learner": "trend", "epsilon": math.inf, "horizon": 2})
+    origins = [panel.day(week) for week in range(60, 66)]
+    targets = Targets(choose(panel, ["state", "nation"]), (2,))
+    found = run_backtest(panel, settings, origins, tmp_path, targets=targets, workers=1).levels
+    assert found is not None
+    groups = [(row["level"], row["weeks_ahead"], row["days_ahead"]) for row in found.summary()]
+    assert groups == [("state", 2, None), ("nation", 2, None)]
+    for region, rows in (("A", slice(0, 2)), ("B", slice(2, 4)), ("nation", slice(0, 4))):
+        table = found.table.filter(region=region)
+        weeks_of = [week for week in range(62, 68) if reported[rows, week].all()]
+        assert table["target_date"].to_list() == [panel.day(week) for week in weeks_of]
+        assert table["truth"].to_list() == panel.counts[rows, weeks_of].sum(axis=0).tolist()
+        known = [week - 2 for week in weeks_of]
+        assert table["persistence"].to_list() == panel.counts[rows, known].sum(axis=0).tolist()
 
 
 def test_horizons_are_one_to_four_weeks() -> None:

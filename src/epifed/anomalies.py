@@ -124,12 +124,13 @@ def clean(panel: CasePanel) -> Cleaned:
     week, learning = WEEK // panel.step_days, LEARNING_DAYS // panel.step_days
     np.cumsum(reports[:learning], axis=0, out=total[1 : learning + 1])
     habit, off = _Habit.of(reports[:learning], panel.step_days), _days_off(panel)
+    absent = _absent(panel)
     for day in range(learning, len(reports)):
         weeks = total[[day - learning, day - week, day]]
         alike = slice(day - learning, day, week)
         always = np.logical_and.reduce(reports[alike] > 0)
         expected = _expected(usual[alike], weeks)
-        kinds[day], usual[day] = habit.judge(reports[day], expected, always, off[day])
+        kinds[day], usual[day] = habit.judge(reports[day], expected, always, off[day], absent[day])
         total[day + 1] = total[day] + usual[day]
     return Cleaned(replace(panel, counts=usual.T), kinds.T, panel.counts)
 
@@ -155,6 +156,13 @@ def _days_off(panel: CasePanel) -> Booleans:
     return closed[:, row]
 
 
+def _absent(panel: CasePanel) -> Booleans:
+    """Which reports [weeks, regions] are known not to have come; days without any may be zero."""
+    if panel.step == "day" or panel.reported is None:
+        return np.zeros(panel.counts.T.shape, dtype=np.bool_)
+    return ~panel.reported.T
+
+
 class _Habit:
     """How each region reports: its tallest report and longest pause of late, and what it owes."""
 
@@ -173,18 +181,24 @@ class _Habit:
         return habit
 
     def judge(
-        self, report: Floats, expected: Floats, always: Booleans, off: Booleans
+        self,
+        report: Floats,
+        expected: Floats,
+        always: Booleans,
+        off: Booleans,
+        absent: Booleans,
     ) -> tuple[Kinds, Floats]:
         """What a day's reports are, and what to take for them.
 
         `always`: whether there was a report on this weekday in all of the last weeks; `off`:
-        whether the day is a public holiday.
+        whether the day is a public holiday; `absent`: whether it is known that no report came.
         """
         some = report > 0
         missing = self.missing + expected
         pausing = self.pause + 1
         unusual = always | (pausing > self.longest + LONGER_BY)
-        silent = ~some & ~off & unusual & (missing > MISSING) & (pausing <= self.longest_silence)
+        noticed = unusual & (absent | (missing > MISSING))
+        silent = ~some & ~off & noticed & (pausing <= self.longest_silence)
         tall = report > TALLER * self.tallest + TALLER_BY + missing
         backlog = tall & ~self.doubted
         late = np.where(tall, 0.0, np.clip(report - expected, 0.0, self.owed))

@@ -14,11 +14,16 @@ from epifed.panel import CasePanel
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 ONE_WEEKDAY = 0.9
 """From this share of all cases on, a weekday makes daily counts look like weekly ones."""
+GAPS_ARE: dict[Step, str] = {
+    "day": "taken as zero",
+    "week": "not taken as zero where reports are usual, nor scored in a backtest",
+}
+"""What becomes of days and weeks without a report."""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Region-days without a report in the source; they count as zero cases."""
+    """Region-days, or region-weeks, without a report in the source."""
 
     missing: int
     share: float
@@ -79,7 +84,7 @@ class CheckReport:
         if self.gaps.missing:
             found.append(
                 f"{self.gaps.missing:,} region-{self.step}s ({self.gaps.share:.1%}) have no report "
-                "and are taken as zero"
+                f"and are {GAPS_ARE[self.step]}"
             )
         if self.fractional:
             found.append(f"{self.fractional:,} counts are not whole numbers")

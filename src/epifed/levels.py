@@ -44,17 +44,22 @@ class Level:
         )
 
     def panel(self, parts: CasePanel) -> CasePanel:
-        """The panel of these regions: counts and inhabitants added up, places in the middle."""
+        """The panel of these regions: counts and inhabitants added up, places in the middle.
+
+        A sum counts as reported if all of its parts are.
+        """
         people = parts.population
         weight = self.members * (1.0 if people is None else people.astype(np.float64))
         weight /= weight.sum(axis=1, keepdims=True)
         positions = parts.positions
+        missing = None if parts.reported is None else (~parts.reported).astype(np.float64)
         return CasePanel(
             self.sum(parts.counts),
             self.regions,
             parts.start,
             names=self.names,
             population=None if people is None else self.members @ people,
+            reported=None if missing is None else self.sum(missing) == 0,
             typical_population=None if people is None else np.exp(weight @ np.log(people)),
             states=_common(parts.states, self.members),
             calendars=_common(parts.calendars, self.members),
@@ -63,6 +68,7 @@ class Level:
             attribution=parts.attribution,
             notes=parts.notes,
             simulated=parts.simulated,
+            step=parts.step,
         )
 
 

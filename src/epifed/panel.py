@@ -185,9 +185,7 @@ class CasePanel:
             population=np.array([population[r] for r in order]) if population else None,
             reported=reported,
             parents=tuple(parents[r] for r in order) if parents else (),
-            states=tuple(states[r] for r in order)
-            if states and states.keys() >= set(order)
-            else (),
+            states=_states(states, order),
             calendars=tuple(calendars.get(r, "") for r in order) if calendars else (),
             positions=_positions(positions, order),
             source=source,
@@ -373,6 +371,8 @@ class CasePanel:
             sha.update(self.history.digest().encode())
         if self.step != "day":
             sha.update(self.step.encode())
+            if self.reported is not None and not self.reported.all():
+                sha.update(np.packbits(self.reported).tobytes())
         return sha.hexdigest()
 
 

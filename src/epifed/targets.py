@@ -1,6 +1,6 @@
 """What is forecast beside each region's own week: larger regions, and the weeks of hubs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cached_property
@@ -58,11 +58,17 @@ class Totals:
         cases = pl.col("value").clip(lower_bound=0.0)
         counts = CasePanel.from_long(
             rows.select(day="date", region="region", cases=cases),
-            source=panel.source,
+            source="--totals",
             regions=level.regions,
         )
-        like = level.panel(panel)
-        both = replace(like, counts=counts.counts, start=counts.start, reported=counts.reported)
+        _refuse_gaps(counts)
+        both = replace(
+            level.panel(panel),
+            counts=counts.counts,
+            start=counts.start,
+            reported=counts.reported,
+            source=counts.source,
+        )
         return cls(level, both, lead)
 
     @cached_property
@@ -118,6 +124,8 @@ class Targets:
                 one = forecast(counts, learner, now, horizon, over)
                 if self.weeks is not None:
                     one = replace(one, reference=reference, weeks_ahead=ahead)
+                elif one.step == "week":
+                    one = replace(one, weeks_ahead=ahead)
                 found.append((level, one))
         return found
 
@@ -127,19 +135,25 @@ class Targets:
 
     def sentence(self) -> str:
         """Which counts of larger regions are used, and that they are no private release."""
-        larger = [level for level in self.levels if level.members.sum() > len(level.regions)]
-        names = " and ".join(f"'{level.name}'" for level in larger)
-        if not larger:
-            return ""
-        if all(self.totals_of(level) is not None for level in larger):
-            return (
-                f"counts of the levels {names} are the published totals that were given, public "
-                "already; of the clients nothing is used but the release"
+        published = [level for level in self.levels if self.totals_of(level) is not None]
+        summed = [
+            level
+            for level in self.levels
+            if self.totals_of(level) is None and level.members.sum() > len(level.regions)
+        ]
+        sentences = []
+        if published:
+            sentences.append(
+                f"counts of the levels {_names(published)} are the published totals that were "
+                "given, public already; of the clients nothing is used but the release"
             )
-        return (
-            f"counts of the levels {names} are sums of the clients' own, taken as public already; "
-            "they are no private release, and may only be used where such sums are published"
-        )
+        if summed:
+            sentences.append(
+                f"counts of the levels {_names(summed)} are sums of the clients' own, taken as "
+                "public already; they are no private release, and may only be used where such sums "
+                "are published"
+            )
+        return "\n".join(sentences)
 
     def _horizon(self, origin: date, last: date, ahead: int) -> tuple[int, date]:
         """Days from the last known day to the end of a target, and the reference date."""
@@ -155,6 +169,28 @@ class Targets:
                 f"{last}, the last known day"
             )
         return days, reference
+
+
+def _names(levels: Sequence[Level]) -> str:
+    return " and ".join(f"'{level.name}'" for level in levels)
+
+
+def _refuse_gaps(totals: CasePanel) -> None:
+    """Refuse totals that are not daily, or end earlier for some regions: no count is not zero."""
+    reported = totals.reported
+    assert reported is not None
+    for region, there in zip(totals.regions, reported, strict=True):
+        if not there[-1]:
+            raise EpifedError(
+                f"--totals: found no count of {region} on {totals.end}; expected all regions up to "
+                "the same last day"
+            )
+        days = len(there) - int(there.argmax())
+        if 2 * there.sum() <= days > 1:
+            raise EpifedError(
+                f"--totals: found {there.sum()} counts of {region} in {days} days; expected one "
+                "of each day"
+            )
 
 
 def level_counts(panel: CasePanel, targets: Targets, level: Level) -> CasePanel:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from epifed.cli.kit import refuse_unwritable
 from epifed.errors import EpifedError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from epifed.panel import CasePanel
     from epifed.targets import Targets
 
+MODEL_NAME = "epifed-trend"
 _PANEL = "Larger regions and hubs"
 
 
@@ -76,7 +78,7 @@ class Aims:
     hub: Annotated[Path | None, _option("Also write the forecasts into this hubverse folder.")] = (
         None
     )
-    model_name: Annotated[str, _option("team-model in the hub.")] = "epifed-trend"
+    model_name: Annotated[str, _option("team-model in the hub.")] = MODEL_NAME
     locations: Annotated[
         Path | None, _option("The hub's code of each region: a table of location and region.")
     ] = None
@@ -104,7 +106,14 @@ class Aims:
                 to_weekday(name, option)
         if self.totals is not None and not self.level:
             raise EpifedError("found --totals; expected --level with it")
+        if self.totals is None and self.totals_lead:
+            raise EpifedError("found --totals-lead; expected --totals with it")
+        if self.totals is None and self.hub is None and self.locations is not None:
+            raise EpifedError("found --locations; expected --hub or --totals with it")
+        if self.hub is None and (self.target is not None or self.model_name != MODEL_NAME):
+            raise EpifedError("found --target or --model-name; expected --hub with it")
         if self.hub:
+            refuse_unwritable(self.hub)
             refuse_for_hub(self.model_name, [] if self.week_ends else horizons)
 
     def targets(self, panel: "CasePanel", horizons: Sequence[int]) -> "Targets | None":
@@ -117,7 +126,8 @@ class Aims:
 
         every = levels_of(panel)
         own = next(iter(every))
-        if self.week_ends is None and set(self.level or [own]) == {own}:
+        plain = set(self.level or [own]) == {own} and self.totals is None
+        if self.week_ends is None and plain:
             return None
         weeks = None
         if self.week_ends is not None or self.totals is not None:
@@ -133,7 +143,13 @@ class Aims:
             published = Totals.of(panel, read_truth(self.totals), places, self.totals_lead)
         steps = (self.ahead or [1]) if weeks else horizons
         levels = choose(panel, self.level or [own])
-        return Targets(levels, tuple(sorted(set(steps))), weeks, published)
+        found = Targets(levels, tuple(sorted(set(steps))), weeks, published)
+        if published is not None and not any(map(found.totals_of, levels)):
+            raise EpifedError(
+                f"--totals: found counts of the level '{published.level.name}'; expected a --level "
+                "that is forecast from them"
+            )
+        return found
 
     def write(self, forecasts: "Sequence[Forecast]") -> None:
         """Add the forecasts to the hub, if one was named."""

@@ -24,6 +24,13 @@ def convert(
         Path, typer.Argument(metavar="FILE", help="Any file that 'data check' reads, or -.")
     ],
     out: Annotated[Path, typer.Option(help="The file to write, .csv or .parquet.")],
+    by_publication: Annotated[
+        bool,
+        typer.Option(
+            "--by-publication",
+            help="FILE says what became known when: count by that day, which is never incomplete.",
+        ),
+    ] = False,
     *,
     reading: Reading,
 ) -> None:
@@ -36,14 +43,22 @@ def convert(
     from epifed.reading import in_words
     from epifed.sources import load_panel, load_table
     from epifed.sources.content import source_digest
+    from epifed.sources.vintages import load_vintages
 
     if out.suffix.lower() not in {".csv", ".parquet"}:
         raise EpifedError(f"{out}: expected a name that ends in .csv or .parquet")
+    if by_publication and reading.options:
+        said = ", ".join(reading.options)
+        raise EpifedError(f"--by-publication: found {said} beside it; expected none of these")
     if out.exists() and file.exists() and out.samefile(file):
         raise EpifedError(f"{out}: found the source itself; expected another name")
-    table = load_table(file, reading.format, **reading.options)
+    table = None if by_publication else load_table(file, reading.format, **reading.options)
     if table is None:
-        panel = load_panel(file, reading.format, **reading.options)
+        panel = (
+            load_vintages(file).published()
+            if by_publication
+            else load_panel(file, reading.format, **reading.options)
+        )
         frame = panel.to_table().rename({"date": "day"})
         notes, read_as = panel.notes, dict(reading.options)
     else:
@@ -60,6 +75,7 @@ def convert(
         "source_sha256": None if file.is_dir() else source_digest(file),
         "said": reading.options,
         "read_as": read_as,
+        "by": "publication" if by_publication else "report",
         "changed": list(notes),
         "rows": len(clean),
         "regions": clean["region"].n_unique(),

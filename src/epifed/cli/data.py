@@ -247,13 +247,16 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
 
 
 def _facts(report: "CheckReport") -> list[tuple[str, str]]:
+    from epifed.check import GAPS_ARE
+
     people = "not in the source" if report.population is None else f"{report.population:,}"
     gaps, unit = report.gaps, f"{report.step}s"
     window, horizon = USUAL_WINDOW[report.step], USUAL_HORIZON[report.step]
     missing = "none"
     if gaps.missing:
         missing = (
-            f"{gaps.missing:,} region-{unit} ({gaps.share:.1%}) without a report, taken as zero; "
+            f"{gaps.missing:,} region-{unit} ({gaps.share:.1%}) without a report, "
+            f"{GAPS_ARE[report.step]}; "
             f"{counted(gaps.regions, 'region')}, longest {counted(gaps.longest, report.step)} "
             f"({gaps.longest_region})"
         )

@@ -260,5 +260,6 @@ def _on_its_morning(
         return panel, f"no vintages ({reason}): {panel.end} looks incomplete, take care"
     return panel.between(panel.start, before), (
         f"no vintages ({reason}): {panel.end} looks incomplete and is left out, the days before "
-        "are taken as complete"
+        "are taken as complete; counts by publication day never are incomplete "
+        "('epifed data convert --by-publication')"
     )

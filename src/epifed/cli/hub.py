@@ -79,6 +79,7 @@ def score(
 
     from epifed.files import write_parquet
     from epifed.hubs.locations import read_locations
+    from epifed.hubs.scores import EVERYWHERE
     from epifed.hubs.scores import score as score_tasks
     from epifed.hubs.skill import compare
     from epifed.hubs.tables import read_forecasts, read_truth
@@ -95,8 +96,9 @@ def score(
         chosen &= pl.col("reference_date") >= first.date()
     if last:
         chosen &= pl.col("reference_date") <= last.date()
-    known = read_locations(locations).levels or None
-    scored = score_tasks(frame.filter(chosen), read_truth(truth), known)
+    places = read_locations(locations)
+    known = places.levels or dict.fromkeys(places.regions, EVERYWHERE)
+    scored = score_tasks(frame.filter(chosen), read_truth(truth), known or None)
     records = compare(scored.table, baseline, keys, against)
     left_out = {"without_all_levels": scored.incomplete, "without_truth": scored.unknown}
     if out is not None:

@@ -3,7 +3,6 @@
 import math
 import sys
 from datetime import date, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,7 +45,7 @@ WEEKLY_EPSILONS = (0.1, 1.0, math.inf)
 """Of each release of the weekly forecasts."""
 SHOWN_EPSILON = 1.0
 """The budget of the forecasts that the report shows."""
-EXAMPLE: dict[str, Any] = {"preset": "crossing", "communities": 1600}
+EXAMPLE: dict[str, Any] = {"preset": "crossing", "counties": 320, "communities": 1280}
 """What is simulated where there is no data."""
 DEFAULT_STEPS: dict[Step, int] = {"day": 31, "week": 52}
 """The length of the paper's periods, or a year: the last so many days, or weeks, of the data."""
@@ -110,9 +109,8 @@ def run(
     refuse_unwritable(out)
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
     weekly = parse_epsilons(epsilon) if epsilon else WEEKLY_EPSILONS
-    wish = Wish(
-        settings, learner=learner or _without_networks(settings, model), model=model, seed=seed
-    )
+    named = _learner(learner, settings, model)
+    wish = Wish(settings, learner=named, model=model, seed=seed)
 
     from epifed.baselines import beside
     from epifed.evaluate.experiment import Grid, run_grid
@@ -165,15 +163,19 @@ def run(
     _what_next(out, data)
 
 
-def _without_networks(settings: Path | None, model: str | None) -> str | None:
-    """Without PyTorch, the learner of the experiment that needs none, if nobody named one."""
-    if settings or model or find_spec("torch"):
-        return None
-    messages.print(
-        "PyTorch is not installed, so the paper's model (fedavg) is left out and one-shot takes "
-        "its place: 'pip install epifed[torch]' brings it"
-    )
-    return "one-shot"
+def _learner(said: str | None, settings: Path | None, model: str | None) -> str | None:
+    """The learner that was named, or, without PyTorch, one of the experiment that needs none."""
+    if said or settings or model:
+        return said
+    try:
+        import epifed.learners.networks.models  # noqa: F401
+    except ImportError:
+        messages.print(
+            "PyTorch is not installed, so the paper's model (fedavg) is left out and one-shot "
+            "takes its place: 'pip install epifed[torch]' brings it"
+        )
+        return "one-shot"
+    return None
 
 
 def _cell(grid: Any) -> tuple[str, str]:

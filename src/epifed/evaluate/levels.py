@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from epifed.evaluate.knowledge import Knowledge
-from epifed.evaluate.scored import SCORES, scored
+from epifed.evaluate.scored import SCORES, scored, that_came
 from epifed.forecasting import Forecast
 from epifed.learner import Floats, Learner
 from epifed.levels import Level
@@ -57,9 +57,10 @@ def backtest_levels(
             filled = series[:, -1] if targets.totals_of(level) else level.sum(completed)
             average = observed(final.counts, final.step)
             at = final.index(one.origin)
-            frame = scored(one, average[:, at + one.horizon], average[:, at], series, filled)
+            to = at + one.horizon
+            frame = scored(one, average[:, to], average[:, at], series, filled)
             frames.append(
-                frame.with_columns(
+                that_came(frame, final, to).with_columns(
                     pl.lit(level.name).alias("level"),
                     pl.lit(one.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
                 )

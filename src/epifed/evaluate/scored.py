@@ -11,6 +11,7 @@ from epifed import intervals
 from epifed.days import DAYS_OF, WEEK
 from epifed.evaluate.knowledge import Knowledge
 from epifed.forecasting import Forecast
+from epifed.panel import CasePanel
 from epifed.windows import observed
 
 Floats = NDArray[np.float64]
@@ -48,7 +49,6 @@ def own_table(
     """The forecasts of the regions themselves beside what came."""
     panel = known.panel
     final = observed(panel.counts, panel.step)
-    came = panel.reported if panel.step == "week" else None  # a week without a report is no truth
     frames = []
     for one in made:
         at = panel.index(one.origin)
@@ -57,8 +57,15 @@ def own_table(
             series = observed(known.on(one.origin).reported, panel.step)
         to = at + one.horizon
         frame = scored(one, final[:, to], final[:, at], series, completed[one.origin])
-        frames.append(frame if came is None else frame.filter(pl.Series(came[:, to])))
+        frames.append(that_came(frame, panel, to))
     return pl.concat(frames)
+
+
+def that_came(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.DataFrame:
+    """The rows, one for each region, whose truth is known: an unreported week is none."""
+    if final.step == "day" or final.reported is None:
+        return frame
+    return frame.filter(pl.Series(final.reported[:, column]))
 
 
 def scored(

@@ -102,7 +102,7 @@ def _wide(forecasts: pl.DataFrame) -> pl.DataFrame:
 
 def _phase() -> pl.Expr:
     """Whether the week that was forecast had more or fewer cases than the one before."""
-    change = (pl.col("truth") - pl.col("before")) / pl.col("before")
+    change = ((pl.col("truth") - pl.col("before")) / pl.col("before")).fill_nan(0.0)
     rising, steady, falling = PHASES
     return (
         pl.when(change > STEADY)

@@ -98,7 +98,8 @@ def read_truth(path: Path) -> pl.DataFrame:
     """What came: the columns date, location, value; rows without a value are left out."""
     table = read_table(path)
     kinds = {"date": pl.Date, "location": pl.String, "value": pl.Float64}
-    frame = _picked(path, table, TRUTH_NAMES, kinds).drop_nulls()
+    frame = _picked(path, table, TRUTH_NAMES, kinds).with_columns(pl.col("value").fill_nan(None))
+    frame = frame.drop_nulls()
     if frame.is_empty():
         raise EpifedError(f"{path}: found no value; expected what was counted")
     if frame.select("date", "location").is_duplicated().any():
@@ -141,9 +142,13 @@ def _forecasts(
     if not set(names["target_end_date"]) & set(table.columns):
         table = _with_end(path, table)
     frame = _picked(path, table, names, FORECASTS)
-    frame = frame.filter(pl.col("level").is_not_null())
-    if frame.select(pl.any_horizontal(pl.all().is_null()).any()).item():
-        raise EpifedError(f"{path}: found an empty cell; expected a forecast in every row")
+    frame = frame.with_columns(pl.col("level").fill_nan(None)).drop_nulls("level")
+    whole = pl.all_horizontal(pl.all().is_not_null(), pl.col("value").is_finite())
+    if not frame.select(whole.all()).item():
+        raise EpifedError(
+            f"{path}: found an empty cell, or a value that is no number; expected a forecast in "
+            "every row"
+        )
     return frame
 
 

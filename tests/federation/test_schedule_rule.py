@@ -1,0 +1,209 @@
+"""The weekly run: each week once, on the wall clock, by a rule that is written down."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from epifed.errors import EpifedError
+from epifed.federation.weekly import JOURNAL, Journal, Schedule, Week, budgeted, run_due
+from epifed.ledger.budget import Cap
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import Settings
+
+BERLIN = Schedule(first=date(2026, 3, 4), weeks=40, zone="Europe/Berlin", least_sites=3)
+MONDAY = datetime(2026, 3, 2, 5, tzinfo=UTC)
+
+
+@dataclass
+class Country:
+    """A federation with a clock that goes on when somebody waits."""
+
+    now: datetime
+    sites: int = 5
+    trained: list[str] = field(default_factory=list)
+    fails: int = 0
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def connected(self) -> Collection[str]:
+        return range(self.sites)  # type: ignore[return-value]
+
+    def train(self, week: Week) -> None:
+        self.trained.append(week.name)
+        if self.fails:
+            self.fails -= 1
+            raise EpifedError("the server is away")
+
+    def begun(self, week: Week) -> bool:
+        return week.name in self.trained
+
+    def run(self, schedule: Schedule, folder: Path) -> Week | None:
+        said: list[str] = []
+        found = run_due(
+            schedule, Journal(folder), self, self.begun, said.append, self.clock, self.sleep
+        )
+        return found
+
+
+def _outcomes(folder: Path) -> list[str]:
+    return [entry["outcome"] for entry in Journal(folder).outcomes().values()]
+
+
+def test_six_in_the_morning_is_six_in_summer_and_in_winter() -> None:
+    weeks = BERLIN.planned()
+    assert weeks[0] == Week(date(2026, 3, 2), MONDAY)
+    local = [week.due.astimezone(ZoneInfo("Europe/Berlin")) for week in weeks]
+    assert {(moment.weekday(), moment.time()) for moment in local} == {(0, time(6))}
+    assert {week.due.hour for week in weeks} == {4, 5}
+    assert len({week.name for week in weeks}) == 40
+
+
+@pytest.mark.parametrize(("at", "utc"), [(time(2, 30), time(1, 30)), (time(3, 0), time(1, 0))])
+def test_an_hour_that_the_clock_skips_is_run_all_the_same(at: time, utc: time) -> None:
+    chosen = BERLIN.model_copy(update={"at": at, "weekday": "sunday", "first": date(2026, 3, 29)})
+    assert chosen.planned()[0].due.time() == utc
+
+
+def test_an_hour_that_the_clock_shows_twice_is_the_first(tmp_path: Path) -> None:
+    update = {"at": time(2, 30), "weekday": "sunday", "first": date(2026, 10, 25), "weeks": 1}
+    chosen = BERLIN.model_copy(update=update)
+    assert chosen.planned()[0].due.time() == time(0, 30)
+    country = Country(chosen.planned()[0].due)
+    for _ in range(3):
+        country.run(chosen, tmp_path)
+        country.sleep(3600)
+    assert country.trained == ["week-2026-10-25"]
+
+
+def test_too_few_sites_are_waited_for_and_the_week_is_skipped_or_not(tmp_path: Path) -> None:
+    few = Country(MONDAY, sites=2)
+    few.run(BERLIN, tmp_path / "skip")
+    assert few.now - MONDAY == timedelta(minutes=240)
+    assert (few.trained, _outcomes(tmp_path / "skip")) == ([], ["skipped"])
+    brave = Country(MONDAY, sites=2)
+    brave.run(BERLIN.model_copy(update={"if_too_few": "go-on"}), tmp_path / "go on")
+    assert (brave.trained, _outcomes(tmp_path / "go on")) == (["week-2026-03-02"], ["done"])
+
+
+def test_a_missed_week_is_made_up_while_it_is_young(tmp_path: Path) -> None:
+    country = Country(MONDAY + timedelta(days=7 * 2 + 2))
+    coming = country.run(BERLIN, tmp_path)
+    assert _outcomes(tmp_path) == ["skipped", "skipped", "done"]
+    assert country.trained == ["week-2026-03-16"]
+    assert coming is not None and coming.day == date(2026, 3, 23)
+
+
+def test_a_week_that_was_paid_for_is_run_to_its_end_however_late(tmp_path: Path) -> None:
+    country = Country(MONDAY, fails=1)
+    with pytest.raises(EpifedError, match="away"):
+        country.run(BERLIN, tmp_path)
+    assert _outcomes(tmp_path) == []
+    country.now += timedelta(days=6)
+    country.sites = 0
+    country.run(BERLIN, tmp_path)
+    assert country.trained == ["week-2026-03-02"] * 2
+    assert _outcomes(tmp_path) == ["done"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 200), st.integers(0, 5), st.booleans()), max_size=30)
+)
+def test_each_week_has_one_end_whatever_happens(steps: list[tuple[int, int, bool]]) -> None:
+    """However long nobody looked, whoever came, whatever failed: one line a week, in order."""
+    country = Country(MONDAY - timedelta(days=3))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for hours, sites, fails in steps:
+            country.now += timedelta(hours=hours)
+            country.sites, country.fails = sites, int(fails)
+            try:
+                country.run(BERLIN, folder)
+            except EpifedError:
+                country.fails = 0
+        path = folder / JOURNAL
+        lines = [json.loads(x) for x in path.read_text().splitlines()] if path.exists() else []
+    names = [line["week"] for line in lines]
+    assert names == [week.name for week in BERLIN.planned()][: len(names)]
+    done = {line["week"] for line in lines if line["outcome"] == "done"}
+    assert done <= set(country.trained)
+    skipped = {line["week"] for line in lines if line["outcome"] == "skipped"}
+    assert not skipped & set(country.trained), "nothing is spent on a week that is skipped"
+    assert all(week.due <= country.now for week in BERLIN.planned()[: len(names)])
+
+
+def test_a_line_that_a_crash_cut_off_was_not_written(tmp_path: Path) -> None:
+    country = Country(MONDAY)
+    country.run(BERLIN, tmp_path)
+    path = tmp_path / JOURNAL
+    path.write_bytes(path.read_bytes()[:-20])
+    country.run(BERLIN, tmp_path)
+    country.run(BERLIN, tmp_path)
+    assert country.trained == ["week-2026-03-02"] * 2, "the same training, which the ledger knows"
+    assert _outcomes(tmp_path) == ["done"]
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from epifed.federation.weekly import Journal
+with Journal(Path(sys.argv[1])).held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_two_schedulers_never_run_weeks_at_once_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    country = Country(MONDAY)
+    with pytest.raises(EpifedError, match="another scheduler"):
+        country.run(BERLIN, tmp_path)
+    assert country.trained == []
+    holder.kill()
+    holder.wait()
+    country.run(BERLIN, tmp_path)
+    assert country.trained == ["week-2026-03-02"]
+
+
+def test_the_year_must_fit_into_the_budget() -> None:
+    plan = PrivacyPlan.of(Settings.for_learner("trend", 40, epsilon=0.3), 40)
+    cap = Cap(3.0, 1e-5, "rdp")
+    said = budgeted(cap, (), plan, 10)
+    assert said.startswith("10 weeks to come: ε = ")
+    with pytest.raises(EpifedError, match=r"found room for \d+ weeks under .* room for 520"):
+        budgeted(cap, (), plan, 520)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('first = 2026-01-01\nzone = "Berlin"', "zone"),
+        ('first = 2026-01-01\nweekday = "Montag"', "weekday"),
+        ("first = 2026-01-01\nleast_site = 3", "least_site"),
+        ("weeks = 3", "first"),
+    ],
+)
+def test_a_schedule_that_is_none_is_one_sentence(tmp_path: Path, text: str, found: str) -> None:
+    path = tmp_path / "weekly.toml"
+    path.write_text(text)
+    with pytest.raises(EpifedError, match=rf"weekly\.toml: {found}") as caught:
+        Schedule.read(path)
+    assert "\n" not in str(caught.value)
