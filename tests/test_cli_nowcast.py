@@ -85,6 +85,7 @@ def test_an_own_list_without_onsets_has_a_number_by_report(tmp_path: Path) -> No
     [
         (("--region", "nowhere"), "found no vintages of region nowhere"),
         (("--as-of", "2020-01-01"), "expected one as of 2020-01-01 or before"),
+        (("--as-of", "2031-01-01"), "--as-of: found 2031-01-01; expected at most"),
         (("--generation-mean", "0.5"), "expected a mean above 1"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import origins_between, run_backtest
 from epifed.evaluate.folder import read_folder
+from epifed.explain import explain
 from epifed.learner import settings_for
 from epifed.report.compared import Compared, advice, compared, verdict
 from epifed.report.html.payload import payload
@@ -84,3 +85,11 @@ def test_a_drowned_training_is_told_what_to_do() -> None:
 
 def test_nothing_to_beat_is_said() -> None:
     assert "nothing to beat" in verdict([row(None), row(None, None, "persistence")])
+
+
+def test_explain_counts_the_releases_of_every_budget(both: Path) -> None:
+    found = explain(both / "backtest")
+    each = [(budget.epsilon, budget.trainings) for budget in found.budgets]
+    assert [epsilon for epsilon, _ in each] == [0.1, 1.0, math.inf]
+    assert f"{found.trainings} further trainings" in explain(both).sentences()[-1]
+    assert found.private_trainings == each[0][1] + each[1][1]

@@ -218,7 +218,10 @@ def _of_grid(grid: Results) -> list[dict[str, Any]]:
         .agg(
             pl.len().alias("trainings"),
             pl.col("noise_multiplier").min(),
-            (pl.col("mae") / pl.col("like_today")).mean().alias("ratio"),
+            pl.when(pl.col("like_today") > 0)
+            .then(pl.col("mae") / pl.col("like_today"))
+            .mean()
+            .alias("ratio"),
         )
         .sort("epsilon")
         .to_dicts()
@@ -227,7 +230,6 @@ def _of_grid(grid: Results) -> list[dict[str, Any]]:
 
 def _of_backtest(folder: ResultsFolder) -> list[dict[str, Any]]:
     assert folder.backtest is not None
-    record = folder.backtest.record
     return [
         {
             "epsilon": record.epsilon_per_release,
@@ -235,6 +237,7 @@ def _of_backtest(folder: ResultsFolder) -> list[dict[str, Any]]:
             "noise_multiplier": record.noise_multiplier,
             "ratio": record.mae_ratio,
         }
+        for record in folder.backtest.by_budget
     ]
 
 

@@ -23,7 +23,8 @@ COMMANDS = {
     "backtest": "Forecast from every origin with what was known then, and score it when the day "
     "has come.",
     "train": "Train one private forecaster on real data and write it as a release file.",
-    "forecast": "Forecast the 7-day average of daily cases from the last day of your own data.",
+    "forecast": "Forecast the 7-day average of daily cases, or the cases of a week, from your own "
+    "data.",
     "hub": "Score forecasts of several teams beside each other, or check a submission to a hub.",
     "nowcast": "Estimate the last two weeks as they will be known once all reports are in, and "
     "R(t).",

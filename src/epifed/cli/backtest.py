@@ -120,6 +120,7 @@ def backtest(
     )
 
     from epifed.evaluate.backtest import mornings_between, origins_between, run_backtest
+    from epifed.report.tables import ratio
     from epifed.sources.vintages import load_vintages
 
     aims.refuse_early([])
@@ -175,7 +176,7 @@ def backtest(
             [
                 f"worst month: {summary['worst_month']}",
                 "",
-                f"{summary['worst_month_mae_ratio']:.3f}",
+                ratio(summary["worst_month_mae_ratio"]),
                 *[""] * (len(header) - 3),
             ]
         )
@@ -198,13 +199,15 @@ def _level_name(row: dict[str, Any]) -> str:
     return f"{row['level']}, {ahead}"
 
 
-def _cells(row: dict[str, float], real_time: bool) -> list[str]:
+def _cells(row: dict[str, float | None], real_time: bool) -> list[str]:
+    from epifed.report.tables import ratio
+
     cells = [
-        f"{row['mae_ratio']:.3f}",
-        f"{row['wis_ratio']:.3f}",
+        ratio(row["mae_ratio"]),
+        ratio(row["wis_ratio"]),
         f"{row['coverage_50']:.1%}",
         f"{row['coverage_95']:.1%}",
     ]
     if real_time:
-        cells += [f"{row['mae_ratio_final']:.3f}", f"{row['nowcast_mae_ratio']:.3f}"]
+        cells += [ratio(row["mae_ratio_final"]), ratio(row["nowcast_mae_ratio"])]
     return cells

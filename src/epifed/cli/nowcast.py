@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_unwritable
+from epifed.errors import EpifedError
 from epifed.files import to_json
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ def nowcast(
     given = {name: column for name, column in columns.items() if column is not None}
     generation = Generation(generation_mean, generation_sd)
     history = load_vintages(vintages, regions=region, **given)
+    if as_of and as_of.date() > history.last:
+        raise EpifedError(
+            f"--as-of: found {as_of.date()}; expected at most {history.last}, the last morning of "
+            f"{vintages}"
+        )
     history = history.until(as_of.date()) if as_of else history
     found = situation(history, generation)
     made, fallen_ill, number = found.reported, found.onsets, found.number

@@ -27,14 +27,18 @@ def _within(name: str) -> pl.Expr:
 def _ratio(one: str, other: str, truth: str) -> pl.Expr:
     """The error of one column relative to that of another; none where the other has none."""
     error, base = ((pl.col(name) - pl.col(truth)).abs().sum() for name in (one, other))
-    return pl.when(base > 0).then(error / base)
+    return _over(error, base)
+
+
+def _over(score: pl.Expr, base: pl.Expr) -> pl.Expr:
+    return pl.when(base > 0).then(score / base)
 
 
 SCORES = (
     _ratio("point", "persistence", "truth").alias("mae_ratio"),
     _ratio("point", "persistence_final", "truth").alias("mae_ratio_final"),
     _ratio("nowcast", "persistence", "persistence_final").alias("nowcast_mae_ratio"),
-    (pl.col("wis").sum() / pl.col("baseline_wis").sum()).alias("wis_ratio"),
+    _over(pl.col("wis").sum(), pl.col("baseline_wis").sum()).alias("wis_ratio"),
     *(_within(name) for name in COVERAGES),
 )
 

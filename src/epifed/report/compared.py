@@ -9,7 +9,7 @@ import polars as pl
 
 from epifed.evaluate.folder import ResultsFolder
 from epifed.evaluate.results import TRAINED, summary
-from epifed.report.tables import budget, number
+from epifed.report.tables import budget, ratio
 
 Kind = Literal["weekly", "experiment"]
 HEADER = ["method", "ε", "error / like today", "interval score / hub baseline", "in 95 %"]
@@ -51,7 +51,7 @@ class Compared:
         return [
             self.label,
             budget(self.epsilon),
-            *map(_ratio, (self.error, self.interval_score)),
+            *map(ratio, (self.error, self.interval_score)),
             coverage,
         ]
 
@@ -79,7 +79,11 @@ def _weekly(folder: ResultsFolder) -> list[Compared]:
         )
         for record in folder.backtest.by_budget
     ]
-    return [Compared("weekly", "persistence", None, 1.0, 1.0), *trained]
+    error, score = (
+        None if all(one is None for one in found) else 1.0
+        for found in ([row.error for row in trained], [row.interval_score for row in trained])
+    )
+    return [Compared("weekly", "persistence", None, error, score), *trained]
 
 
 def experiment(runs: pl.DataFrame, split: str, period: str) -> list[Compared]:
@@ -113,7 +117,7 @@ def verdict(rows: Sequence[Compared]) -> str:
 
 def _of_learner(label: str, rows: Sequence[Compared]) -> str:
     def told(some: Sequence[Compared]) -> str:
-        return ", ".join(f"ε = {budget(r.epsilon)} ({_ratio(r.error)}×)" for r in some)
+        return ", ".join(f"ε = {budget(r.epsilon)} ({ratio(r.error)}×)" for r in some)
 
     wins = [row for row in rows if row.error is not None and row.error < 1]
     losses = [row for row in rows if row not in wins]
@@ -140,15 +144,9 @@ def advice(rows: Sequence[Compared], clients: int) -> str | None:
     worst = max(drowned, key=lambda row: row.error or 0)
     other = "" if worst.method == "trend" else ", or a learner that needs less: --learner trend"
     return (
-        f"{worst.label} at ε = {budget(worst.epsilon)} errs {_ratio(worst.error)} times as much "
+        f"{worst.label} at ε = {budget(worst.epsilon)} errs {ratio(worst.error)} times as much "
         f"as {LIKE_TODAY}: noise drowns what {clients} clients say; take a larger ε{other}"
     )
-
-
-def _ratio(value: float | None) -> str:
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:.3f}" if value < 10 else number(value)
 
 
 def group_title(kind: Kind, folder: ResultsFolder) -> str:

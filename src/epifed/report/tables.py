@@ -106,6 +106,13 @@ def _long(means: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def ratio(value: float | None) -> str:
+    """Three decimals of a score over another; a dash where the other is 0."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:.3f}" if value < 10 else number(value)
+
+
 def number(value: float | None) -> str:
     """Four figures, as in the paper: 0.938, 24.97, 1.26e+10."""
     if value is None or math.isnan(value):

@@ -10,7 +10,7 @@ function drawBaselines() {
   const told = (rows) => rows.map((row) => `ε = ${eps(row.epsilon)} (${num(overPersistence(cell, row))} ×)`).join(', ');
   const wins = federated(cell).filter((row) => overPersistence(cell, row) < 1);
   const losses = federated(cell).filter((row) => overPersistence(cell, row) >= 1);
-  const verdict = !wins.length ? 'baselinesLose' : losses.length ? 'baselinesMixed' : 'baselinesWin';
+  const verdict = like && !like.mean.mae ? 'baselinesNothing' : !wins.length ? 'baselinesLose' : losses.length ? 'baselinesMixed' : 'baselinesWin';
   $('baselines-lead').textContent = `${cellName(cell)}: ${like ? t(verdict, { learner: gridLearner(), wins: told(wins), losses: told(losses) }) : ''}`;
   const better = (row) => like && row !== like && row.mean.mae < like.mean.mae;
   const value = (row, { key: name, better: way }) => {

@@ -102,7 +102,9 @@ const persistenceOf = (cell) => cell.rows.find((row) => row.method === 'persiste
 const METRICS = DATA.metrics.filter((metric) => !metric.small_counts || DATA.level === 'community');
 // By its key in the reader's language, else as its registry calls it.
 const metricName = ({ key: name, label, unit: of }) => t('metric')[name] ?? (of ? `${label}, ${of}` : label);
-const overPersistence = (cell, row) => (persistenceOf(cell) ? row.mean.mae / persistenceOf(cell).mean.mae : null);
+// Over an error of 0 there is no ratio.
+const over = (error, base) => (base ? error / base : null);
+const overPersistence = (cell, row) => over(row.mean.mae, persistenceOf(cell)?.mean.mae);
 
 // The budget a reader meets first: the strictest that beats persistence, else the middle one.
 function firstBudget(cell) {

@@ -73,11 +73,13 @@ function sureAnswer() {
       const median = quantile(LEVEL.median, i, NEXT);
       return median ? quantile(level, i, NEXT) / median - 1 : null;
     }));
-    said.push(t('sureWidth', { low: signed(relative(LEVEL.low95)), high: signed(relative(LEVEL.high95)), level: spoken() }));
+    const [low, high] = [relative(LEVEL.low95), relative(LEVEL.high95)];
+    if (low !== null) said.push(t('sureWidth', { low: signed(low), high: signed(high), level: spoken() }));
   }
   if (BACKTEST) {
     const [n, mae, like, , , , c95] = BACKTEST.all;
-    said.push(t('sureCoverage', { n: num(n, 0), c95: percent(c95) }), t('sureRatio', { learner: methodName(BACKTEST.record.learner), percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
+    said.push(t('sureCoverage', { n: num(n, 0), c95: percent(c95) }));
+    if (like) said.push(t('sureRatio', { learner: methodName(BACKTEST.record.learner), percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
   } else if (GRID && persistenceOf(gridCell())) {
     const cell = gridCell();
     const row = federated(cell)[firstBudget(cell)];

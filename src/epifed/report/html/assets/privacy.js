@@ -36,7 +36,7 @@ function drawBudget() {
   [...$('ticks').children].forEach((tick, i) => tick.classList.toggle('on', i === state.epsilon));
   const spread = (m, format) => (row.std[m] === null ? '' : `± ${format(row.std[m])}`);
   const beside = (m, text) => [spread(m, text), like ? `${t('persistence')}: ${text(like.mean[m])}` : ''].filter(Boolean).join(' · ');
-  const per = (v) => `${num(v)} %`;
+  const per = (v) => (v === null ? '–' : `${num(v)} %`);
   facts('epsilon-facts',
     fact(t('overPersistence'), ratio === null ? '–' : `${num(ratio)} ×`, t('belowOne'), ratio === null ? '' : ratio < 1 ? 'good' : 'bad'),
     fact(t('mae'), num(row.mean.mae), beside('mae', (v) => num(v))),
@@ -52,7 +52,7 @@ function drawWords(cell, row, ratio) {
   const said = [make('p', {}, make('strong', {}, `${gradeOf(row.epsilon)[0].toUpperCase()}${gradeOf(row.epsilon).slice(1)}.`), ' ', row.epsilon === 'inf' ? t('wordNone', { level }) : budget ? t('wordGuess', { right: bound(budget.right), noise: bound(budget.right_noise), level }) : '')];
   if (ratio !== null) said.push(make('p', {}, t('wordWorth', { learner: gridLearner(), ratio: num(ratio), better: ratio < 1 })));
   const free = federated(cell).find((r) => r.epsilon === 'inf');
-  if (free && row !== free) said.push(make('p', {}, t('wordBest', { ratio: num(row.mean.mae / free.mean.mae) })));
+  if (free && row !== free && free.mean.mae) said.push(make('p', {}, t('wordBest', { ratio: num(over(row.mean.mae, free.mean.mae)) })));
   if (budget && row.epsilon !== 'inf') {
     said.push(make('p', {}, t('wordNoise', { c: num(budget.noise), rounds: num(GRID.privacy.rounds, 0), level })));
     said.push(make('p', { class: 'note' }, t('wordUnit', { delta: scientific(GRID.privacy.delta), accountant: GRID.privacy.accountant, level })));
@@ -71,6 +71,8 @@ function drawCurve(cell, rows) {
   const { ink, soft, model, other } = INK();
   const like = persistenceOf(cell);
   const base = like ? like.mean.mae : 1;
+  $('curve-part').hidden = !base;
+  if (!base) return;
   const ratios = rows.map((row) => row.mean.mae / base);
   const bars = rows.map((row, i) => [i, Math.max((row.mean.mae - (row.std.mae || 0)) / base, ratios[i] / 20), (row.mean.mae + (row.std.mae || 0)) / base]);
   $('curve-title').textContent = t('curveTitle');

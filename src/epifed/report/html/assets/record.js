@@ -22,7 +22,7 @@ function drawRecord() {
   facts('record-facts', ...list);
   drawOrigins(origins, first, last);
   const heads = [t('horizon'), t('forecasts'), t('maeRatio'), t('wisRatio'), t('c50'), t('c95')].map((text, i) => ({ text, number: i > 0 }));
-  const rows = BACKTEST.horizons.map(([days, count, m, p, w, b, i50, i95]) => [String(days / STEP), num(count, 0), num(m / p, 2), num(w / b, 2), percent(i50), percent(i95)]);
+  const rows = BACKTEST.horizons.map(([days, count, m, p, w, b, i50, i95]) => [String(days / STEP), num(count, 0), num(over(m, p), 2), num(over(w, b), 2), percent(i50), percent(i95)]);
   $('horizons').replaceChildren(table({ caption: t('byHorizon'), heads, rows }));
 }
 
