@@ -13,15 +13,29 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.federation.weekly import JOURNAL, Journal, Schedule, Week, budgeted, run_due
 from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
 
 BERLIN = Schedule(first=date(2026, 3, 4), weeks=40, zone="Europe/Berlin", least_sites=3)
 MONDAY = datetime(2026, 3, 2, 5, tzinfo=UTC)
+
+FEDERATION = """name = "flu"
+[server]
+host = "localhost"
+[terms]
+epsilon_per_release = 2.0
+epsilon_total = 6.0
+[[sites]]
+name = "north"
+clients = ["1", "2"]
+"""
 
 
 @dataclass
@@ -61,6 +75,11 @@ class Country:
 
 def _outcomes(folder: Path) -> list[str]:
     return [entry["outcome"] for entry in Journal(folder).outcomes().values()]
+
+
+def test_weeks_go_on_over_a_year_of_53() -> None:
+    weeks = Schedule(first=date(2026, 12, 30), weeks=2).planned()
+    assert [week.day for week in weeks] == [date(2026, 12, 28), date(2027, 1, 4)]
 
 
 def test_six_in_the_morning_is_six_in_summer_and_in_winter() -> None:
@@ -199,6 +218,10 @@ def test_the_year_must_fit_into_the_budget() -> None:
         ('first = 2026-01-01\nweekday = "Montag"', "weekday"),
         ("first = 2026-01-01\nleast_site = 3", "least_site"),
         ("weeks = 3", "first"),
+        ("first = 9999-12-31", "first"),
+        ("first = 0001-01-01", "first"),
+        ("first = 2026-11-23\ndeadline_minutes = 99999999999999", "deadline_minutes"),
+        ('first = 2026-11-23\nat = "06:00:00+05:00"', "at"),
     ],
 )
 def test_a_schedule_that_is_none_is_one_sentence(tmp_path: Path, text: str, found: str) -> None:
@@ -207,3 +230,25 @@ def test_a_schedule_that_is_none_is_one_sentence(tmp_path: Path, text: str, foun
     with pytest.raises(EpifedError, match=rf"weekly\.toml: {found}") as caught:
         Schedule.read(path)
     assert "\n" not in str(caught.value)
+
+
+def test_weeks_that_will_be_skipped_are_neither_planned_nor_paid_for(tmp_path: Path) -> None:
+    today = datetime.now(UTC).date()
+    (tmp_path / "federation.toml").write_text(FEDERATION)
+    (tmp_path / "trend.toml").write_text('learner = "trend"\nepsilon = 1.0\n')
+    (tmp_path / "weekly.toml").write_text(f"first = {today - timedelta(weeks=40)}\nweeks = 42\n")
+    Ledger.create(tmp_path / "budget.ledger", Cap(2.5, 1e-5, "rdp"))
+    words = ["federation", "schedule", str(tmp_path / "weekly.toml"), "--plan"]
+    for name, file in {
+        "settings": "trend.toml",
+        "federation": "federation.toml",
+        "kit": "kit",
+        "ledger": "budget.ledger",
+        "out": "weeks",
+    }.items():
+        words += [f"--{name}", str(tmp_path / file)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    planned = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("week-")]
+    assert 1 <= len(planned) <= 2
+    assert all(date.fromisoformat(name[5:]) > today - timedelta(days=4) for name in planned)
