@@ -91,7 +91,7 @@ class CheckReport:
         if self.cases == 0:
             found.append("there is no case at all")
         elif self.silent_regions:
-            found.append(f"{len(self.silent_regions):,} regions have no case")
+            found.append(f"regions without a case: {len(self.silent_regions):,}")
         if self.silent_weekends:
             found.append(f"{len(self.silent_weekends):,} regions never have a case on a weekend")
         if self.weekdays is not None and max(self.weekdays) >= ONE_WEEKDAY * 7:
