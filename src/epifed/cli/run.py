@@ -3,6 +3,7 @@
 import math
 import sys
 from datetime import date, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,15 +168,21 @@ def _learner(said: str | None, settings: Path | None, model: str | None) -> str 
     """The learner that was named, or, without PyTorch, one of the experiment that needs none."""
     if said or settings or model:
         return said
-    try:
-        import epifed.learners.networks.models  # noqa: F401
-    except ImportError:
+    if not _has_torch():
         messages.print(
             "PyTorch is not installed, so the paper's model (fedavg) is left out and one-shot "
             "takes its place: 'pip install epifed[torch]' brings it"
         )
         return "one-shot"
     return None
+
+
+def _has_torch() -> bool:
+    """Whether PyTorch is installed, without importing it."""
+    try:
+        return find_spec("torch") is not None
+    except ImportError:
+        return False
 
 
 def _cell(grid: Any) -> tuple[str, str]:
