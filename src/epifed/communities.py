@@ -50,6 +50,7 @@ def disaggregate(
         names=tuple(places["name"]),
         parents=tuple(places["county"]),
         population=places["population"].to_numpy(),
+        states=tuple(counties.states[row] for row in within) if counties.states else (),
         calendars=tuple(counties.calendars[row] for row in within) if counties.calendars else (),
         positions=None if counties.positions is None else counties.positions[within],
         reported=None,
