@@ -64,6 +64,16 @@ def test_what_is_not_comparable_is_not_compared(tmp_path: Path) -> None:
         assert not _said(tmp_path / name, far)
 
 
+def test_an_earlier_week_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
+    _kept(tmp_path, [*WEEKS, *WEEKS])
+    far = np.array([5.0, 5.0])
+    (tmp_path / "week-19" / ORDER).write_text('{"training": "week-19"}')
+    (tmp_path / "week-18" / ORDER).write_text("{")
+    (tmp_path / "week-17" / ORDER).unlink()
+    (tmp_path / "week-16" / "released" / "1.npy").write_bytes(b"torn")
+    assert _said(tmp_path, far)
+
+
 def test_of_a_long_release_the_norm_is_compared(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     _kept(tmp_path, [list(rng.normal(0, 0.01, 500)) for _ in range(5)])

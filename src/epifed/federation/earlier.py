@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.errors import EpifedError
 from epifed.federation.server import ORDER, Order
 from epifed.files import write_atomic
 
@@ -61,15 +62,22 @@ def _compared(released: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _weeks(folder: Path, order: Order, number: int) -> list[NDArray[np.float64]]:
-    """What the same round of earlier trainings released, the oldest first."""
+    """What the same round of earlier trainings released, the oldest first.
+
+    One that cannot be read, of another version of epifed say, is no reason to stop a training.
+    """
     found = []
     for path in folder.parent.glob(f"*/{RELEASED}/{number}.npy"):
-        other = Order.from_json((path.parents[1] / ORDER).read_text(encoding="utf-8"))
+        try:
+            other = Order.from_json((path.parents[1] / ORDER).read_text(encoding="utf-8"))
+            released = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, KeyError, EpifedError):
+            continue
         same = (other.settings.learner, other.settings.clip_norm, other.seeded) == (
             order.settings.learner,
             order.settings.clip_norm,
             order.seeded,
         )
         if same and other.last_day < order.last_day:
-            found.append((other.last_day, other.training, np.load(path, allow_pickle=False)))
+            found.append((other.last_day, other.training, released))
     return [week for _, _, week in sorted(found, key=lambda one: one[:2])]
