@@ -3,8 +3,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
+# Three workers for two cores: a federation mostly waits. Files in their order, the longest first.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run docs test test-long lint coverage chromium haproxy vendor bench bench-peers clean
+.PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool vendor bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
@@ -13,10 +15,10 @@ RUNS := $(VENV)/.runs$(subst [,-,$(subst ],,$(WITH)))
 run: $(RUNS)
 	$(BIN)/epifed run --out out
 
-test: lint chromium haproxy
-	$(BIN)/python -m pytest -n auto --dist loadfile
+test: lint chromium haproxy promtool
+	$(BIN)/python -m pytest $(PARALLEL)
 
-# The tests with those that take minutes each: kills of sites and aggregators, five machines.
+# The tests with those that take minutes each: kills of sites and aggregators, three and five machines.
 test-long: export EPIFED_LONG = 1
 test-long: test
 
@@ -31,9 +33,17 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "the site is in docs/_build/html: open docs/_build/html/index.html"
 
+# Links to the outside, which needs a network; those between pages are tested.
+linkcheck: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
+
+# The numbers of README.md and docs/, written anew from benchmarks/results.
+figures-docs: $(VENV)/.installed
+	$(BIN)/python benchmarks/kept.py
+
 # Which lines and branches the tests reach, their child processes included. It judges nothing.
 coverage: $(VENV)/.installed
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term $(TESTS)
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term $(TESTS)
 
 $(VENV)/.venv: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "epifed needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12")'
@@ -71,6 +81,14 @@ haproxy:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends haproxy; } >/dev/null 2>&1; } || \
 	  echo "haproxy is not here and could not be installed: the proxy of docs/proxy is not tested"
+
+# Prometheus' own tool for docs/monitoring, out of Debian's package and into .venv, else not missed.
+promtool: $(VENV)/.installed
+	@command -v promtool >/dev/null || [ -x $(BIN)/promtool ] || \
+	  { folder=$$(mktemp -d) && { [ "$$(id -u)" != 0 ] || apt-get update -qq; } >/dev/null 2>&1; \
+	    (cd $$folder && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .) >/dev/null 2>&1 && \
+	    cp $$folder/usr/bin/promtool $(BIN)/; rm -rf $$folder; [ -x $(BIN)/promtool ]; } || \
+	  echo "promtool is not here and could not be fetched: alerts and metrics are not checked by Prometheus' own tool"
 
 # The charting library of the report, from its package, checked against the hash that is kept.
 vendor:

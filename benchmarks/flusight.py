@@ -1,138 +1,109 @@
 """Influenza admissions of US states against FluSight-baseline, on exactly its tasks.
 
-    python benchmarks/flusight.py ../shared/data [RUNS]
+    python benchmarks/flusight.py --data ../shared/data --runs 15 --out benchmarks/results
 
 Every state is a client, every Saturday from `--from` on a release; the reference date of a hub's
 round is the Saturday after the last week that was known. Truth is the file's, a later state than
-what teams had. The season that is scored decided nothing in the learner.
+what teams had. `epifed backtest --hub` and `epifed hub score` give the same numbers.
 """
 
 import argparse
 import math
-import tempfile
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 import epifed
-from epifed.evaluate.scored import COVERAGES
-from epifed.intervals import LEVELS, weighted_interval_score
+from epifed.files import to_json, write_text
+from epifed.hubs.layout import to_hub
+from epifed.hubs.scores import score
+from epifed.hubs.skill import compare
+from epifed.hubs.tables import TASK, read_forecasts, read_truth
 
 BASELINE = "FluSight-baseline"
-WEEK = timedelta(days=7)
+NATION = "US"
+NAME = "epifed"
+ALL = "all"
+SCORES = ("wis_ratio", "mae_ratio", "coverage_50", "coverage_95")
+
+
+def forecasts(panel: epifed.CasePanel, epsilon: float, run: int, first: date, last: date) -> Any:
+    """The forecasts of one run from all Saturdays, as the hub keeps them."""
+    found = epifed.backtest(
+        panel, first, last, learner="trend", epsilon=epsilon, seed=run,
+        week_ends="saturday", reference_day="saturday", ahead=(0, 1, 2, 3),
+    )  # fmt: skip
+    assert found.levels is not None
+    rows = to_hub(found.levels.forecasts)
+    return rows.select(*TASK, level="output_type_id", value="value").with_columns(
+        pl.col("horizon").cast(pl.Int64)
+    )
+
+
+def records(teams: pl.DataFrame, truth: pl.DataFrame, ours: pl.DataFrame) -> dict[str, Any]:
+    """The scores of our forecasts on the baseline's tasks, over all horizons and by each."""
+    model = ours.with_columns(model=pl.lit(NAME)).select(teams.columns)
+    scored = score(pl.concat([teams, model]), truth).table
+    tasks = scored.filter(model=BASELINE).select(TASK)
+    shared = scored.join(tasks, on=TASK, how="semi")
+    if len(shared.filter(model=NAME)) != len(tasks):
+        raise SystemExit("found a task without a forecast of ours; expected all of them")
+    rows = [
+        *compare(shared, BASELINE, ("group",)),
+        *compare(shared, BASELINE, ("horizon",)),
+    ]
+    return {f"{row['model']} {row.get('horizon', ALL)}": row for row in rows}
 
 
 def main() -> None:
-    """Print the WIS relative to the baseline, by horizon and over all, for ε = ∞ and ε = 1."""
+    """Print the scores relative to the baseline, by horizon and over all, and keep them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("runs", type=int, nargs="?", default=15)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=15, help="at finite ε")
+    parser.add_argument("--epsilon", type=float, nargs="*", default=[math.inf, 1.0])
     parser.add_argument("--from", dest="first", type=date.fromisoformat, default="2022-09-03")
-    given = parser.parse_args()
-    admissions = pl.read_csv(
-        given.data / "flu_admissions.csv", schema_overrides={"location": pl.String}
-    ).filter(pl.col("location") != "US")
-    panel = epifed.load_panel(admissions, region="location", cases="value")
-    hub = pl.read_parquet(given.data / "flusight_forecasts.parquet")
-    hub = hub.filter(pl.col("location") != "US", pl.col("quantile").is_not_null())
-    scored = _scores(admissions, hub)
-    for other in scored["model"].unique().sort():
-        if other != BASELINE:
-            print(f"{other:24}", _line(scored.filter(model=other), scored))
-    for epsilon in (math.inf, 1.0):
-        runs = given.runs if math.isfinite(epsilon) else 1
-        ours = [
-            _ours(panel, epsilon, seed, given.first, admissions, scored) for seed in range(runs)
-        ]
-        ratios = np.array([_ratios(one, scored) for one in ours])
-        together = " ± ".join(f"{v:.3f}" for v in (ratios[:, 0].mean(), ratios[:, 0].std()))
-        by_horizon = " / ".join(f"{v:.3f}" for v in ratios[:, 1:].mean(axis=0))
-        covered = pl.concat(ours).select(
-            *(
-                pl.col("truth").is_between(f"low_{c}", f"high_{c}").mean().alias(c)
-                for c in COVERAGES
-            )
-        )
-        cover = " / ".join(f"{100 * v:.1f} %" for v in covered.row(0))
-        print(
-            f"epifed, ε = {epsilon:g}, {runs} runs: {together}; {by_horizon}; in 50/95 %: {cover}"
-        )
-
-
-def _scores(admissions: pl.DataFrame, forecasts: pl.DataFrame) -> pl.DataFrame:
-    """The WIS of each model's forecast of each task whose truth is known."""
-    keys = ["model", "reference_date", "target_end_date", "horizon", "location"]
-    wide = (
-        forecasts.with_columns(pl.col("quantile").round(4))
-        .filter(pl.col("quantile").is_in(LEVELS))
-        .sort("quantile")
-        .group_by(keys)
-        .agg(pl.col("value"))
+    asked = parser.parse_args()
+    first = date.fromisoformat(str(asked.first))
+    panel = epifed.load_panel(
+        asked.data / "flu_admissions.csv", region="location", cases="value", totals="drop"
     )
-    truth = admissions.select(
-        pl.col("date").cast(pl.String).str.to_date().alias("target_end_date"),
-        "location",
-        pl.col("value").alias("truth"),
-    )
-    known = wide.join(truth.drop_nulls(), on=["target_end_date", "location"])
-    quantiles = np.array(known["value"].to_list())
-    bounds = {
-        f"{name}_{c}": quantiles[:, LEVELS.index(level)]
-        for c, levels in COVERAGES.items()
-        for name, level in zip(("low", "high"), levels, strict=True)
-    }
-    wis = weighted_interval_score(known["truth"].to_numpy(), quantiles)
-    return known.drop("value").with_columns(wis=pl.Series(wis), **bounds)
-
-
-def _ours(
-    panel: epifed.CasePanel,
-    epsilon: float,
-    seed: int,
-    first: date,
-    admissions: pl.DataFrame,
-    scored: pl.DataFrame,
-) -> pl.DataFrame:
-    """Our scores of the baseline's tasks."""
-    last = max(scored["target_end_date"])
-    tables = []
-    for weeks in (1, 2, 3, 4):
-        with tempfile.TemporaryDirectory() as out:
-            found = epifed.backtest(
-                panel, first, last, learner="trend", epsilon=epsilon, horizon=weeks, seed=seed,
-                out=out,
-            )  # fmt: skip
-        tables += [
-            one.to_long().select(
-                pl.lit("epifed").alias("model"),
-                (pl.col("origin_date") + WEEK).alias("reference_date"),
-                pl.col("target_date").alias("target_end_date"),
-                pl.lit(weeks - 1, dtype=pl.Int8).alias("horizon"),
-                pl.col("region").alias("location"),
-                pl.col("level").alias("quantile"),
-                "value",
-            )
-            for one in found.forecasts
+    truth = read_truth(asked.data / "flu_admissions.csv")
+    teams = read_forecasts(asked.data / "flusight_forecasts.parquet")
+    teams = teams.filter(pl.col("location") != NATION)
+    last = max(teams["target_end_date"])
+    rows: list[dict[str, Any]] = []
+    for epsilon in asked.epsilon:
+        runs = asked.runs if math.isfinite(epsilon) else 1
+        made = [
+            records(teams, truth, forecasts(panel, epsilon, run, first, last))
+            for run in range(runs)
         ]
-    tasks = scored.filter(model=BASELINE).select("reference_date", "horizon", "location")
-    ours = _scores(admissions, pl.concat(tables))
-    return tasks.join(ours, on=["reference_date", "horizon", "location"])
-
-
-def _ratios(ours: pl.DataFrame, scored: pl.DataFrame) -> list[float]:
-    """Over all horizons, then each: the sum of our WIS over the baseline's, on the same tasks."""
-    keys = ["reference_date", "horizon", "location"]
-    both = scored.filter(model=BASELINE).join(ours, on=keys, suffix="_ours")
-    if len(both) != len(scored.filter(model=BASELINE)):
-        raise SystemExit("found a task without a forecast of ours; expected all of them")
-    parts = [both, *(both.filter(horizon=h) for h in sorted(both["horizon"].unique()))]
-    return [float(one["wis_ours"].sum()) / float(one["wis"].sum()) for one in parts]
-
-
-def _line(ours: pl.DataFrame, scored: pl.DataFrame) -> str:
-    return " / ".join(f"{ratio:.3f}" for ratio in _ratios(ours, scored))
+        for key in (key for key in made[0] if epsilon == asked.epsilon[0] or key.startswith(NAME)):
+            every = {name: [one[key][name] for one in made] for name in SCORES}
+            model, horizon = key.split()
+            rows.append(
+                {
+                    "model": model,
+                    "epsilon": epsilon if model == NAME else None,
+                    "horizon": horizon,
+                    "runs": runs if model == NAME else None,
+                    "tasks": made[0][key]["tasks"],
+                }
+                | {name: float(np.mean(values)) for name, values in every.items()}
+                | {f"{k}_deviation": float(np.std(v, ddof=len(v) > 1)) for k, v in every.items()}
+            )
+            row = rows[-1]
+            print(
+                f"{model:18} ε = {row['epsilon']}, horizon {horizon}: WIS {row['wis_ratio']:.3f} ± "
+                f"{row['wis_ratio_deviation']:.3f}, MAE {row['mae_ratio']:.3f}, in 50/95 %: "
+                f"{row['coverage_50']:.3f} {row['coverage_95']:.3f}"
+            )
+    about = {"baseline": BASELINE, "first_release": first, "regions": len(panel.regions)}
+    write_text(asked.out / "flusight.json", to_json(about | {"scores": rows}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
 """How good the shared trend's point forecast is, and what each idea in it gives.
 
-    python benchmarks/forecast.py DATA [RUNS] [--from 2020-09-01] [--to 2022-06-30] [--format tidy]
+    python benchmarks/forecast.py DATA [RUNS] [--from 2020-09-01] [--to 2022-06-30] [--keep]
+    python benchmarks/forecast.py DATA 5 --us --from 2020-10-06 --to 2021-02-23 [--keep]
 
 MAE relative to persistence, 7 days ahead, releases a week apart, from Tuesdays and from all
 weekdays (seven times weekly), without privacy and at ε = 1 and 0.1, with noise of RUNS seeds. The
 origins are drawn with replacement for the interval beside a ratio. The forecasts are those of
-`epifed backtest`, without its intervals and therefore faster.
+`epifed backtest`, without its intervals and therefore faster. `--us` takes the US counties, whose
+negative counts are zero, from Tuesdays alone; `--keep` keeps all of it for the documentation.
 """
 
 import argparse
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import polars as pl
+from holidays.countries.united_states import UnitedStates
 from numpy.typing import NDArray
 
 from epifed.learner import Learner, make_learner, settings_for
@@ -25,12 +31,14 @@ from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.sources import load_panel
 from epifed.windows import smooth
+from kept import keep, shown, table
 
 Floats = NDArray[np.float64]
 
 HORIZON = 7
 TUESDAY = 1
 DRAWS = 1000
+RATIO = ("{:.2f}", "{:.3f} [{:.2f}, {:.2f}]", "{:.3f} ± {:.3f} [{:.2f}, {:.2f}]")
 
 
 @dataclass(frozen=True)
@@ -41,17 +49,18 @@ class Errors:
     forecast: Floats
     persistence: Floats
 
-    def ratio(self, chosen: NDArray[np.bool_] | slice = slice(None)) -> str:
+    def ratio(self) -> list[float]:
         """The mean over runs, its deviation, and 95 % of the ratios of other draws of origins."""
-        found, base = self.forecast[:, chosen], self.persistence[chosen]
+        found, base = self.forecast, self.persistence
         runs = found.sum(axis=1) / base.sum()
         drawn = np.random.default_rng(0).integers(0, len(base), (DRAWS, len(base)))
         ratios = found.mean(axis=0)[drawn].sum(axis=1) / base[drawn].sum(axis=1)
         low, high = np.quantile(ratios, (0.025, 0.975))
-        return f"{runs.mean():.3f} ± {runs.std():.3f} [{low:.3f}, {high:.3f}]"
+        spread = [runs.std()] if len(runs) > 1 else []
+        return [round(float(one), 5) for one in (runs.mean(), *spread, low, high)]
 
-    def worst_month(self) -> str:
-        """The month of targets with the largest ratio."""
+    def worst_month(self) -> tuple[float, str]:
+        """The largest ratio of a month of targets, and the month."""
         months = np.array([(day + timedelta(days=HORIZON)).strftime("%Y-%m") for day in self.days])
         ratios = {
             month: self.forecast[:, months == month].mean(axis=0).sum()
@@ -59,7 +68,7 @@ class Errors:
             for month in np.unique(months)
         }
         worst = max(ratios, key=lambda month: ratios[month])
-        return f"{ratios[worst]:.3f} ({worst})"
+        return round(float(ratios[worst]), 5), worst
 
 
 def origins(panel: CasePanel, first: date, last: date, weekday: int) -> list[date]:
@@ -118,33 +127,54 @@ def ladder(panel: CasePanel, days: list[date]) -> Iterator[tuple[str, Errors]]:
     yield "+ growth by place", backtest(panel, days, math.inf, 1)
 
 
+def us_counties(data: Path) -> CasePanel:
+    """The US counties with the population and the calendar of their state."""
+    states = {name: f"US-{code}" for name, code in UnitedStates.subdivisions_aliases.items()}
+    places = pl.read_csv(data / "us_counties.csv", schema_overrides={"county": pl.String})
+    cases = pl.read_parquet(data / "us_county_cases.parquet").join(
+        places.with_columns(calendar=pl.col("state").replace_strict(states, default="US")),
+        on="county",
+    )
+    table = cases.rename({"county": "region"}).with_columns(pl.col("cases").clip(lower_bound=0))
+    return load_panel(table.drop("state"))
+
+
 def main() -> None:
     """Print the ladder, then the table of budgets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data")
+    parser.add_argument("data", type=Path)
     parser.add_argument("runs", type=int, nargs="?", default=15)
     parser.add_argument("--from", dest="first", type=date.fromisoformat, default=date(2020, 9, 1))
     parser.add_argument("--to", dest="last", type=date.fromisoformat, default=date(2022, 6, 30))
-    parser.add_argument("--format")
+    parser.add_argument("--us", action="store_true", help="the US counties")
     parser.add_argument("--tuesdays", action="store_true", help="no other weekdays")
+    parser.add_argument("--keep", metavar="NAME", help="keep as this table of forecast.json")
     given = parser.parse_args()
-    panel = load_panel(given.data, given.format)
+    panel = us_counties(given.data) if given.us else load_panel(given.data)
     tuesdays = origins(panel, given.first, given.last, TUESDAY)
-    for name, errors in ladder(panel, tuesdays):
-        print(f"{name:30} {errors.ratio()}", flush=True)
+    steps = [[name, errors.ratio()] for name, errors in ladder(panel, tuesdays)]
+    print(*(f"{name:30} {shown(ratio, RATIO)}" for name, ratio in steps), sep="\n", flush=True)
+    rows = []
     for epsilon in (math.inf, 1.0, 0.1):
-        parts = {TUESDAY: backtest(panel, tuesdays, epsilon, given.runs)}
-        print(f"ε = {epsilon:g}, Tuesdays: {parts[TUESDAY].ratio()}", end="")
-        print(f", worst month {parts[TUESDAY].worst_month()}", flush=True)
-        if given.tuesdays:
-            continue
-        for weekday in range(7):
-            if weekday != TUESDAY:
-                days = origins(panel, given.first, given.last, weekday)
-                parts[weekday] = backtest(panel, days, epsilon, given.runs)
-        print(
-            f"ε = {epsilon:g}, all weekdays: {together(list(parts.values())).ratio()}", flush=True
-        )
+        parts = [backtest(panel, tuesdays, epsilon, given.runs)]
+        if not given.tuesdays and not given.us:
+            others = [weekday for weekday in range(7) if weekday != TUESDAY]
+            days = [origins(panel, given.first, given.last, weekday) for weekday in others]
+            parts = [*parts, *(backtest(panel, one, epsilon, given.runs) for one in days)]
+        chosen = (parts[0], together(parts)) if len(parts) > 1 else (parts[0],)
+        cells = [cell for errors in chosen for cell in (errors.ratio(), errors.worst_month()[0])]
+        rows.append([f"{epsilon:g}".replace("inf", "∞"), *cells])
+        months = " and ".join(errors.worst_month()[1] for errors in chosen)
+        print(rows[-1][0], *(shown(cell, RATIO) for cell in cells), f"in {months}", flush=True)
+    if given.keep:
+        heads = ["Tuesdays", "worst month", "all weekdays", "worst month of all"][
+            : len(rows[0]) - 1
+        ]
+        found = {
+            given.keep: table(["ε per release", *heads], ["{}", *[RATIO] * len(heads)], rows),
+            f"{given.keep} ladder": table(["step", "MAE / persistence"], ["{}", RATIO], steps),
+        }
+        print(keep("forecast", " ".join(["python", *sys.argv]), found))
 
 
 if __name__ == "__main__":

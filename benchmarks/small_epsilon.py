@@ -17,6 +17,7 @@ from epifed.seeds import seed_sequence
 from epifed.settings import PERIODS, Settings
 from epifed.sources import read_prepared
 from epifed.training import train
+from kept import keep, table
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 WINDOWS = {"smoothing": "centered", "history": 11, "min_windows": 11}
@@ -45,15 +46,15 @@ def _suited(learner: str, **changes: str) -> Settings:
 
 
 def main(data: Path, runs: int) -> None:
-    """Print a Markdown table for each period."""
+    """Keep a table for each period."""
     torch.set_num_threads(1)
     panel = read_prepared(data)
+    tables = {}
     for period, days in PERIODS.items():
-        print(f"\n| {period} |" + "".join(f" ε = {e:g} |" for e in EPSILONS), flush=True)
-        print("| --- |" + " ---: |" * len(EPSILONS))
+        rows: list[list[object]] = []
         for name, settings in methods().items():
             clients = make_clients(panel, settings, days)
-            cells = []
+            cells: list[object] = []
             for epsilon in EPSILONS:
                 own = settings.but(epsilon=epsilon)
                 found = [
@@ -63,8 +64,14 @@ def main(data: Path, runs: int) -> None:
                     for run in range(SLOW_RUNS if settings.rounds > 10 else runs)
                 ]
                 r2, mape = np.mean([[f["r2"][0], f["mape"][0]] for f in found], axis=0)
-                cells.append(f"{r2:.4g} / {mape:.4g} %")
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+                cells.append([float(f"{r2:.6g}"), float(f"{mape:.6g}")])
+            rows.append([name, *cells])
+            print(period, *rows[-1], flush=True)
+        heads = [f"{period}, R² / MAPE", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
+        tables[f"methods {period}"] = table(
+            heads, ["{}", *["{:short} / {:short} %"] * len(EPSILONS)], rows
+        )
+    print(keep("small-epsilon", f"python benchmarks/small_epsilon.py {data} {runs}", tables))
 
 
 if __name__ == "__main__":

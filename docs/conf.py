@@ -11,9 +11,12 @@ author = "The epifed contributors"
 project_copyright = author
 version = release = version_of("epifed")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "executed", "reference"]
-exclude_patterns = ["_build", "_ext", "containers", "proxy", "systemd"]
+exclude_patterns = [
+    "_build", "_ext", "containers", "monitoring", "proxy", "systemd", "windows",
+]  # fmt: skip
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
+smartquotes = False  # an option keeps its two hyphens
 html_theme = "furo"
 html_title = f"epifed {version}"
 templates_path: list[str] = []

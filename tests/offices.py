@@ -162,6 +162,38 @@ def iso_weeks() -> bytes:
     return "\n".join(lines).encode()
 
 
+def titled() -> bytes:
+    """A sheet saved as it was laid out: titles, merged cells, a total, a source."""
+    lines = ["Fälle nach Meldedatum;;", "Stand: 06.12.2020;;", "Landkreis;Meldedatum;Fälle"]
+    for y, region in enumerate(REGIONS):
+        for x, day in enumerate(DAYS):
+            lines.append(f"{'' if x else region};{day:%d.%m.%Y};{COUNTS[y, x]}")
+    return "\r\n".join([*lines, f"Gesamt;;{COUNTS.sum()}", "Quelle: Gesundheitsamt;;"]).encode()
+
+
+def kinds() -> bytes:
+    lines = ["country,indicator,date,value"]
+    for kind, share in (("cases", 1), ("deaths", 50)):
+        lines += [f"{region},{kind},{day},{n // share}" for day, region, n in rows()]
+    return "\n".join(lines).encode()
+
+
+def survstat() -> bytes:
+    lines = ["Meldejahr;Meldewoche;Landkreis;Fälle"]
+    for y, r in enumerate(REGIONS):
+        for i in range(1, 29, 7):
+            year, week, _ = DAYS[i].isocalendar()
+            lines.append(f"{year};{week};{r};{COUNTS[y, i : i + 7].sum()}")
+    return "\n".join(lines).encode()
+
+
+def week_starts() -> bytes:
+    lines = ["week_start,region,cases"]
+    for y, r in enumerate(REGIONS):
+        lines += [f"{DAYS[i]},{r},{COUNTS[y, i : i + 7].sum()}" for i in range(1, 29, 7)]
+    return "\n".join(lines).encode()
+
+
 def zipped() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -193,6 +225,10 @@ FILES: dict[str, Callable[[], bytes]] = {
     "export.csv": lost_zeros,
     "averages.csv": decimal_comma,
     "weeks.csv": iso_weeks,
+    "survstat.csv": survstat,
+    "starts.csv": week_starts,
+    "titled.csv": titled,
+    "kinds.csv": kinds,
     "unicode.txt": lambda: tidy("\t").encode("utf-16"),
     "cases.csv.gz": lambda: gzip.compress(tidy().encode(), mtime=0),
     "cases.zip": zipped,

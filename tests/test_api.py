@@ -1,5 +1,6 @@
 """The Python façade, as a researcher uses it: on a panel, in a few lines, with own learners."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -47,6 +48,71 @@ def test_train_forecast_and_backtest_in_one_call_each(panel: epifed.CasePanel) -
     assert tested.summary()["epsilon_per_release"] == 2.0
     assert tested.settings.learner == "trend"
     assert len(tested.table) == 12 * len(tested.forecasts)
+
+
+def test_levels_and_the_weeks_of_hubs_are_asked_for_by_name(panel: epifed.CasePanel) -> None:
+    states = tuple("AB"[row % 2] for row in range(12))
+    panel = replace(panel, states=states)
+    training = epifed.train(panel, learner="trend", epsilon=1.0)
+    made = epifed.forecast(
+        training, panel, level=["state", "nation"], week_ends="saturday", ahead=(1, 2)
+    )
+    assert set(made["level"]) == {"state", "nation"}
+    assert made["quantile"].n_unique() == 23
+    assert set(made["region"]) == {"A", "B", "nation"}
+    assert {day.isoweekday() for day in made["target_date"]} == {6}
+    assert set(made["weeks_ahead"]) == {1, 2}
+    plain = epifed.forecast(training, panel, level="nation")
+    assert plain["horizon"].unique().to_list() == [7]
+    assert plain["weeks_ahead"].null_count() == len(plain)
+    first = panel.end - timedelta(days=28)
+    tested = epifed.backtest(
+        panel, first, panel.end, epsilon=2.0, level="nation", week_ends="sunday", ahead=1
+    )
+    assert tested.levels is not None
+    long = tested.levels.to_long()
+    assert set(long["level"]) == {"nation"}
+    assert long["value"].sum() == pytest.approx(
+        sum(f.quantiles.sum() for f in tested.levels.forecasts)
+    )
+    assert tested.levels.summary()[0]["weeks_ahead"] == 1
+    with pytest.raises(epifed.EpifedError, match="expected --week-ends with it"):
+        epifed.forecast(training, panel, ahead=1)
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_published_totals_are_a_frame(panel: epifed.CasePanel, library: str) -> None:
+    training = epifed.train(panel, learner="trend", epsilon=1.0)
+    days = [panel.start + timedelta(days=day) for day in range(panel.counts.shape[1])]
+    counts = 2 * panel.counts.sum(axis=0)
+    totals = pl.DataFrame({"date": days, "location": "nation", "value": counts})
+    frame = totals if library == "polars" else totals.to_pandas()
+    summed = epifed.forecast(training, panel, level="nation").filter(quantile=0.5)
+    published = epifed.forecast(training, panel, level="nation", published=frame).filter(
+        quantile=0.5
+    )
+    assert published["value"][0] == pytest.approx(2 * summed["value"][0], rel=0.05)
+
+
+def test_weeks_of_a_weekly_panel_are_counted_from_the_reference_day() -> None:
+    panel = example_panel(regions=6, days=7 * 40).weekly()
+    training = epifed.train(panel, learner="trend", epsilon=1.0)
+    ends = panel.end.strftime("%A").lower()
+    made = epifed.forecast(training, panel, reference_day=ends, ahead=(0, 3))
+    dates = (
+        made.select("weeks_ahead", "horizon", "reference_date", "target_date")
+        .unique()
+        .sort("horizon")
+    )
+    week = timedelta(weeks=1)
+    assert dates.rows() == [
+        (0, 1, panel.end + week, panel.end + week),
+        (3, 4, panel.end + week, panel.end + 4 * week),
+    ]
+    plain = epifed.forecast(training, panel, horizon=(1, 4))
+    assert made["value"].to_list() == pytest.approx(plain["value"].to_list())
+    with pytest.raises(epifed.EpifedError, match="that end on a"):
+        epifed.forecast(training, panel, week_ends="sunday" if ends != "sunday" else "monday")
 
 
 def test_a_backtest_with_vintages_is_that_of_the_mornings() -> None:

@@ -1,23 +1,66 @@
 """The documentation site: pages that all are in it, numbers that are those of the code."""
 
-import importlib.util
+import json
 import math
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from epifed.privacy.tradeoff import most_advantage, right_at_most
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS, BENCHMARKS = ROOT / "docs", ROOT / "benchmarks"
+REFERENCE = ("reference/settings", "reference/commands", "reference/json")
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
     listed = set(re.findall(r"^([\w/-]+)$", (DOCS / "index.md").read_text(), re.MULTILINE))
-    pages = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    pages = {
+        str(path.relative_to(DOCS).with_suffix(""))
+        for kind in ("*.md", "*.ipynb")
+        for path in DOCS.rglob(kind)
+    }
     assert pages - {"index"} == listed
+
+
+def test_numbers_are_those_of_the_results_that_are_kept() -> None:
+    """`make figures-docs` writes what this compares."""
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "kept.py"), "--check"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_number_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
+    place = "reproduction/2020-11 MAE/2/temporal"
+    code = (
+        "import kept; kept.ROOT = __import__('pathlib').Path('.').resolve();"
+        "print([page.name for page in kept.stale()])"
+    )
+    (tmp_path / "docs" / "de").mkdir(parents=True)
+    (tmp_path / "README.md").write_text(f"is 10.77 ± 2.01<!-- = {place} --> and no more\n")
+    (tmp_path / "docs" / "right.md").write_text(f"is 10.8<!-- = {place} :.1f -->\n")
+    (tmp_path / "docs" / "de" / "komma.md").write_text(f"ist 10,8<!-- = {place} :.1f -->\n")
+    (tmp_path / "docs" / "wrong.md").write_text(f"is 10.7<!-- = {place} :.1f -->\n")
+    (tmp_path / "docs" / "table.md").write_text(
+        "<!-- numbers: reproduction/2020-11 MAE -->\n\n| 1 |\n\n<!-- /numbers -->\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(BENCHMARKS)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "['table.md', 'wrong.md']\n"
+
+
+def test_the_notebook_is_small_and_without_outputs() -> None:
+    """They would be stale; the site runs it."""
+    path = DOCS / "tutorials" / "paper.ipynb"
+    notebook = json.loads(path.read_text())
+    assert notebook["nbformat"] == 4 and path.stat().st_size < 10_000
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert code and all(cell["outputs"] == [] for cell in code)
 
 
 def test_the_guesses_of_the_german_page_are_those_of_the_code() -> None:
@@ -29,20 +72,50 @@ def test_the_guesses_of_the_german_page_are_those_of_the_code() -> None:
         assert float(share.replace(",", ".")) == math.ceil(1000 * bound) / 10
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in DOCS.rglob("*.md"):
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page}: {target}"
+def pages() -> list[Path]:
+    built = DOCS / "_build"
+    return [*ROOT.glob("*.md"), *(p for p in DOCS.rglob("*.md") if built not in p.parents)]
 
 
-@pytest.mark.long
-@pytest.mark.skipif(
-    importlib.util.find_spec("sphinx") is None, reason="no Sphinx here: 'make docs' installs it"
-)
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as code hosts and MyST name them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken(page: Path) -> list[str]:
+    """The links of a page to files or headings that are not there."""
+    found = re.findall(r"\]\(((?!https?:)[^)\s]+)\)", page.read_text())
+    wrong = []
+    for link in found:
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        known = target.exists() and (not anchor or anchor in anchors(target))
+        wrong += [] if known else [link]
+    return wrong
+
+
+def test_links_between_pages_lead_somewhere(tmp_path: Path) -> None:
+    """The site's builder looks too; links to the outside: `make linkcheck`, with a network."""
+    assert {page.name: broken(page) for page in pages() if broken(page)} == {}
+    page = tmp_path / "page.md"
+    page.write_text("# A title, *here*\n[a](#a-title-here) [b](#b) [c](c.md) [d](page.md#nope)")
+    assert broken(page) == ["#b", "c.md", "page.md#nope"]
+
+
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(tmp_path)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    made = {
+        name: (tmp_path / f"{name}.html").read_text() for name in ("tutorials/paper", *REFERENCE)
+    }
     assert "right at most" in (tmp_path / "tutorials" / "reading-epsilon.html").read_text()
+    assert "predictions.png" in made["tutorials/paper"] and "persistence" in made["tutorials/paper"]
+    assert "P, days (or weeks) from last input to target" in made["reference/settings"]
+    assert "another --learner" in made["reference/commands"]
+    assert "epsilon_if_drawn_seen" in made["reference/json"]
+    assert json.loads((tmp_path / "schemas" / "ledger-verify.json").read_text())["properties"]

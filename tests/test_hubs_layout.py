@@ -1,22 +1,30 @@
 """Submissions: in a hub's own columns, days and codes, nothing replaced, and the hub's rules."""
 
 import json
+import math
 import subprocess
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from hubdata import connect_hub
 
+from epifed.cli.aims import Aims
 from epifed.errors import EpifedError
+from epifed.evaluate.backtest import run_backtest
 from epifed.forecasting import Forecast
 from epifed.hubs.check import submission_faults
 from epifed.hubs.layout import write_hub
 from epifed.hubs.locations import read_locations
 from epifed.hubs.tables import read_forecasts
 from epifed.intervals import LEVELS
+from epifed.learner import settings_for
 from tests.helpers import small_panel
 from tests.test_cli import epifed, refused
 
@@ -76,6 +84,19 @@ def other_hub(folder: Path, **changes: object) -> Path:
     return folder
 
 
+def fill_in(hub: Path) -> None:
+    path = hub / "model-metadata" / f"{MODEL}.yml"
+    path.write_text(path.read_text().replace("fill in", "an office"))
+
+
+def edited(hub: Path, edit: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Change the settings of a hub: the whole of its tasks, and its task of quantiles."""
+    path = hub / "hub-config" / "tasks.json"
+    tasks = json.loads(path.read_text())
+    edit(tasks, tasks["rounds"][0]["model_tasks"][1])
+    path.write_text(json.dumps(tasks))
+
+
 def locations(folder: Path) -> Path:
     path = folder / "locations.csv"
     path.write_text("location,region,level\nUS,nation,nation\n01,Alabama,state\n02,Alaska,state\n")
@@ -95,6 +116,9 @@ def test_levels_and_weeks_of_one_submission_in_another_hubs_own_words(tmp_path: 
     (path,) = write_hub(made[2:], hub, MODEL, locations=codes)
     assert path == hub / "model-output" / MODEL / f"{SATURDAY}-{MODEL}.csv"
     assert {path: path.read_text() for path in (hub / "hub-config").iterdir()} == before
+    (fault,) = submission_faults(hub, MODEL)
+    assert "found 'fill in'; expected what only the team can say" in fault
+    fill_in(hub)
     assert submission_faults(hub, MODEL) == []
     table = pl.from_arrow(connect_hub(str(hub)).get_dataset().to_table())
     assert isinstance(table, pl.DataFrame)
@@ -192,6 +216,7 @@ def test_the_check_finds_every_planted_fault(tmp_path: Path, said: str) -> None:
 def test_the_check_looks_at_rows_names_and_metadata(tmp_path: Path) -> None:
     hub = other_hub(tmp_path / "hub")
     (path,) = write_hub([of_week(1, "nation", ("US",))], hub, MODEL)
+    fill_in(hub)
     frame = pl.read_csv(path, infer_schema=False)
     pl.concat([frame, frame.head(1)]).write_csv(path)
     assert submission_faults(hub, MODEL) == [
@@ -206,6 +231,146 @@ def test_the_check_looks_at_rows_names_and_metadata(tmp_path: Path) -> None:
     (hub / "model-metadata" / f"{MODEL}.yml").unlink()
     faults = submission_faults(hub, MODEL)
     assert len(faults) == 2 and "not there" in faults[0] and "another name" in faults[1]
+
+
+def test_values_that_are_not_taken_together_are_found(tmp_path: Path) -> None:
+    hub = other_hub(tmp_path / "hub")
+
+    def split(tasks: dict[str, Any], count: dict[str, Any]) -> None:
+        nation, states = deepcopy(count), deepcopy(count)
+        nation["task_ids"]["location"]["optional"] = ["US"]
+        states["task_ids"]["location"]["optional"] = ["01", "02"]
+        states["task_ids"]["horizon"]["optional"] = [0, 1]
+        tasks["rounds"][0]["model_tasks"] = [nation, states]
+
+    edited(hub, split)
+    write_hub([of_week(3, "nation", ("US",)), of_week(1, "state", ("01",))], hub, MODEL)
+    with pytest.raises(EpifedError, match=r"horizon 3, location 01, .*; expected values that the"):
+        write_hub([of_week(3, "state", ("01",))], hub, MODEL)
+
+
+def test_tasks_that_a_hub_requires_must_be_there(tmp_path: Path) -> None:
+    hub = other_hub(tmp_path / "hub")
+    edited(
+        hub,
+        lambda _, count: count["task_ids"].update(
+            horizon={"required": [0, 1], "optional": [2, 3]},
+            location={"required": ["US"], "optional": ["01", "02"]},
+        ),
+    )
+    (path,) = write_hub([of_week(weeks, "nation", ("US",)) for weeks in (0, 1, 3)], hub, MODEL)
+    fill_in(hub)
+    assert submission_faults(hub, MODEL) == []
+    frame = pl.read_csv(path, infer_schema=False)
+    frame.filter(pl.col("horizon") != "0").write_csv(path)
+    (fault,) = submission_faults(hub, MODEL)
+    assert "found 1 required tasks missing; expected reference_date 2023-10-14" in fault
+    assert "horizon 0, location US" in fault
+
+
+def test_whole_numbers_bounds_and_text_where_a_hub_asks_for_them(tmp_path: Path) -> None:
+    hub = other_hub(tmp_path / "hub")
+
+    def edit(tasks: dict[str, Any], count: dict[str, Any]) -> None:
+        count["output_type"]["quantile"]["value"] = {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 1000,
+        }
+
+    edited(hub, edit)
+    admin = hub / "hub-config" / "admin.json"
+    admin.write_text(admin.read_text().replace('["csv"]', '["parquet"]'))
+    half = of_week(1, "nation", ("US",), 10.55)
+    (path,) = write_hub([half], hub, MODEL)
+    fill_in(hub)
+    assert submission_faults(hub, MODEL) == []
+    rows = pl.read_parquet(path)
+    assert rows.schema["output_type_id"] == pl.String
+    assert rows["value"].to_list() == [round(7 * (10.55 + i)) for i in range(23)]
+    rows.with_columns(pl.col("value") + 0.5).write_parquet(path)
+    assert "not whole" in submission_faults(hub, MODEL)[0]
+    rows.with_columns(pl.col("value") + 900).write_parquet(path)
+    assert "found a value above 1000" in submission_faults(hub, MODEL)[0]
+    (hub / "hub-config" / "model-metadata-schema.json").write_text('{"required": ["website_url"]}')
+    assert "found no website_url" in submission_faults(hub, MODEL)[0]
+
+
+def flu_hub(folder: Path, first: date) -> Path:
+    """A hub of weeks that end on Saturdays, forecast from the Saturday after the last known one."""
+    dates = [str(first + timedelta(weeks=week)) for week in range(-2, 12)]
+    taken = {"required": None, "optional": dates[2:5]}
+    return other_hub(
+        folder,
+        reference_date=taken,
+        horizon={"required": None, "optional": [-1, 0, 1, 2, 3]},
+        location={"required": None, "optional": ["US", "01", "02", "03", "04"]},
+        target_end_date={"required": None, "optional": dates},
+    )
+
+
+def test_a_hubs_own_settings_say_how_weekly_counts_are_forecast(tmp_path: Path) -> None:
+    daily = small_panel(4, 7 * 40)
+    saturday = date(2023, 9, 30)
+    daily = replace(
+        daily,
+        regions=("01", "02", "03", "04"),
+        start=saturday - timedelta(days=7 * 40 - 1),
+    )
+    panel = daily.weekly()
+    rounds = saturday - timedelta(weeks=4)
+    hub = flu_hub(tmp_path / "hub", rounds)
+    codes = tmp_path / "codes.csv"
+    codes.write_text("location,region\nUS,nation\n")
+    aims = Aims(level=["region", "nation"], hub=hub, model_name=MODEL, locations=codes)
+    origins = [saturday - timedelta(weeks=weeks) for weeks in (7, 6, 5, 4, 3)]
+    aims.refuse_early([7])
+    targets = aims.targets(panel, [1], origins)
+    assert targets is not None and targets.ahead == (0, 1, 2, 3)
+    result = run_backtest(
+        panel,
+        settings_for(panel, {"learner": "trend", "epsilon": math.inf}),
+        origins,
+        tmp_path / "out",
+        targets=targets,
+        workers=1,
+    )
+    assert result.levels is not None
+    said = aims.write(result.levels.forecasts)
+    assert "hub files of 5 reference dates" in said and "(2 of them left out" in said
+    fill_in(hub)
+    assert submission_faults(hub, MODEL) == []
+    read = read_forecasts(hub)
+    assert sorted(read["reference_date"].unique()) == [
+        rounds + timedelta(weeks=w) for w in (0, 1, 2)
+    ]
+    ends = pl.col("reference_date") + pl.duration(weeks=pl.col("horizon"))
+    assert read.select((ends == pl.col("target_end_date")).all()).item()
+    assert set(read["location"]) == {"US", "01", "02", "03", "04"}
+    table = connect_hub(str(hub)).get_dataset().to_table()
+    assert table.num_rows == 3 * 4 * 5 * len(LEVELS) == len(read)
+    zero = read.filter(pl.col("horizon") == 0, pl.col("level") == 0.5, location="03")
+    assert zero["target_end_date"][0] == rounds == origins[2] + timedelta(weeks=1)
+    week = result.levels.forecasts[0]
+    assert week.step == "week" and week.weeks_ahead == 0 and week.horizon == 1
+
+
+def test_a_weekly_file_of_another_weekday_than_the_hub_is_refused_early(tmp_path: Path) -> None:
+    panel = small_panel(4, 7 * 12).weekly()
+    sunday = panel.end + timedelta(days=(6 - panel.end.weekday()) % 7)
+    panel = replace(panel, start=panel.start + (sunday - panel.end))
+    hub = flu_hub(tmp_path / "hub", sunday - timedelta(days=1))
+    with pytest.raises(EpifedError, match=r"weeks of .* that end on a sunday; expected the same"):
+        Aims(hub=hub, model_name=MODEL).targets(panel, [1], [panel.end])
+
+
+def test_what_a_hub_would_refuse_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    panel = small_panel(4, 7 * 12).weekly()
+    saturday = panel.end + timedelta(days=(5 - panel.end.weekday()) % 7)
+    panel = replace(panel, start=panel.start + (saturday - panel.end))
+    hub = flu_hub(tmp_path / "hub", saturday + timedelta(weeks=1))
+    with pytest.raises(EpifedError, match=r"column location: found .* expected one of 01"):
+        Aims(hub=hub, model_name=MODEL).targets(panel, [1], [panel.end])
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -252,11 +417,11 @@ def test_from_a_country_to_the_scores_of_its_states(tmp_path: Path) -> None:
     [
         (("--ahead", "1"), "expected --week-ends with it"),
         (("--week-ends", "someday"), "--week-ends: found 'someday'; expected one of monday"),
-        (("--totals", "x.csv"), "found --totals; expected --level with it"),
-        (("--totals-lead", "3"), "found --totals-lead; expected --totals with it"),
-        (("--locations", "x.csv"), "found --locations; expected --hub or --totals with it"),
+        (("--published", "x.csv"), "found --published; expected --level with it"),
+        (("--published-lead", "3"), "found --published-lead; expected --published with it"),
+        (("--locations", "x.csv"), "found --locations; expected --hub or --published with it"),
         (("--target", "x"), "found --target or --model-name; expected --hub with it"),
-        (("--level", "region", "--totals", "nation.csv"), "expected a --level that is forecast"),
+        (("--level", "region", "--published", "nation.csv"), "expected a --level that is forecast"),
         (("--hub", "cases.csv"), "cases.csv: "),
         (("--level", "Atlantis"), "--level: found 'Atlantis'; expected region, nation"),
         (("--hub", "h", "--model-name", "x"), "found the model name 'x'; expected team-model"),

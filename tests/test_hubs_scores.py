@@ -18,7 +18,7 @@ from epifed.errors import EpifedError
 from epifed.hubs.locations import read_locations
 from epifed.hubs.scores import score, wis_parts
 from epifed.hubs.skill import compare, ratio, relative_skill
-from epifed.hubs.tables import TASK, read_forecasts, read_truth, weekly
+from epifed.hubs.tables import TASK, by_last_days, read_forecasts, read_truth, weekly
 from epifed.intervals import LEVELS, weighted_interval_score
 from tests.test_cli import refused
 
@@ -196,6 +196,26 @@ def test_tables_of_hubs_are_read_alike(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("model,reference_date\nx,2020-01-01\n")
     with pytest.raises(EpifedError, match=r"bad.csv: found no column horizon or weeks_ahead"):
         read_forecasts(tmp_path / "bad.csv")
+
+
+def test_a_truth_of_weeks_by_their_first_day_is_said_or_refused(tmp_path: Path) -> None:
+    saturdays = [date(2023, 10, 7) + timedelta(weeks=week) for week in range(6)]
+    rows = [f"{day},US,{100 + i}" for i, day in enumerate(saturdays)]
+    sundays = [f"{day - timedelta(days=6)},US,{100 + i}" for i, day in enumerate(saturdays)]
+    paths = {}
+    for name, lines in {"last": rows, "first": sundays}.items():
+        paths[name] = tmp_path / f"{name}.csv"
+        paths[name].write_text("\n".join(["date,location,value", *lines]) + "\n")
+    known = weekly(read_truth(paths["last"]), saturdays)
+    assert by_last_days(read_truth(paths["first"])).equals(read_truth(paths["last"]))
+    with pytest.raises(EpifedError, match=r"dated by their sunday .* --truth-weeks first"):
+        weekly(read_truth(paths["first"]), saturdays)
+    assert weekly(by_last_days(read_truth(paths["first"])), saturdays).equals(known)
+    daily = tmp_path / "daily.csv"
+    days = [date(2023, 10, 1) + timedelta(days=day) for day in range(20)]
+    daily.write_text("\n".join(["date,location,value", *(f"{day},US,1" for day in days)]) + "\n")
+    with pytest.raises(EpifedError, match="found daily counts; expected those of weeks"):
+        by_last_days(read_truth(daily))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -165,7 +165,7 @@ def test_totals_are_taken_at_the_smallest_level_that_is_complete() -> None:
     assert totals.has(levels_of(panel)["nation"]) and not totals.has(levels_of(panel)["county"])
     without = totals_of(panel, table.filter(pl.col("location") != "East"))
     assert without.panel.regions == ("nation",)
-    with pytest.raises(EpifedError, match="--totals: found 2 of the regions"):
+    with pytest.raises(EpifedError, match="--published: found 2 of the regions"):
         totals_of(panel, table.filter(pl.col("location").is_in(["North", "West"])))
 
 
@@ -175,14 +175,16 @@ def test_totals_that_are_not_there_are_not_zero() -> None:
     late = table["date"].max()
     assert isinstance(late, date)
     ragged = table.filter(~((pl.col("location") == "West") & (pl.col("date") == late)))
-    with pytest.raises(EpifedError, match=f"--totals: found no count of West on {late}; expected"):
+    with pytest.raises(
+        EpifedError, match=f"--published: found no count of West on {late}; expected"
+    ):
         totals_of(panel, ragged)
     weekly = table.filter(pl.col("date").dt.weekday() == pl.lit(late).dt.weekday())
     with pytest.raises(EpifedError, match=r"counts of East in .* days; expected one of each day"):
         totals_of(panel, weekly)
     learner, state = trained(panel)
     old = totals_of(panel, table.filter(pl.col("date") < panel.end))
-    with pytest.raises(EpifedError, match=r"^--totals: found days"):
+    with pytest.raises(EpifedError, match=r"^--published: found days"):
         Targets(choose(panel, ["nation"]), (1,), SATURDAY, old).made(clean(panel), learner, state)
 
 

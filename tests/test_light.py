@@ -9,33 +9,8 @@ from pathlib import Path
 
 import pytest
 
-POSIX = ("fcntl", "resource", "pwd", "grp", "termios", "pty")
-ABSENT = ("torch", "pandas", "geopandas", "pyogrio", "opacus", "hubdata")
-BLOCK = f"""
-import sys
+from tests.like_windows import ABSENT, lay
 
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {ABSENT}:
-            raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
-
-
-sys.meta_path.insert(0, Absent())
-
-import builtins
-
-imports = builtins.__import__
-
-
-def on_windows(name, globals=None, locals=None, fromlist=(), level=0):
-    if name in {POSIX} and (globals or {{}}).get("__name__", "").startswith("epifed"):
-        raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
-    return imports(name, globals, locals, fromlist, level)
-
-
-builtins.__import__ = on_windows
-"""
 NOT_AT_A_SITE = ("torch", "matplotlib", "opendp", "pandas", "pyarrow", "joblib", "shapely", "httpx")
 FIRST = date(2020, 9, 1)
 
@@ -44,7 +19,7 @@ FIRST = date(2020, 9, 1)
 def light(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in whose processes, workers included, some packages are not installed."""
     site = tmp_path_factory.mktemp("light")
-    (site / "sitecustomize.py").write_text(BLOCK)
+    lay(site)
     search = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": search, "PYTHONIOENCODING": "cp1252"}
 

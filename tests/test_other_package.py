@@ -122,7 +122,10 @@ check_learner("fedavg", model="narrow", epochs=2)
     python(other, tmp_path, code)
 
 
-@pytest.mark.parametrize("settings", ['learner = "drift"\nshare = 0.8', 'model = "narrow"'])
+@pytest.mark.parametrize(
+    "settings",
+    ['learner = "drift"\nshare = 0.8', pytest.param('model = "narrow"', marks=pytest.mark.long)],
+)
 def test_a_run_with_two_workers(
     other: dict[str, str], data: Path, tmp_path: Path, settings: str
 ) -> None:
@@ -156,7 +159,10 @@ def test_a_backtest_and_a_release(other: dict[str, str], data: Path, tmp_path: P
 
 @pytest.mark.parametrize(
     "settings",
-    ['learner = "drift"\nshare = 0.8', 'model = "narrow"\nrounds = 2\nepochs = 1'],
+    [
+        'model = "narrow"\nrounds = 2\nepochs = 1',
+        pytest.param('learner = "drift"\nshare = 0.8', marks=pytest.mark.long),
+    ],
 )
 def test_sites_of_a_federation_find_the_installed_code(
     other: dict[str, str], tmp_path: Path, settings: str

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -60,7 +61,9 @@ def test_the_readme_of_an_index_has_no_link_that_leads_nowhere() -> None:
 
 def test_extras_are_those_that_the_documentation_names() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert {"torch", "federation", "excel", "docs", "dev", "cluster"} == set(extras)
+    assert {"torch", "federation", "dashboard", "excel", "docs", "dev", "cluster"} == set(extras)
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"`{extra}`" in readme for extra in extras)
     light = " ".join(PROJECT["project"]["dependencies"])
     assert "torch" not in light and "nvflare" not in light and "distributed" not in light
 
@@ -89,3 +92,16 @@ def test_a_container_runs_what_the_service_runs_and_not_as_root(party: str) -> N
     assert told == started[1].split()
     images = {line.split()[1] for line in DOCKERFILE.read_text().splitlines() if "FROM" in line[:4]}
     assert all(":" in image and "latest" not in image for image in images - {"base"})
+
+
+def test_the_task_of_windows_runs_what_the_service_runs_and_is_never_ended() -> None:
+    space = "{http://schemas.microsoft.com/windows/2004/02/mit/task}"
+    task = ElementTree.parse(ROOT / "docs" / "windows" / "epifed-site.xml").getroot()
+    said = {one.tag.removeprefix(space): one.text for one in task.iter()}
+    unit = (SERVICES / "epifed-site.service").read_text()
+    started = re.search(r"^ExecStart=/opt/epifed/bin/epifed (.+)$", unit, re.MULTILINE)
+    assert started and said["Arguments"]
+    options = [word for word in started[1].split() if not word.startswith("/")]
+    assert [word for word in said["Arguments"].split() if not word.startswith("C:")] == options
+    assert said["ExecutionTimeLimit"] == "PT0S"
+    assert said["StopIfGoingOnBatteries"] == "false"

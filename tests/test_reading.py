@@ -156,6 +156,23 @@ def test_days_a_week_apart_are_weeks(tmp_path: Path) -> None:
     assert (daily.step, daily.counts.shape) == ("day", (1, 11 * 7 + 1))
 
 
+def test_weeks_dated_by_their_first_day_go_by_their_last(tmp_path: Path) -> None:
+    sundays = [date(2023, 10, 1) + timedelta(weeks=week) for week in range(12)]
+    text = table([5, 9, 12, 30, 22, 14, 9, 8, 4, 6, 2, 3], days=sundays)
+    plain = load_panel(csv(tmp_path, text))
+    assert plain.end == sundays[-1]
+    assert any("taken as ending on the Sunday" in note for note in plain.notes)
+    first = load_panel(csv(tmp_path, text), weeks_dated="first")
+    assert first.end == date(2023, 12, 23) and first.end.weekday() == 5
+    assert (first.counts == plain.counts).all()
+    named = csv(tmp_path, text.replace("date,", "week_start,"))
+    offered = choices(named, date="week_start")
+    assert offered == ({"weeks_dated": "first"}, {"weeks_dated": "last"})
+    assert load_panel(named, date="week_start", weeks_dated="first").end == first.end
+    with pytest.raises(EpifedError, match="found days; expected weeks"):
+        load_panel(csv(tmp_path, table(WAVE)), weeks_dated="first")
+
+
 def test_a_missing_week_is_no_week_of_none(tmp_path: Path) -> None:
     days = [day for i, day in enumerate(mondays()) if i != 4]
     panel = load_panel(csv(tmp_path, table([*WAVE], days=days)))

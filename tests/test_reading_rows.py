@@ -3,6 +3,7 @@
 import gzip
 import io
 import zipfile
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epifed.errors import EpifedError
+from epifed.reading import UnsaidError
 from epifed.sources import load_panel
 from epifed.sources.clean import spread_back
 from tests import offices
@@ -94,6 +96,35 @@ def test_the_sum_of_all_others_is_a_total_whatever_its_name(tmp_path: Path) -> N
     assert choices(path)[0] == {"totals": "drop"}
     assert load_panel(path, totals="drop").regions == offices.REGIONS
     assert len(load_panel(path, totals="keep").regions) == 4
+
+
+def test_a_total_that_counts_a_few_more_is_one_too(tmp_path: Path) -> None:
+    """The nation of the American admissions has cases that no state has, and misses some weeks."""
+    weeks = [date(2023, 10, 7) + timedelta(weeks=week) for week in range(30)]
+    rng = np.random.default_rng(3)
+    counts = rng.poisson(rng.uniform(20, 90, (8, 1)) * np.exp(np.sin(np.arange(30) / 5)))
+    rows = [f"{d},{r:02d},{counts[r, i]}" for r in range(8) for i, d in enumerate(weeks)]
+    more = rng.integers(0, 4, 30)
+    nation = [f"{d},US,{counts[:, i].sum() + more[i]}" for i, d in enumerate(weeks) if i != 7]
+    path = csv(tmp_path, "\n".join(["date,region,cases", *rows, *nation]) + "\n")
+    assert choices(path)[0] == {"totals": "drop"}
+    assert len(load_panel(path, totals="drop").regions) == 8
+    half = [f"{d},US,{counts[:, i].sum() * rng.uniform(0.8, 1.2):.0f}" for i, d in enumerate(weeks)]
+    other = csv(tmp_path, "\n".join(["date,region,cases", *rows, *half]) + "\n")
+    assert len(load_panel(other).regions) == 9
+
+
+def test_states_among_their_counties_are_totals(tmp_path: Path) -> None:
+    counties = {"01001": WAVE, "01002": [2 * c for c in WAVE], "09162": [9 - c % 5 for c in WAVE],
+                "09163": [3 + c % 4 for c in WAVE]}  # fmt: skip
+    sums = {"01": [3 * c for c in WAVE], "09": [12 - c % 5 + c % 4 for c in WAVE]}
+    lines = ["date,region,cases"]
+    for region, counts in (counties | sums).items():
+        lines += table(counts, region).splitlines()[1:]
+    path = csv(tmp_path, "\n".join(lines) + "\n")
+    with pytest.raises(UnsaidError, match="found 01, 09, which looks like a total"):
+        load_panel(path)
+    assert load_panel(path, totals="drop").regions == tuple(counties)
 
 
 def test_a_total_under_the_days(tmp_path: Path) -> None:
@@ -221,6 +252,25 @@ def test_names_that_may_be_meant_are_offered(tmp_path: Path) -> None:
     (offer,) = choices(path)
     assert offer == {"date": "Datum", "region": "Landkreis", "cases": "Fälle"}
     assert load_panel(path, **offer).counts.tolist() == [[3]]
+
+
+def test_names_of_regions_are_shown_only_if_their_column_is_said(tmp_path: Path) -> None:
+    names = {"01": "Alabama", "02": "Alaska"}
+    rows = [
+        f"{day},{region},{names[region]},{count}"
+        for region in names
+        for day, count in zip(DAYS, WAVE, strict=True)
+    ]
+    path = csv(tmp_path, "\n".join(["date,region,name,cases", *rows]) + "\n")
+    assert load_panel(path).names == ("01", "02")  # in a list of persons it would be theirs
+    assert load_panel(path, name="name").names == ("Alabama", "Alaska")
+    other = csv(
+        tmp_path, path.read_text().replace("Alaska", "Alabama", 5).replace("01,Alabama", "01,X", 1)
+    )
+    with pytest.raises(EpifedError, match=r"column name: found .* expected X as in its first row"):
+        load_panel(other, name="name")
+    with pytest.raises(EpifedError, match="found no column called"):
+        load_panel(path, name="called")
 
 
 def test_a_row_for_each_person(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -15,25 +16,19 @@ def python_example() -> str:
 
 
 def test_the_python_example_is_short_and_runs(
-    tmp_path: Path, real_data: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = python_example()
     assert sum(bool(line.strip()) for line in code.splitlines()) < 10
-    assert '"../shared/data"' in code
-    code = code.replace('"../shared/data"', repr(str(real_data)))
     code = code.replace("epsilon=2.0", "epsilon=2.0, rounds=2")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)
     assert (tmp_path / "november.png").stat().st_size > 10_000
     scores = names["scores"]
-    assert set(scores["method"]) == {"federated", "persistence"}  # type: ignore[index]
-
-
-def test_every_link_to_a_file_leads_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:\s]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    assert isinstance(scores, pl.DataFrame)
+    assert set(scores["method"]) == {"federated", "persistence"}
+    assert not any(scores[name].is_nan().any() for name in scores.columns[1:])
 
 
 def test_the_citation_and_the_changelog_name_the_version() -> None:

@@ -1,6 +1,8 @@
 """The real-time backtest: only what was known on a morning, scored on what came in the end."""
 
-from datetime import timedelta
+import math
+from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +10,10 @@ import polars as pl
 import pytest
 
 from epifed import nowcast as arithmetic
+from epifed.anomalies import clean
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import Backtest, mornings_between, run_backtest
+from epifed.forecasting import Forecast, forecast, parts
 from epifed.learner import make_learner
 from epifed.learners import nowcast
 from epifed.panel import CasePanel
@@ -118,7 +122,8 @@ def test_the_release_says_the_shared_growth_and_how_late_cases_come() -> None:
 def test_with_nothing_but_noise_nothing_grows() -> None:
     panel, _ = late_list(regions=4)
     learner = make_learner(settings(panel))
-    noise = np.full(nowcast.NUMBERS, 50.0, dtype=np.float32)
+    sent = learner.contribute(learner.start(np.random.SeedSequence(0)), learner.nobody())
+    noise = np.full(sent.shape[1], 50.0, dtype=np.float32)
     state = learner.step(learner.start(np.random.SeedSequence(0)), noise, 1e4)
     assert nowcast.shared_growth(state) == pytest.approx(0, abs=0.01)
     assert nowcast.pooled_late(state) == pytest.approx(arithmetic.USUAL_LATE, abs=0.01)
@@ -136,6 +141,123 @@ def test_past_forecasts_are_those_that_were_made() -> None:
         rows = learner.contribute(state, learner.view(known, (panel.start, known.end)))
         state = learner.step(learner.advance(state, 1), rows.mean(axis=0), 0.01)
         made[known.end] = learner.hindcast(known, state, 7)[:, -1]
+    nowcast._MADE.clear()
     past = learner.hindcast(known, state, 7)
     for back, day in enumerate(sorted(made, reverse=True)):
         assert past[:, -1 - back] == pytest.approx(made[day])
+
+
+@pytest.mark.parametrize("horizon", [3, 7, 21])
+def test_the_parts_of_a_change_add_up_to_it_in_real_time(horizon: int) -> None:
+    panel, late = late_list(regions=30, growth=0.2)
+    panel = replace(panel, calendars=("DE",) * 30)
+    learner = make_learner(settings(panel, epsilon=math.inf))
+    known = late.as_known(late.last - 9 * DAY, like=panel)
+    rows = learner.contribute(
+        learner.start(np.random.SeedSequence(0)), learner.view(known, (panel.start, known.end))
+    )
+    state = learner.step(learner.start(np.random.SeedSequence(0)), rows.mean(axis=0), 0.0)
+    found = parts(clean(known), learner, state, horizon)
+    assert found is not None
+    together = found.country + found.place + found.own + found.calendar + found.reports
+    point = learner.hindcast(known, state, horizon)[:, -1]
+    change = np.log(point / known.counts[:, -7:].mean(axis=1))
+    # Days of the target week that have come grow no more: only whole weeks add up exactly.
+    np.testing.assert_allclose(together, change, atol=0.03 if horizon % 7 == 0 else 0.15)
+    assert found.reports.min() > 0
+
+
+def forecasts_of(panel: CasePanel, late: Vintages) -> Forecast:
+    """The forecast of the last morning of a list, one release before it."""
+    chosen = settings(panel, epsilon=math.inf)
+    learner = make_learner(chosen)
+    known = late.as_known(late.last, like=panel)
+    rows = learner.contribute(
+        learner.start(np.random.SeedSequence(0)), learner.view(known, (panel.start, known.end))
+    )
+    state = learner.step(learner.start(np.random.SeedSequence(0)), rows.mean(axis=0), 0.0)
+    return forecast(clean(known), learner, state, 7)
+
+
+def near(made: Forecast, panel: CasePanel, origin_back: int, rtol: float = 0.3) -> None:
+    end = panel.counts.shape[1] - origin_back
+    truth = panel.counts[:, end : end + 7].mean(axis=1)
+    assert np.isfinite(made.quantiles).all()
+    np.testing.assert_allclose(made.point, truth, rtol=rtol)
+    assert made.point.sum() == pytest.approx(truth.sum(), rel=0.15)
+
+
+def test_a_week_without_a_snapshot_does_not_break_a_forecast() -> None:
+    panel, late = late_list(regions=8, level=100)
+    then = late.until(late.last - 8 * DAY)
+    for first_back in (1, 4, 7):
+        gone = {then.last - (first_back + i) * DAY for i in range(7)}
+        kept = [day for day in then.snapshots if day not in gone]
+        later = [next(d for d in kept if d >= day) for day in then.changes["as_of"]]
+        moved = then.changes.with_columns(pl.Series("as_of", later))
+        gap = Vintages.from_changes(moved, snapshots=kept)
+        assert len(gap.missing) == 7
+        near(forecasts_of(panel, gap), panel, 8)
+
+
+def test_an_office_that_was_silent_for_nine_days_and_is_back_does_not_explode() -> None:
+    panel, late = late_list(regions=8, level=100)
+    then = late.until(late.last - 8 * DAY)
+    for back in range(9):
+        silent = then.last - back * DAY
+        moved = then.changes.with_columns(
+            as_of=pl.when(
+                (pl.col("region") == "00003")
+                & pl.col("as_of").is_between(silent - 9 * DAY, silent - DAY)
+            )
+            .then(pl.lit(silent))
+            .otherwise("as_of")
+        )
+        held = Vintages.from_changes(moved, snapshots=then.snapshots)
+        near(forecasts_of(panel, held), panel, 8)
+    gone = then.changes.filter((pl.col("region") != "00003") | (pl.col("as_of") < silent))
+    made = forecasts_of(panel, Vintages.from_changes(gone, snapshots=then.snapshots))
+    others = [i for i in range(8) if i != 3]
+    assert made.point[3] > 0.5 * made.point[others].mean()
+
+
+def test_cases_that_are_taken_back_do_not_break_a_forecast() -> None:
+    panel, late = late_list(regions=8, level=100)
+    then = late.until(late.last - 8 * DAY)
+    wrong = pl.DataFrame(
+        {
+            "as_of": [then.last - 3 * DAY, then.last, then.last],
+            "region": ["00001", "00001", "00002"],
+            "reported": [then.last - 5 * DAY, then.last - 5 * DAY, then.last - DAY],
+            "cases": [500, -500, -300],
+        }
+    )
+    taken = Vintages.from_changes(pl.concat([then.changes, wrong], how="diagonal_relaxed"))
+    near(forecasts_of(panel, taken), panel, 8)
+
+
+def test_days_off_are_not_filled_like_working_days() -> None:
+    """Over Christmas, with and without the calendar: what is filled up, against what comes."""
+    panel, late = late_list(regions=8, level=100, days=211)
+    christmas = (date(2020, 12, 25) - panel.start).days
+    off = slice(christmas - 1, christmas + 3)
+    counts = panel.counts.copy()
+    counts[:, off] = np.floor(counts[:, off] * 0.3)
+    days = [panel.day(i) for i in range(off.start, off.stop)]
+    fewer = late.changes.with_columns(
+        cases=pl.when(pl.col("reported").is_in(days))
+        .then((pl.col("cases") * 0.3).floor().cast(pl.Int64))
+        .otherwise("cases")
+    )
+    held = Vintages.from_changes(fewer, snapshots=late.snapshots).until(date(2020, 12, 27))
+    final = replace(panel, counts=counts)
+    week = final.between(date(2020, 12, 20), date(2020, 12, 26)).counts.sum()
+    off_by = []
+    for calendars in ((), ("DE",) * 8):
+        like = replace(final, calendars=calendars)
+        learner = make_learner(settings(like))
+        known = held.as_known(held.last, like=like)
+        full = learner.completed(known, learner.start(np.random.SeedSequence(0)))
+        off_by.append(abs(full.counts[:, -7:].sum() / week - 1))
+    assert off_by[1] < 0.06
+    assert off_by[1] < 0.6 * off_by[0]

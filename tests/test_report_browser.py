@@ -370,3 +370,17 @@ def test_without_boundaries_tiles_take_the_place_of_the_map(
     expect(page.locator(".tile[aria-pressed=true]")).to_have_count(1)
     assert page.inner_text("#region-name") in panel.regions
     expect(page.get_by_role("rowheader", name="trend")).to_have_count(1)
+
+
+def test_the_page_of_one_county_names_it(watched: Watched, made: Path, tmp_path: Path) -> None:
+    whole = load_panel(made / "country")
+    panel = replace(whole.alone(whole.regions[0]), simulated=None)
+    forecasts(panel, tmp_path / "results")
+    write_report(tmp_path / "results", tmp_path / "one.html", panel)
+    page = watched.open(tmp_path / "one.html")
+    headline = page.inner_text("#headline")
+    assert headline.startswith(f"{panel.names[0]}: cases are expected to ")
+    assert "1 county" in page.inner_text("#subtitle") or "1 region" in page.inner_text("#subtitle")
+    page.click("#lang-de")
+    assert page.inner_text("#headline").startswith(f"{panel.names[0]}: Die Fallzahlen dürften ")
+    assert not re.search(r"\b1 (Kreise|Regionen)\b", page.inner_text("body"))

@@ -104,3 +104,16 @@ def test_a_county_that_reports_once_a_week_stays_as_it_is() -> None:
     assert np.abs(found.usual - weekly).max() < 70
     next_week = found.again(1, WEEKS * WEEK, (WEEKS + 1) * WEEK)
     assert next_week.sum() == pytest.approx(70, rel=0.5)
+
+
+@pytest.mark.parametrize("last", [date(2021, 4, 5), date(2021, 4, 8), date(2021, 6, 30)])
+def test_another_last_week_is_as_if_it_had_been_counted(last: date) -> None:
+    counts = np.random.default_rng(1).poisson(30, (4, 140)).astype(float)
+    other = counts.copy()
+    other[:, -WEEK:] += np.arange(WEEK)
+    one = rhythm(counts, ("DE",) * 4, last).ending(other[:, -WEEK:])
+    whole = rhythm(other, ("DE",) * 4, last)
+    np.testing.assert_allclose(one.usual, whole.usual)
+    np.testing.assert_allclose(one.counts, whole.counts)
+    quiet = rhythm(counts, (), last)
+    assert (quiet.last_factor == 1).all()

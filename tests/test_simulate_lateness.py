@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from epifed.simulate import Simulation, SimulationSettings, simulate
-from epifed.simulate.lateness import KNOWN_ONSET, MORNINGS, vintages
+from epifed.simulate.lateness import KNOWN_ONSET, MORNINGS, Mornings, vintages
 from epifed.vintages import Vintages
 
 # Known / final by lag in the RKI's list of August to October 2020.
@@ -57,3 +57,18 @@ def test_in_the_end_it_is_the_final_count(country: Simulation, late: Vintages) -
 def test_the_same_seed_gives_the_same_list() -> None:
     settings = SimulationSettings(counties=5, communities=20, days=30, seed=4)
     assert vintages(simulate(settings)).digest() == vintages(simulate(settings)).digest()
+
+
+def test_any_morning_knows_what_had_come_by_then(country: Simulation) -> None:
+    mornings, final = Mornings(country), country.county_panel
+    day = final.end - timedelta(days=40)
+    known = mornings.on(day)
+    assert known.end == day - timedelta(days=1)
+    now = final.counts[:, : known.counts.shape[1]]
+    assert (known.counts[:, :-28] == now[:, :-28]).all()
+    by_lag = [
+        sum(mornings.on(day + timedelta(days=i)).counts[:, -1 - lag].sum() for i in range(28))
+        / sum(final.counts[:, now.shape[1] - 1 - lag + i].sum() for i in range(28))
+        for lag in range(8)
+    ]
+    assert by_lag == pytest.approx(REAL, abs=0.05)

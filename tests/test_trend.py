@@ -210,6 +210,27 @@ def test_how_much_to_follow_is_learned_from_what_the_level_did() -> None:
     assert followed == pytest.approx(FOLLOW * 2 * math.atanh(0.15), rel=0.1)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.002])
+@pytest.mark.parametrize("weeks", [1, 4])
+def test_surprises_are_what_the_level_did_beyond_the_growth_that_was_followed(
+    noise: float, weeks: int
+) -> None:
+    """No growth was said while cases doubled and halved: the log changes are the surprises."""
+    heights = [0.0, 0.7, 0.0, -0.7, 0.4, 0.9, -0.2]
+    state = UNKNOWN
+    for height in heights:
+        told = released(0.0, noise, math.tanh(height / 3))
+        state = LEARNER.join(LEARNER.advance(state, WEEK), told)
+    found = LEARNER.surprises(state, weeks * WEEK)
+    newest_first = heights[::-1]
+    changes = [a - b for a, b in zip(newest_first, newest_first[weeks:], strict=False)]
+    assert found[:, 0] == pytest.approx(changes, abs=1e-4)
+    slopes = [3 / (1 - math.tanh(h / 3) ** 2) for h in newest_first]
+    in_both = [a * a + b * b for a, b in zip(slopes, slopes[weeks:], strict=False)]
+    assert found[:, 1] == pytest.approx([(noise / LEVEL_SHARE) ** 2 * v for v in in_both], abs=1e-6)
+    assert LEARNER.surprises(state, 3).shape == LEARNER.surprises(UNKNOWN, 7).shape == (0, 2)
+
+
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_advancing_twice_is_advancing_once(first: int, second: int) -> None:
     state = released(0.3, 0.1)

@@ -168,7 +168,7 @@ def test_what_a_training_sends_does_not_know_the_days_before_its_period() -> Non
         learner.deployed_view(one.as_known(late.last, like=panel), (early, panel.end))
         for one in (late, other)
     ]
-    for name in ("change", "weight", "late"):
+    for name in ("change", "weight", "further"):
         assert (getattr(views[0], name) == getattr(views[1], name)).all()
 
 

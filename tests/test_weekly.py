@@ -282,6 +282,7 @@ def test_a_week_without_a_report_is_not_scored(tmp_path: Path) -> None:
     missing = found.table.filter(target_date=panel.day(62))
     assert len(missing) == len(panel.regions) - 1 and "r00" not in missing["region"].to_list()
     assert len(found.table) == 6 * len(panel.regions) - 1
+    assert found.after_holiday(panel) is None
 
 
 def test_larger_regions_are_scored_on_their_weeks(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Every file and every command of docs/your-data.md, run as it stands there."""
 
+import inspect
 import json
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,13 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
+from epifed.cli.backtest import backtest
+from epifed.cli.data import check
+from epifed.cli.forecast import forecast
+from epifed.cli.report import report
+from epifed.cli.run import run
+from epifed.cli.train import train
+from epifed.reading import Assumptions
 from epifed.sources import load_panel
 from tests import offices
 
@@ -40,7 +49,10 @@ def expected(name: str) -> NDArray[np.float64]:
     return counts
 
 
-DAILY = [c for c in COMMANDS if "check" in c and REAL not in c and "weeks.csv" not in c]
+WEEKLY = ("weeks.csv", "survstat.csv", "starts.csv")
+DAILY = [
+    c for c in COMMANDS if "check" in c and REAL not in c and not any(name in c for name in WEEKLY)
+]
 
 
 @pytest.mark.parametrize("command", DAILY)
@@ -53,13 +65,13 @@ def test_the_command_reads_the_file(command: str, tmp_path: Path) -> None:
         patch.chdir(tmp_path)
         result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "--json"], input=piped)
     assert result.exit_code == 0, result.output + str(result.exception)
-    report = json.loads(result.stdout)
+    found = json.loads(result.stdout)
     if name == "corrected.csv":
         lost = offices.COUNTS[1, -1] + 5
-        assert report["cases"] == offices.COUNTS.sum() - lost
+        assert found["cases"] == offices.COUNTS.sum() - lost
         return
-    assert report["cases"] == expected(name).sum()
-    assert (report["first_day"], report["days"]) == ("2020-11-01", len(offices.DAYS))
+    assert found["cases"] == expected(name).sum()
+    assert (found["first_day"], found["days"]) == ("2020-11-01", len(offices.DAYS))
     clean = tmp_path / "clean.parquet"
     convert = ["data", "convert", *words[2:], "--out", str(clean)]
     assert CliRunner().invoke(app, convert, input=piped).exit_code == 0
@@ -84,9 +96,31 @@ def test_weeks_are_read_and_converted(tmp_path: Path) -> None:
     for read in (words, ["data", "check", str(out)]):
         checked = CliRunner().invoke(app, [*read, "--json"])
         assert checked.exit_code == 0
-        report = json.loads(checked.stdout)
-        assert (report["step"], report["days"]) == ("week", 4)
-        assert report["cases"] == offices.COUNTS[:, 1:29].sum()
+        found = json.loads(checked.stdout)
+        assert (found["step"], found["days"]) == ("week", 4)
+        assert found["cases"] == offices.COUNTS[:, 1:29].sum()
+
+
+@pytest.mark.parametrize("name", WEEKLY[1:])
+def test_weeks_in_two_columns_or_by_their_first_days(name: str, tmp_path: Path) -> None:
+    (command,) = [c for c in COMMANDS if name in c]
+    words = shlex.split(command.replace(name, str(offices.write(name, tmp_path))))[1:]
+    checked = CliRunner().invoke(app, [*words, "--json"])
+    assert checked.exit_code == 0, checked.output
+    found = json.loads(checked.stdout)
+    assert (found["step"], found["days"]) == ("week", 4)
+    assert found["first_day"] == str(offices.DAYS[7])
+    assert found["cases"] == offices.COUNTS[:, 1:29].sum()
+
+
+def test_no_command_hides_an_option_of_reading() -> None:
+    """What `data check` offers must mean the same in every command that reads cases."""
+    for command in (backtest, check, forecast, report, run, train):
+        there = inspect.signature(command).parameters
+        hidden = {one.name for one in fields(Assumptions)} - {
+            name.removeprefix("read_") for name in there if name.startswith("read_")
+        }
+        assert not hidden, f"{command.__name__} hides {hidden}"
 
 
 def test_every_file_is_on_the_page_as_it_is() -> None:
@@ -95,8 +129,9 @@ def test_every_file_is_on_the_page_as_it_is() -> None:
         commands = re.findall(r"^    (.*epifed data .+)$", section, flags=re.M)
         names = {file_of(command) for command in commands} - {REAL}
         shown |= names
-        for block in re.findall(r"```text\n(.*?)```", section, flags=re.S):
-            (name,) = names
+        shows = re.findall(r"```text\n([^`]*)```\n\n    epifed data check (\S+)", section)
+        assert len(shows) == section.count("```text")
+        for block, name in shows:
             encoding = "latin-1" if name == "faelle.csv" else "utf-8"
             assert (
                 offices.FILES[name]()
@@ -113,10 +148,10 @@ def test_the_american_counties_are_read_as_they_are(real_data: Path) -> None:
         pytest.skip(f"no {REAL} in {real_data}")
     (command,) = [c for c in COMMANDS if REAL in c]
     result = CliRunner().invoke(app, [*shlex.split(command.replace(REAL, str(path)))[1:], "--json"])
-    report = json.loads(result.stdout)
+    found = json.loads(result.stdout)
     raw = pl.read_parquet(path)
-    assert report["regions"] == raw["county"].n_unique() == 3144
-    (note,) = [one for one in report["notes"] if "negative" in one]
+    assert found["regions"] == raw["county"].n_unique() == 3144
+    (note,) = [one for one in found["notes"] if "negative" in one]
     assert note.startswith(f"{(raw['cases'] < 0).sum():,} negative counts")
     left = int(note.split("; ")[1].split()[0].replace(",", ""))
-    assert report["cases"] - left == raw["cases"].sum()
+    assert found["cases"] - left == raw["cases"].sum()

@@ -1,10 +1,12 @@
 """The directive `executed`: commands and Python that are run when a page is built, and shown.
 
 All blocks of a page share one temporary directory and one Python namespace. What fails fails the
-build: a tutorial cannot show what does not work.
+build: a tutorial cannot show what does not work. Pictures that a block saves are shown below it. A
+notebook is a page whose code cells are such blocks.
 """
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
@@ -44,6 +47,10 @@ class Workshop:
             raise ExtensionError(f"{command}\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def pictures(self) -> set[Path]:
+        """What was drawn so far."""
+        return set(Path(self.folder).glob("*.png"))
+
     def python(self, code: str) -> str:
         """What code prints."""
         said = io.StringIO()
@@ -63,13 +70,41 @@ class Executed(SphinxDirective):
         language, block = self.arguments[0], "\n".join(self.content)
         workshops: dict[str, Workshop] = self.env.temp_data.setdefault("workshops", {})
         workshop = workshops.setdefault(self.env.docname, Workshop())
+        before = workshop.pictures()
         said = getattr(workshop, language)(block).rstrip().splitlines()
-        shown = [nodes.literal_block(block, block, language=language)]
+        shown: list[nodes.Node] = [nodes.literal_block(block, block, language=language)]
         if said:
             cut = ["…"] if len(said) > MOST_LINES else []
             text = "\n".join(line.rstrip() for line in (*said[:MOST_LINES], *cut))
             shown.append(nodes.literal_block(text, text, language="text"))
-        return list(shown)
+        shown += [self._picture(path) for path in sorted(workshop.pictures() - before)]
+        return shown
+
+    def _picture(self, path: Path) -> nodes.Node:
+        """A picture that was saved, kept until the site is written."""
+        kept = Path(self.env.doctreedir) / "executed" / self.env.docname
+        kept.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, kept)
+        where = os.path.relpath(kept / path.name, Path(self.env.doc2path(self.env.docname)).parent)
+        return nodes.image(uri=where, alt=path.stem)
+
+
+class Notebook(MystParser):
+    """A Jupyter notebook as a page: its text, and its code run."""
+
+    supported = ("ipynb",)
+
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        """The cells as Markdown."""
+        text = []
+        for cell in json.loads(inputstring)["cells"]:
+            source = "".join(cell["source"])
+            text.append(
+                source
+                if cell["cell_type"] == "markdown"
+                else f"```{{executed}} python\n{source}\n```"
+            )
+        super().parse("\n\n".join(text), document)
 
 
 def _clear(app: Sphinx, doctree: nodes.document) -> None:
@@ -81,5 +116,7 @@ def _clear(app: Sphinx, doctree: nodes.document) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive."""
     app.add_directive("executed", Executed)
+    app.add_source_suffix(".ipynb", "ipynb")
+    app.add_source_parser(Notebook)
     app.connect("doctree-read", _clear)
     return {"parallel_read_safe": True}

@@ -1,8 +1,10 @@
-"""The directives `commands`, `settings` and `outputs`: reference pages made from the code."""
+"""The directives `commands`, `settings`, `outputs` and `schemas`: pages made from the code."""
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -11,6 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from epifed.cli.app import COMMANDS, load_command
+from epifed.cli.outputs import OUTPUTS, schema
 from epifed.evaluate.manifest import BacktestRecord, Manifest
 from epifed.learner import Own
 from epifed.registry import LEARNERS
@@ -68,6 +71,7 @@ class SettingsTable(Generated):
 
     def lines(self) -> Iterator[str]:
         """The shared settings, then each learner's own."""
+        yield from ("## Of every learner", "")
         yield from _fields(Settings)
         for name in LEARNERS.names():
             own: type[Own] = LEARNERS.load(name).own_settings
@@ -85,6 +89,83 @@ class Outputs(Generated):
             yield from ("", f"## {title}", "")
             rows = [(f"`{n}`", f"`{_kind(f.annotation)}`") for n, f in kind.model_fields.items()]
             yield from _table(("field", "type"), rows)
+
+
+class Schemas(Generated):
+    """What each command prints with `--json`."""
+
+    def lines(self) -> Iterator[str]:
+        """A section for each command: a link to its JSON Schema, and its fields."""
+        for command in OUTPUTS:
+            made = schema(command)
+            kinds = [k for k in _mentioned(made, made) if "properties" in made["$defs"].get(k, {})]
+            yield from ("", f"## {command}", "")
+            title = made.get("description", "").splitlines()
+            link = f'<a href="../schemas/{_file(command)}">JSON Schema</a>'
+            yield from (" ".join([*title[:1], f"It is {_type(made)}.", link]), "")
+            if "properties" in made:
+                yield from _properties(made)
+            for kind in kinds:
+                yield from (
+                    f"*{kind}*: {made['$defs'][kind].get('description', '').splitlines()[0]}",
+                    "",
+                )
+                yield from _properties(made["$defs"][kind])
+
+
+def _file(command: str) -> str:
+    return f"{command.replace(' ', '-')}.json"
+
+
+def _properties(made: dict[str, Any]) -> Iterator[str]:
+    rows = [
+        (f"`{name}`", _type(field), field.get("description", ""))
+        for name, field in made["properties"].items()
+    ]
+    told = 3 if any(row[2] for row in rows) else 2
+    yield from _table(("field", "type", "what it is")[:told], [row[:told] for row in rows])
+
+
+def _mentioned(made: Any, root: dict[str, Any]) -> list[str]:
+    """The kinds of objects inside, in the order in which they are met."""
+    found: list[str] = []
+    if isinstance(made, dict):
+        named = str(made.get("$ref", "")).rsplit("/", 1)[-1]
+        if named:
+            found += [named, *_mentioned(root["$defs"][named], root)]
+        found += [k for key, v in made.items() if key != "$defs" for k in _mentioned(v, root)]
+    elif isinstance(made, list):
+        found += [k for one in made for k in _mentioned(one, root)]
+    return list(dict.fromkeys(found))
+
+
+def _type(made: dict[str, Any]) -> str:
+    """A type as people say it."""
+    if "$ref" in made:
+        return str(made["$ref"]).rsplit("/", 1)[-1]
+    if "anyOf" in made:
+        kinds = [_type(one) for one in made["anyOf"] if one != {"enum": ["inf", "-inf"]}]
+        return " or ".join(dict.fromkeys(kinds))
+    if "const" in made or "enum" in made:
+        return " or ".join(f"`{one}`" for one in made.get("enum", [made.get("const")]))
+    if made.get("type") == "array":
+        inner = made.get("items") or {"type": "values"}
+        return f"list of {_type(inner)}" if "prefixItems" not in made else "list"
+    if made.get("type") == "object" and isinstance(made.get("additionalProperties"), dict):
+        kinds = _type(made["additionalProperties"])
+        return "row" if " or " in kinds else f"object of {kinds}"
+    return {"string": made.get("format", "text"), "integer": "whole number"}.get(
+        made.get("type", "any"), "an object" if "properties" in made else made.get("type", "any")
+    )
+
+
+def _write_schemas(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        folder = Path(app.outdir) / "schemas"
+        folder.mkdir(exist_ok=True)
+        for command in OUTPUTS:
+            text = json.dumps(schema(command), indent=1, ensure_ascii=False)
+            (folder / _file(command)).write_text(text + "\n")
 
 
 def _kind(annotation: Any) -> str:
@@ -120,4 +201,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("commands", Commands)
     app.add_directive("settings", SettingsTable)
     app.add_directive("outputs", Outputs)
+    app.add_directive("schemas", Schemas)
+    app.connect("build-finished", _write_schemas)
     return {"parallel_read_safe": True}

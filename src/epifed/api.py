@@ -4,7 +4,7 @@ Everything here is also a command; what runs is the same code.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,15 @@ from epifed.evaluate.backtest import (
     run_backtest,
 )
 from epifed.forecasting import forecast as forecast_panel
+from epifed.frames import Table
+from epifed.hubs.tables import truth_of
 from epifed.learner import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
+from epifed.levels import levels_of
 from epifed.panel import CasePanel
 from epifed.release import Release
 from epifed.settings import Settings
+from epifed.targets import Targets, Totals, level_rows
 from epifed.training import Training
 from epifed.training import train as train_view
 from epifed.vintages import Vintages
@@ -63,12 +67,23 @@ def forecast(
     horizon: int | tuple[int, ...] | None = None,
     *,
     learned_until: Day | None = None,
+    level: str | Sequence[str] = (),
+    week_ends: str | None = None,
+    reference_day: str | None = None,
+    ahead: int | Sequence[int] = (),
+    published: Table | None = None,
+    published_lead: int = 0,
 ) -> pl.DataFrame:
     """Quantiles of the 7-day average of daily cases, a row for each region, horizon and level.
 
     From the panel's last day, a week ahead if nothing is said; of weekly panels, of the cases of a
     week, and horizons are weeks. A release says itself until when it learned; of a training it is
     the panel's last day unless `learned_until` says otherwise.
+
+    With `level` (county, state, nation, or one region; one or several) or weeks as a hub counts
+    them (`week_ends="saturday"`, `reference_day`, `ahead`) the table is of those, and `level` says
+    which; the level of a quantile is then in `quantile`. `published` are counts of larger regions
+    (date, location, value) that are public, and known `published_lead` days further.
     """
     if isinstance(trained, Release):
         learner, state = trained.learner, trained.state_on(panel.end)
@@ -84,6 +99,11 @@ def forecast(
         horizon = WEEK // panel.step_days
     horizons = (horizon,) if isinstance(horizon, int) else horizon
     known = clean(panel)
+    targets = _targets(
+        panel, horizons, level, week_ends, reference_day, ahead, published, published_lead
+    )
+    if targets is not None:
+        return pl.concat(level_rows(one) for _, one in targets.made(known, learner, state))
     return pl.concat(forecast_panel(known, learner, state, ahead).to_long() for ahead in horizons)
 
 
@@ -97,6 +117,12 @@ def backtest(
     vintages: Vintages | None = None,
     out: Path | str | None = None,
     workers: int | None = 1,
+    level: str | Sequence[str] = (),
+    week_ends: str | None = None,
+    reference_day: str | None = None,
+    ahead: int | Sequence[int] = (),
+    published: Table | None = None,
+    published_lead: int = 0,
     **changes: Any,
 ) -> Backtest:
     """Forecast from rolling origins with what was known then, and score when the day has come.
@@ -104,7 +130,9 @@ def backtest(
     With `vintages` each forecast is made with what was known on its morning, `first` and `last` are
     mornings, and the panel is the final state, which only scores see. `out` keeps what was
     computed, so that it can go on where it was; the table of all forecasts is `.table`, the scores
-    are `.summary()`.
+    are `.summary()`. Larger regions and a hub's weeks are asked for as in `forecast`: their
+    quantiles are `.levels.to_long()`, their scores `.levels.table`, and those of each level and
+    week `.levels.summary()`.
     """
     if settings is None:
         learner = "trend" if vintages is None else "nowcast"
@@ -116,9 +144,41 @@ def backtest(
         origins = origins_between(begin, end, every, panel, chosen.horizon)
     else:
         origins = mornings_between(begin, end, every, panel, vintages, chosen.horizon)
+    steps = (chosen.horizon,)
+    targets = _targets(
+        panel, steps, level, week_ends, reference_day, ahead, published, published_lead
+    )
     with ExitStack() as closing:
         folder = Path(out) if out else Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        return run_backtest(panel, chosen, origins, folder, vintages=vintages, workers=workers)
+        return run_backtest(
+            panel, chosen, origins, folder, vintages=vintages, targets=targets, workers=workers
+        )
+
+
+def _targets(
+    panel: CasePanel,
+    steps: Sequence[int],
+    level: str | Sequence[str],
+    week_ends: str | None,
+    reference_day: str | None,
+    ahead: int | Sequence[int],
+    published: Table | None,
+    published_lead: int,
+) -> Targets | None:
+    """The levels and weeks that were asked for, one or several."""
+    totals = None
+    if published is not None:
+        names = {name: name for one in levels_of(panel).values() for name in one.regions}
+        totals = Totals.of(panel, truth_of(published), names, published_lead)
+    return Targets.of(
+        panel,
+        steps,
+        [level] if isinstance(level, str) else level,
+        week_ends=week_ends,
+        reference_day=reference_day,
+        ahead=[ahead] if isinstance(ahead, int) else ahead,
+        totals=totals,
+    )
 
 
 def _settings(

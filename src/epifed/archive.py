@@ -5,6 +5,7 @@ forecast` keep the newest counts they were given, as changes, in one small file 
 reads; after a few weeks it says how late this authority's cases come.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -23,8 +24,10 @@ KEPT_DAYS = KEPT_MORNINGS + 56
 FILE = "vintages.parquet"
 
 
-def remember(folder: Path, panel: CasePanel) -> CasePanel:
+def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel:
     """Keep a panel as known on the morning after its last day; the same with all that is kept.
+
+    Without `write` it is as if it had been kept.
 
     A second panel of the same morning takes the place of the first; one that is older than the
     last is not kept, and an archive that lacks a region, or is damaged, begins anew. Counts that
@@ -40,8 +43,33 @@ def remember(folder: Path, panel: CasePanel) -> CasePanel:
     if before is not None and morning < before.last:
         return _with(panel, before, morning)
     kept = _bounded(_grown(before, panel, morning))
-    write_parquet(path, kept.to_frame())
+    if write:
+        write_parquet(path, kept.to_frame())
     return _with(panel, kept, morning)
+
+
+def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
+    """A panel with the history of its regions, each of which was remembered alone.
+
+    The mornings are those on which all of them were looked at; what one list said in between, it
+    said by the next of them. Without enough such mornings the panel has no history.
+    """
+    histories = [one.history for one in alone if one.history is not None]
+    if len(histories) < len(panel.regions):
+        return panel
+    common = sorted(set.intersection(*(set(one.snapshots) for one in histories)))
+    if len(common) < LEAST_MORNINGS or common[-1] != panel.end + timedelta(days=1):
+        return panel
+    mornings = pl.DataFrame({"morning": common}, schema={"morning": pl.Date})
+    changes = pl.concat([one.changes for one in histories]).sort("as_of")
+    dated = changes.join_asof(mornings, left_on="as_of", right_on="morning", strategy="forward")
+    history = Vintages.from_changes(
+        dated.drop_nulls("morning").drop("as_of").rename({"morning": "as_of"}),
+        source=panel.source,
+        regions=panel.regions,
+        snapshots=common,
+    )
+    return replace(panel, history=history)
 
 
 def mornings_kept(folder: Path) -> int:

@@ -229,7 +229,11 @@ def _of_grid(grid: Results) -> list[dict[str, Any]]:
 
 
 def _of_backtest(folder: ResultsFolder) -> list[dict[str, Any]]:
-    assert folder.backtest is not None
+    if folder.backtest is None or folder.manifest.release:
+        raise EpifedError(
+            f"{folder.path}: found an office's week; expected the release that it was made with "
+            "(models/NAME.epifed in the kit), or another directory"
+        )
     return [
         {
             "epsilon": record.epsilon_per_release,

@@ -75,6 +75,42 @@ def refuse_horizon(horizon: int, step: Step) -> None:
         raise EpifedError(f"horizon: found {horizon} {step}s; expected 1 to {most}")
 
 
+@dataclass(frozen=True)
+class Reckoned:
+    """A forecast before its uncertainty is said: the points, and what the past says of them."""
+
+    origin: date
+    horizon: int
+    step: Step
+    regions: tuple[str, ...]
+    level: str
+    point: Floats
+    """What is forecast, as if no report had been anomalous."""
+    now: Floats
+    """What the days of the target week that have come add to it, which are certain."""
+    left: float
+    """The share of the target week that is to come, times the days of a step."""
+    past: intervals.Past
+    population: NDArray[np.int64] | None
+    reported: Floats
+    """What anomalous reports of those days that have come add."""
+
+    def forecast(self) -> Forecast:
+        """The forecast with its quantiles."""
+        ahead = np.maximum(self.point - self.now, 0.0) / self.left
+        spread = intervals.quantiles(ahead, self.past, self.population)
+        values = (self.now + self.reported)[:, None] + self.left * spread
+        return Forecast(
+            self.origin,
+            self.horizon,
+            self.regions,
+            np.maximum(self.point + self.reported, 0.0),
+            np.maximum(values, 0.0),
+            self.level,
+            step=self.step,
+        )
+
+
 def forecast(
     cleaned: Cleaned,
     learner: Learner[Any, Any],
@@ -89,12 +125,23 @@ def forecast(
     and in what past forecasts are held to; those that lie in the target week already are known,
     and come back in at the end.
     """
+    return reckoned(cleaned, learner, state, horizon, level).forecast()
+
+
+def reckoned(
+    cleaned: Cleaned,
+    learner: Learner[Any, Any],
+    state: Any,
+    horizon: int,
+    level: Level | None = None,
+) -> Reckoned:
+    """What `forecast` says, before its uncertainty is said."""
     panel = cleaned.panel
     panel.refuse_step(learner.settings.step)
     refuse_horizon(horizon, panel.step)
     apart, unit = panel.step_days, f"{panel.step}s"
-    past = learner.hindcast(panel, state, horizon)
-    known = past.shape[1] - horizon
+    made = learner.hindcast(panel, state, horizon)
+    known = made.shape[1] - horizon
     least = intervals.LEAST_ERRORS if apart == 1 else intervals.LEAST_WEEKLY_ERRORS
     if known < least:
         raise EpifedError(
@@ -108,33 +155,35 @@ def forecast(
     came, unsettled = _came(so_far, days), after_holiday(panel, panel.end)
     reported, population, regions = _reported(cleaned, horizon), panel.population, panel.regions
     if level is not None:
-        past, truth, reported = level.sum(past), level.sum(truth), level.sum(reported)
+        made, truth, reported = level.sum(made), level.sum(truth), level.sum(reported)
         came, unsettled = level.sum(came), level.members @ unsettled > 0
         population = None if population is None else level.members @ population
         regions = level.regions
     # Days of the target week that have come are certain: only the mean of the others errs.
     # An interval is reckoned in cases a day, whatever a step counts.
     left, informed = min(days, WEEK) / WEEK * apart, learner.informed(state)
-    made, then = past[:, known - used : known], came[:, -used - horizon : -horizon]
-    errors = intervals.size(
-        np.maximum(made - then, 0.0) / left,
+    then = came[:, -used - horizon : -horizon]
+    past = intervals.Past(
+        np.maximum(made[:, known - used : known] - then, 0.0) / left,
         np.maximum(truth - then, 0.0) / left,
         days,
         apart,
         uninformed=0 if informed is None else max(used + horizon - 1 - informed, 0),
+        surprises=learner.surprises(state, horizon),
         after_holiday=unsettled,
     )
-    point, now = past[:, -1], came[:, -1]
-    ahead = np.maximum(point - now, 0.0) / left
-    values = now[:, None] + left * intervals.quantiles(ahead, errors, days, population)
-    return Forecast(
+    return Reckoned(
         panel.end,
         horizon,
+        panel.step,
         regions,
-        np.maximum(point + reported, 0.0),
-        np.maximum(values + reported[:, None], 0.0),
         level.name if level else "",
-        step=panel.step,
+        made[:, -1],
+        came[:, -1],
+        left,
+        past,
+        population,
+        reported,
     )
 
 
@@ -147,7 +196,7 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
         counts[:, -WEEK // cleaned.panel.step_days :].mean(axis=1) + SOFTENING
         for counts in (cleaned.panel.counts, cleaned.reported)
     )
-    return replace(found, reports=np.log(taken / reported))
+    return replace(found, reports=found.reports + np.log(taken / reported))
 
 
 def after_holiday(panel: CasePanel, day: date) -> NDArray[np.bool_]:

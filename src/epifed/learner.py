@@ -167,6 +167,10 @@ class Learner(ABC, Generic[S, V]):
     def contribute(self, state: S, view: V) -> Vector:
         """One vector for each client of the view, not yet clipped: [clients, length]."""
 
+    def entries(self, length: int) -> tuple[str, ...]:
+        """What each of the numbers of a contribution is, in a few words."""
+        return tuple(f"number {i + 1} of {length}" for i in range(length))
+
     @abstractmethod
     def step(self, state: S, release: Vector, noise_std: float) -> S:
         """The state after the server has released a noisy mean of contributions.
@@ -208,6 +212,14 @@ class Learner(ABC, Generic[S, V]):
         """How many days ago the first release was that past forecasts knew; none: all knew it."""
         del state
         return None
+
+    def surprises(self, state: S, horizon: int) -> Floats:
+        """By how much past forecasts of all clients together erred, as far as releases tell.
+
+        [errors, 2]: the log change that was not foreseen, and the variance of the noise in it.
+        """
+        del state, horizon
+        return np.zeros((0, 2))
 
     def completed(self, panel: CasePanel, state: S) -> CasePanel:
         """The panel as the learner takes it: as it is, unless it fills late days up."""

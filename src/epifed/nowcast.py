@@ -49,6 +49,8 @@ SPREAD = 1.0
 """Size of the negative binomial distribution by which a day truly has no case."""
 MEDIAN = 0.6
 """How far the median of the late cases lies below their mean."""
+LARGEST_GROWTH = 0.8
+"""Bound on the log growth in a week that is expected to go on: after a silence it says nothing."""
 
 LATE_BELOW, LATE_CASES = 0.65, 50.0
 """A newest day with less than this share of what was expected is late, where that was so much."""
@@ -57,14 +59,26 @@ ERROR_MORNINGS = 42
 """Past mornings whose nowcasts an interval looks at."""
 PRIOR_MORNINGS = 20
 """Mornings that the usual errors count for beside a client's own."""
+WIDER = 1.2
+"""By how much own errors count as larger: they are few, and those of one week are alike."""
 OUTER = 0.1
 """Tails in which an interval is at least as wide as the usual errors."""
 USUAL_ERRORS = np.interp(
     LEVELS,
     (0.01, 0.025, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 0.975, 0.99),
-    (-2.3, -1.7, -1.0, -0.5, -0.1, 0.0, 1.1, 3.1, 6.6, 8.5),
+    (-2.45, -2.1, -1.1, -0.6, -0.1, 0.1, 1.2, 3.1, 6.6, 8.5),
 )
 """Quantiles of the errors of nowcasts relative to `_scale` (400 German counties, August 2020)."""
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What holidays do to a client's days: its counts without them, and how far days fall short."""
+
+    counts: Floats
+    """[clients, lags]: the days before the last morning, holidays as usual days."""
+    factor: Floats
+    """[clients, 7]: by lag, cases relative to those of a usual day."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +215,7 @@ def growth(known: Floats, shared: float | None = None) -> Floats:
     else:
         now, before, weeks = found
         ratio = (now.sum(axis=1) + SOFTENING) / (before.sum(axis=1) + SOFTENING)
-        own = FOLLOW * np.log(ratio) / weeks
+        own = FOLLOW * np.clip(np.log(ratio) / weeks, -LARGEST_GROWTH, LARGEST_GROWTH)
     return own if shared is None else (own + shared) / 2
 
 
@@ -236,14 +250,32 @@ def late_shares(known: Floats, pooled: Floats | None = None, *, some: bool = Fal
 def fill(known: Floats, growing: Floats, pooled: Floats | None = None) -> Floats:
     """Cases of the last days that are still to come [clients, lags], on the last morning.
 
-    `known` is `Vintages.known(AGES)`, `growing` each client's log growth in a week. All days
-    together are a median, as scores ask for, and nothing where little is late.
+    All days together are a median, as scores ask for, and nothing where little is late.
     """
-    expected = _expected(known[-1], growing)
+    return median_of(coming(known, growing, pooled))
+
+
+def coming(
+    known: Floats, growing: Floats, pooled: Floats | None = None, usual: Usual | None = None
+) -> Floats:
+    """The mean number of cases of the last days that are still to come [clients, lags].
+
+    `known` is `Vintages.known(AGES)`, `growing` each client's log growth in a week; `usual` tells
+    its calendar.
+    """
+    if usual is None:
+        expected = _expected(known[-1], growing)
+    else:
+        expected = _expected(usual.counts, growing) * usual.factor
     late, further = late_shares(known, pooled), late_shares(known, pooled, some=True)
-    truly_none = (1 + expected / SPREAD) ** -SPREAD
+    truly_none = (1 + np.maximum(expected, 0.0) / SPREAD) ** -SPREAD
     only_late = late / np.maximum(late + (1 - late) * truly_none, 1e-12)
-    mean = np.where(known[-1, :, :LATE_DAYS] > 0, further, only_late) * expected
+    mean: Floats = np.where(known[-1, :, :LATE_DAYS] > 0, further, only_late) * expected
+    return mean
+
+
+def median_of(mean: Floats) -> Floats:
+    """The same with the median of their total, which is nothing where little is late."""
     total = mean.sum(axis=1, keepdims=True)
     filled: Floats = mean * np.maximum(1 - MEDIAN / np.maximum(total, MEDIAN), 0.0)
     return filled
@@ -300,7 +332,7 @@ def _errors(filled: Floats, seen: Floats, past: Floats) -> Floats:
     usual = np.broadcast_to(USUAL_ERRORS, (len(filled), len(LEVELS)))
     if len(past) == 0:
         return usual * _scale(filled, seen)[:, None]
-    own = np.quantile(past, LEVELS, axis=0).T
+    own = WIDER * np.quantile(past, LEVELS, axis=0).T
     both = (len(past) * own + PRIOR_MORNINGS * usual) / (len(past) + PRIOR_MORNINGS)
     levels = np.array(LEVELS)
     both = np.where(levels < OUTER, np.minimum(both, usual), both)

@@ -49,6 +49,9 @@ class Assumptions:
     population: str | None = _said(
         "Column of the inhabitants (default: population, if there).", option="--column-population"
     )
+    name: str | None = _said(
+        "Column of the region's name, if it is to be shown.", option="--column-name"
+    )
     sheet: str | None = _said("Sheet of an Excel file.")
     member: str | None = _said("File within a zip.")
     header_row: int | None = _said("Row of the column names (default: the first with text).")
@@ -59,7 +62,8 @@ class Assumptions:
         "long", "days-across", "regions-across",
     )  # fmt: skip
     date_format: str | None = _said(
-        "As %d.%m.%Y, or iso-week, epiweek, excel (days since 1899-12-30)."
+        "As %d.%m.%Y, or iso-week, epiweek, excel (days since 1899-12-30); '%d.%m.%Y with a time "
+        "of the day' leaves times out."
     )
     decimal: str | None = _said("Decimal sign of the counts.", ".", ",")
     thousands: str | None = _said("Sign between thousands.", ".", ",", " ", "'")
@@ -67,13 +71,21 @@ class Assumptions:
     below: float | None = _said("Count that stands for a hidden one such as <5.")
     id_width: int | None = _said("Fill ids up to so many digits with zeros; 0: ids as they are.")
     line_list: bool | None = _said("Every row is one case; there is no column of counts.")
-    duplicates: str | None = _said(
-        "Several rows of a region and day: refuse (default) or sum.", "refuse", "sum"
+    only: Sequence[str] | None = _said(
+        "Rows to read, as COLUMN=VALUE, such as indicator=cases. Repeat for more columns."
     )
+    fill_down: bool | None = _said("An empty region or day is that of the row above: merged cells.")
+    duplicates: str | None = _said(
+        "Several rows of a region and day: refuse (default), sum, or drop those that say the same.",
+        "refuse", "sum", "drop",
+    )  # fmt: skip
     totals: str | None = _said(
         "Rows that sum up others: refuse (default), drop or keep.", "refuse", "drop", "keep"
     )
     cadence: str | None = _said("What a row counts: a day, or a week.", "day", "week")
+    weeks_dated: str | None = _said(
+        "Which day of a week stands in the column of the day.", "first", "last"
+    )
     counts: str | None = _said("New cases, or all cases so far.", "new", "cumulative")
     negatives: str | None = _said(
         "Corrections below zero: refuse (default), spread back over the days before, or zero.",
@@ -87,10 +99,12 @@ class Assumptions:
             if value is not None and choices and value not in choices:
                 expected = " or ".join(f"'{choice}'" for choice in choices)
                 raise EpifedError(f"{one.name}: found '{short(value)}'; expected {expected}")
-        if isinstance(self.missing, str):
-            object.__setattr__(self, "missing", (self.missing,))
-        elif self.missing is not None:
-            object.__setattr__(self, "missing", tuple(map(str, self.missing)))
+        for name in ("missing", "only"):
+            words = getattr(self, name)
+            if isinstance(words, str):
+                object.__setattr__(self, name, (words,))
+            elif words is not None:
+                object.__setattr__(self, name, tuple(map(str, words)))
         for name, least, most in (
             ("id_width", 0, 40),
             ("header_row", 1, 10_000),
@@ -143,7 +157,7 @@ def in_words(choice: Mapping[str, Any]) -> str:
 
 
 def _quoted(value: object) -> str:
-    text = short(value)
+    text = short(value) if str(value).strip() else str(value)
     plain = text and all(c.isalnum() or c in "-_.,%/:+=@" for c in text)
     return text if plain else "'" + text.replace("'", "'\\''") + "'"
 
@@ -157,4 +171,5 @@ class UnsaidError(EpifedError):
     def __init__(self, sentence: str, *choices: Mapping[str, Any]) -> None:
         ways = " or ".join(in_words(choice) for choice in choices)
         super().__init__(f"{sentence[: LONGEST - len(ways)]}; add {ways}")
+        self.sentence = sentence
         self.choices = choices

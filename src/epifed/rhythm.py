@@ -7,7 +7,7 @@ of a week was learned before it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 import numpy as np
@@ -57,6 +57,24 @@ class Rhythm:
     _known: tuple["_Known", ...]
     """What was known before each week."""
 
+    @property
+    def last_factor(self) -> Floats:
+        """Cases on each of the last seven days relative to what they are on a usual one."""
+        last = len(self._known) - 1
+        if last not in self._week.special:
+            return np.ones((len(self.counts), WEEK))
+        return self._known[last].factor(*self._week.of(last)).T
+
+    def ending(self, week: Floats) -> "Rhythm":
+        """The same with other counts [regions, 7] of the last seven days."""
+        before = self.usual[:, -2 * WEEK : -WEEK]
+        usual = _as_usual(week, self.last_factor, before) if before.shape[1] == WEEK else week
+        counts, usual = (
+            np.concatenate([days[:, :-WEEK], last], axis=1)
+            for days, last in ((self.counts, week), (self.usual, usual))
+        )
+        return replace(self, counts=counts, usual=usual)
+
     def again(self, weeks: int, begin: int, end: int) -> Floats:
         """The days from `begin` to before `end`, each as the one so many weeks before it.
 
@@ -88,10 +106,7 @@ def rhythm(counts: Floats, calendars: Sequence[str], last: date) -> Rhythm:
         known.append(learned.known())
         if week in calendar.special and week:
             factor = known[-1].factor(*calendar.of(week))
-            filled = daily[start:end] + (1 - factor) * usual[start - WEEK : start]
-            usual[start:end] = np.where(
-                factor < 1, filled, daily[start:end] / np.maximum(factor, 1)
-            )
+            usual[start:end] = _as_usual(daily[start:end], factor, usual[start - WEEK : start])
         if week >= 2:
             around = np.cumsum(usual[start - WEEK - 4 : start + 3], axis=0)
             level = (around[WEEK:] - around[:WEEK]) / WEEK
@@ -104,6 +119,13 @@ def rhythm(counts: Floats, calendars: Sequence[str], last: date) -> Rhythm:
         [TRUST[calendar.of(week)[0]] for week in range(max(weeks - 2, 0), weeks)]
     )
     return Rhythm(daily.T, usual.T, trust.T, calendar, tuple(known))
+
+
+def _as_usual(counts: Floats, factor: Floats, before: Floats) -> Floats:
+    """A week's counts with holidays as usual days, by those of the week before."""
+    filled = counts + (1 - factor) * before
+    usual: Floats = np.where(factor < 1, filled, counts / np.maximum(factor, 1))
+    return usual
 
 
 @dataclass(frozen=True)

@@ -13,3 +13,8 @@ def seed_sequence(seed: int, *names: str | int | float) -> np.random.SeedSequenc
     """
     key = tuple(int.from_bytes(hashlib.sha256(repr(n).encode()).digest()[:4]) for n in names)
     return np.random.SeedSequence(seed, spawn_key=key)
+
+
+def of_training(seed: int) -> tuple[np.random.SeedSequence, ...]:
+    """What the first state, the draws and the noise of a training are made from."""
+    return tuple(seed_sequence(seed).spawn(3))

@@ -11,12 +11,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.anomalies import Cleaned, clean
+from epifed.days import DAYS_OF, Step
 from epifed.errors import EpifedError
-from epifed.forecasting import Forecast, forecast
+from epifed.forecasting import Forecast, forecast, refuse_horizon
+from epifed.intervals import LEVELS
 from epifed.learner import Learner
-from epifed.levels import Level, levels_of
+from epifed.levels import Level, choose, levels_of
 from epifed.panel import CasePanel
-from epifed.weeks import Weeks
+from epifed.weeks import WEEKDAYS, Weeks, to_weekday
 
 _DAY = timedelta(days=1)
 
@@ -50,17 +52,27 @@ class Totals:
         complete = [one for one in levels_of(panel).values() if there >= set(one.regions)]
         if not complete:
             raise EpifedError(
-                f"--totals: found {len(there)} of the regions of {panel.source}; expected all "
+                f"--published: found {len(there)} of the regions of {panel.source}; expected all "
                 "states, or the nation, under their names or by --locations"
+            )
+        if lead % panel.step_days:
+            raise EpifedError(
+                f"--published-lead: found {lead} days; expected whole weeks, as {panel.source} has"
             )
         level = complete[0]
         rows = known.filter(pl.col("region").is_in(level.regions))
         cases = pl.col("value").clip(lower_bound=0.0)
         counts = CasePanel.from_long(
             rows.select(day="date", region="region", cases=cases),
-            source="--totals",
+            source="--published",
             regions=level.regions,
+            step=panel.step,
         )
+        if (counts.end - panel.end).days % panel.step_days:
+            raise EpifedError(
+                f"--published: found weeks dated {counts.end}; expected the weekday of "
+                f"{panel.end}, as in {panel.source}"
+            )
         _refuse_gaps(counts)
         both = replace(
             level.panel(panel),
@@ -108,6 +120,36 @@ class Targets:
     weeks: Weeks | None = None
     totals: Totals | None = None
 
+    @classmethod
+    def of(
+        cls,
+        panel: CasePanel,
+        steps: Sequence[int],
+        level: Sequence[str] = (),
+        *,
+        week_ends: str | None = None,
+        reference_day: str | None = None,
+        ahead: Sequence[int] = (),
+        totals: Totals | None = None,
+    ) -> "Targets | None":
+        """What is asked for beside each region's own forecast; none if nothing is.
+
+        `steps` ahead are forecast where weeks are not counted from a reference day.
+        """
+        own = next(iter(levels_of(panel)))
+        counted = week_ends or reference_day or ahead
+        if not counted and set(level or [own]) == {own} and totals is None:
+            return None
+        weeks = _weeks(panel, week_ends, reference_day) if counted else None
+        levels = choose(panel, level or [own])
+        found = cls(levels, tuple(sorted(set((ahead or [1]) if weeks else steps))), weeks, totals)
+        if totals is not None and not any(map(found.totals_of, levels)):
+            raise EpifedError(
+                f"--published: found counts of the level '{totals.level.name}'; expected a --level "
+                "that is forecast from them"
+            )
+        return found
+
     def made(
         self, known: Cleaned, learner: Learner[Any, Any], state: Any
     ) -> list[tuple[Level, Forecast]]:
@@ -120,13 +162,44 @@ class Targets:
                 counts, over = totals.on(origin), totals.over(level)
                 now = learner.advance(state, totals.lead)
             for ahead in self.ahead:
-                horizon, reference = self._horizon(origin, counts.panel.end, ahead)
-                one = forecast(counts, learner, now, horizon, over)
+                steps, reference = self.horizon(origin, counts.panel.end, ahead, counts.panel.step)
+                one = forecast(counts, learner, now, steps, over)
                 if self.weeks is not None:
                     one = replace(one, reference=reference, weeks_ahead=ahead)
                 elif one.step == "week":
                     one = replace(one, weeks_ahead=ahead)
                 found.append((level, one))
+        return found
+
+    def within_reach(self, origins: Sequence[date], step: Step) -> "Targets":
+        """Without the weeks that lie too far ahead, or have ended, from one of the origins."""
+        assert self.weeks is not None
+
+        def reached(ahead: int) -> bool:
+            try:
+                replace(self, ahead=(ahead,)).blank(origins, step)
+            except EpifedError:
+                return False
+            return True
+
+        kept = tuple(filter(reached, self.ahead))
+        return replace(self, ahead=kept or self.ahead)
+
+    def blank(self, origins: Sequence[date], step: Step) -> list[Forecast]:
+        """What will be forecast from some origins, without values."""
+        found = []
+        for origin in origins:
+            for level in self.levels:
+                totals = self.totals_of(level)
+                last = origin if totals is None else totals.last_day(origin)
+                nothing = np.zeros((len(level.regions), len(LEVELS)))
+                for ahead in self.ahead:
+                    steps, day = self.horizon(origin, last, ahead, step)
+                    refuse_horizon(steps, step)
+                    found.append(
+                        Forecast(last, steps, level.regions, nothing[:, 0], nothing, level.name,
+                                 day if self.weeks else None, ahead if self.weeks else None, step)
+                    )  # fmt: skip
         return found
 
     def totals_of(self, level: Level) -> Totals | None:
@@ -155,8 +228,8 @@ class Targets:
             )
         return "\n".join(sentences)
 
-    def _horizon(self, origin: date, last: date, ahead: int) -> tuple[int, date]:
-        """Days from the last known day to the end of a target, and the reference date."""
+    def horizon(self, origin: date, last: date, ahead: int, step: Step) -> tuple[int, date]:
+        """Steps from the last known one to the end of a target, and the reference date."""
         if self.weeks is None:
             return ahead, last
         lead = self.totals.lead if self.totals else 0
@@ -168,7 +241,23 @@ class Targets:
                 f"--ahead: found week {ahead}, which ends on {end}; expected one that ends after "
                 f"{last}, the last known day"
             )
-        return days, reference
+        return days // DAYS_OF[step], reference
+
+
+def _weeks(panel: CasePanel, week_ends: str | None, reference_day: str | None) -> Weeks:
+    """How weeks are counted; those of a weekly panel end on the day that they are dated."""
+    dated = panel.end.weekday()
+    if week_ends is None and panel.step == "day":
+        raise EpifedError("found --ahead or --reference-day; expected --week-ends with it")
+    ends = dated if week_ends is None else to_weekday(week_ends, "--week-ends")
+    if panel.step == "week" and ends != dated:
+        raise EpifedError(
+            f"--week-ends: found {WEEKDAYS[ends]}, and weeks of {panel.source} that end on a "
+            f"{WEEKDAYS[dated]}; expected the same day, or --weeks-dated first where they are "
+            "dated by their first day"
+        )
+    reference = None if reference_day is None else to_weekday(reference_day, "--reference-day")
+    return Weeks(ends, reference)
 
 
 def _names(levels: Sequence[Level]) -> str:
@@ -182,13 +271,13 @@ def _refuse_gaps(totals: CasePanel) -> None:
     for region, there in zip(totals.regions, reported, strict=True):
         if not there[-1]:
             raise EpifedError(
-                f"--totals: found no count of {region} on {totals.end}; expected all regions up to "
-                "the same last day"
+                f"--published: found no count of {region} on {totals.end}; expected all regions "
+                "up to the same last day"
             )
         days = len(there) - int(there.argmax())
         if 2 * there.sum() <= days > 1:
             raise EpifedError(
-                f"--totals: found {there.sum()} counts of {region} in {days} days; expected one "
+                f"--published: found {there.sum()} counts of {region} in {days} days; expected one "
                 "of each day"
             )
 

@@ -145,7 +145,9 @@ class Vintages:
             snapshots=tuple(d for d in self.snapshots if d <= day),
         )
         # What was known on the earlier mornings stays as it was: it need not be computed anew.
-        then.__dict__["_by_age"] = self._by_age[: (then.last - then.first).days + 1]
+        days = (then.last - then.first).days + 1
+        then.__dict__["_by_age"], then.__dict__["names"] = self._by_age[:days], self.names[:days]
+        then.__dict__["_cells"] = tuple(column[: len(then.changes)] for column in self._cells)
         return then
 
     def since(self, day: Day) -> "Vintages | None":
@@ -245,6 +247,20 @@ class Vintages:
         if lags > MOST_LAGS:
             raise EpifedError(f"lags: found {lags}; expected at most {MOST_LAGS}")
         return self._by_age[:, :, :lags]
+
+    @cached_property
+    def names(self) -> tuple[bytes, ...]:
+        """For each day from the first to the last a name of all that was known by then."""
+        rows, days, cases, known = self._cells
+        sha = hashlib.sha256("\x00".join(self.regions).encode())
+        found, begin = [], 0
+        for i in range((self.last - self.first).days + 1):
+            end = int(np.searchsorted(known, np.datetime64(self.first + i * _DAY), side="right"))
+            for column in (rows, days, cases):
+                sha.update(column[begin:end].tobytes())
+            found.append(sha.digest())
+            begin = end
+        return tuple(found)
 
     @cached_property
     def _by_age(self) -> Floats:

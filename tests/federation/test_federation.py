@@ -16,6 +16,7 @@ import pytest
 
 from epifed.federation.flare.jobs import halt, look
 from epifed.federation.flare.local import LocalFederation
+from epifed.federation.greeting import Spoken
 from epifed.learner import Vector, View, make_learner
 from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.registry import LEARNERS
@@ -167,6 +168,9 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     shapes = [tuple(about["shape"]) for about in metadata]
     assert sorted(arrays) == sorted(4 * rows * length for rows, length in shapes)
     rest = METADATA.sub(b"", rest)
+    greetings = GREETING.findall(rest)
+    assert {json.dumps(Spoken.own().about).encode()} == set(greetings)
+    rest = GREETING.sub(b"", rest)
     models = [local.kit(EVIL) / "models" / f"{_name(*one)}.epifed" for one in TRAININGS]
     assert {text.decode() for text in RECEIPT.findall(rest)} == {
         read_release(path).sha256 for path in models
@@ -185,6 +189,8 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
 
 
 METADATA = re.compile(rb'\{"training".*?\}')
+GREETING = re.compile(rb'\{"protocol".*?\}')
+"""What a site says of itself before the first round of a job."""
 RECEIPT = re.compile(rb'\{"sha256": "([0-9a-f]{64})"\}')
 """What a site says of a release that it has got."""
 SIGNATURE = re.compile(rb"[A-Za-z0-9+/]{340,}=*")
@@ -318,6 +324,7 @@ def test_what_the_coordinator_gets_tells_neither_who_nor_how_many_were_drawn(
     for status in draws.statuses:
         assert status.keys() <= STATUS_KEYS
         assert status.get("sites", sites) == sites
+        assert set(status.get("versions", sites)) == set(sites)
     assert any("epifed_status.json" in name for name in draws.files)
     told = json.dumps([draws.statuses, draws.report]) + "".join(draws.files.values())
     for client in local.federation.clients:
@@ -345,6 +352,7 @@ STATUS_KEYS = {
     "delivered",
     "missing",
     "undelivered",
+    "versions",  # of the greeting, before any draw
 }
 
 

@@ -113,6 +113,7 @@ def _until_connected(machine: str, kit: Path, sites: set[str]) -> None:
     raise AssertionError(f"{sites} did not connect: {found.stdout}{found.stderr}")
 
 
+@pytest.mark.long
 def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_port(
     machines: dict[str, str], tmp_path: Path
 ) -> None:

@@ -7,21 +7,25 @@ import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from typing import Any, get_args
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
-from epifed.federation.weekly import JOURNAL, Journal, Schedule, Week, budgeted, run_due
+from epifed.federation.flare.weeks import Trainings
+from epifed.federation.weekly import JOURNAL, Journal, Schedule, Week, Weekday, budgeted, run_due
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
+from epifed.training import ledger_key
 
 BERLIN = Schedule(first=date(2026, 3, 4), weeks=40, zone="Europe/Berlin", least_sites=3)
 MONDAY = datetime(2026, 3, 2, 5, tzinfo=UTC)
@@ -61,6 +65,12 @@ class Country:
         if self.fails:
             self.fails -= 1
             raise EpifedError("the server is away")
+
+    def rival(self, week: Week) -> str | None:
+        return next((name for name in self.trained if week.same(name)), None)
+
+    def give_back(self, week: Week) -> None:
+        assert week.name not in self.trained
 
     def begun(self, week: Week) -> bool:
         return week.name in self.trained
@@ -136,6 +146,79 @@ def test_a_week_that_was_paid_for_is_run_to_its_end_however_late(tmp_path: Path)
     country.run(BERLIN, tmp_path)
     assert country.trained == ["week-2026-03-02"] * 2
     assert _outcomes(tmp_path) == ["done"]
+
+
+@settings(max_examples=120, deadline=None)
+@example("America/Goose_Bay", date(2000, 1, 1), "sunday", time(0, 1, fold=1))
+@given(
+    zone=st.sampled_from(sorted(available_timezones())),
+    first=st.dates(date(2000, 1, 1), date(2040, 12, 1)),
+    weekday=st.sampled_from(get_args(Weekday)),
+    at=st.times().map(lambda one: one.replace(second=0, microsecond=0)),
+)
+def test_a_week_is_at_its_time_on_every_clock(
+    zone: str, first: date, weekday: Any, at: time
+) -> None:
+    """Found by trying every offset that the zone has around the day; a time shown twice, once."""
+    chosen = Schedule(first=first, weeks=30, zone=zone, weekday=weekday, at=at)
+    weeks = chosen.planned()
+    clock = ZoneInfo(zone)
+    for week in weeks:
+        wall = datetime.combine(week.day, at)
+        around = [wall.replace(tzinfo=UTC) + timedelta(hours=12 * half) for half in range(-5, 6)]
+        offsets = {moment.astimezone(clock).utcoffset() for moment in around}
+        moments = [wall.replace(tzinfo=UTC) - offset for offset in offsets if offset is not None]
+        shown = [one for one in moments if one.astimezone(clock).replace(tzinfo=None) == wall]
+        if shown:
+            assert week.due == min(shown)
+        else:
+            assert week.due in moments, "by the clock before it was set forward"
+            assert week.due.astimezone(clock).replace(tzinfo=None) > wall
+        assert chosen.local(week).endswith(f"({zone})")
+    assert all(a.due < b.due for a, b in pairwise(weeks))
+    assert [week.name for week in weeks] == sorted({week.name for week in weeks})
+
+
+def test_a_week_of_another_schedule_is_not_trained_again(tmp_path: Path) -> None:
+    country = Country(MONDAY)
+    country.run(BERLIN, tmp_path / "one")
+    tuesdays = BERLIN.model_copy(update={"weekday": "tuesday"})
+    country.now += timedelta(days=1)
+    country.run(tuesdays, tmp_path / "two")
+    assert country.trained == ["week-2026-03-02"]
+    (entry,) = Journal(tmp_path / "two").outcomes().values()
+    assert entry["reason"] == "'week-2026-03-02' is this week's training already"
+
+
+def test_a_skipped_week_lets_go_of_what_it_reserved(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.ledger", Cap(3.0, 1e-5, "rdp"))
+    week = BERLIN.planned()[0]
+    chosen = Settings.for_learner("trend", 40, epsilon=0.3)
+    plan = PrivacyPlan.of(chosen, 40)
+    key = ledger_key(plan, chosen, BERLIN.period(week), week.name)
+    ledger.reserve(rounds=1, **key)
+    assert ledger.book().taken() != ()
+    weekly = Trainings(None, None, BERLIN, chosen, ledger, print)  # type: ignore[arg-type]
+    weekly.give_back(week)
+    assert ledger.book().taken() == ()
+    weekly.give_back(week)
+    other = BERLIN.planned()[1]
+    run = ledger.reserve(rounds=1, **key | {"training": other.name}).name
+    ledger.spend(run, 1)
+    weekly.give_back(other)
+    assert ledger.book().run(run).outcome == "open", "what was spent stays"
+    tuesday = Week(other.day + timedelta(days=1), other.due)
+    assert weekly.rival(tuesday) == other.name
+    assert weekly.rival(other) is None
+
+
+def test_schedulers_of_one_ledger_take_turns_whatever_they_write_to(tmp_path: Path) -> None:
+    ledger = tmp_path / "budget.ledger"
+    with (
+        Journal(tmp_path / "one", ledger).held(),
+        pytest.raises(EpifedError, match="another scheduler"),
+    ):
+        Journal(tmp_path / "two", ledger).held()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -251,4 +334,5 @@ def test_weeks_that_will_be_skipped_are_neither_planned_nor_paid_for(tmp_path: P
     assert result.exit_code == 0, result.output
     planned = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("week-")]
     assert 1 <= len(planned) <= 2
+    assert all("06:00 +0000 (UTC)" in line for line in result.stdout.splitlines())
     assert all(date.fromisoformat(name[5:]) > today - timedelta(days=4) for name in planned)

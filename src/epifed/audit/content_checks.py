@@ -42,6 +42,7 @@ STATUS = {
     "training", "finished", "round", "rounds", "paid", "epsilon", "delta", "sites",
     "enrolled_sites", "ledger_run", "lines", "stopped", "error", "sha256", "delivered", "missing",
     "waiting", "epsilon_if_drawn_seen", "accountant", "undelivered", "noise",
+    "versions",
 }  # fmt: skip
 """What the coordinator can ask for while a training runs, and finds in the job's result."""
 RELEASE = {

@@ -3,17 +3,19 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import wraps
+from datetime import date
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from epifed.cli.kit import refuse_unwritable
+from epifed.cli.kit import counted, refuse_unwritable
 from epifed.errors import EpifedError
 
 if TYPE_CHECKING:
     from epifed.forecasting import Forecast
+    from epifed.hubs.config import Calendar
     from epifed.panel import CasePanel
     from epifed.targets import Targets
 
@@ -36,17 +38,17 @@ class Aims:
             "name. Repeat for several. 'community' reads a prepared directory's communities."
         ),
     ] = None
-    totals: Annotated[
+    published: Annotated[
         Path | None,
         _option(
             "Published counts of states or the nation, public already (date, location, value), "
             "for their forecasts instead of sums of the clients' own."
         ),
     ] = None
-    totals_lead: Annotated[
+    published_lead: Annotated[
         int,
         _option(
-            "Days by which the totals are known further than the clients' counts: 1 if they are "
+            "Days by which they are known further than the clients' counts: 1 if they are "
             "dated by publication.",
             min=0,
             max=14,
@@ -96,73 +98,83 @@ class Aims:
         from epifed.hubs.layout import refuse_for_hub
         from epifed.weeks import to_weekday
 
-        if self.week_ends is None and (self.ahead or self.reference_day):
-            raise EpifedError("found --ahead or --reference-day; expected --week-ends with it")
         for option, name in (
             ("--week-ends", self.week_ends),
             ("--reference-day", self.reference_day),
         ):
             if name is not None:
                 to_weekday(name, option)
-        if self.totals is not None and not self.level:
-            raise EpifedError("found --totals; expected --level with it")
-        if self.totals is None and self.totals_lead:
-            raise EpifedError("found --totals-lead; expected --totals with it")
-        if self.totals is None and self.hub is None and self.locations is not None:
-            raise EpifedError("found --locations; expected --hub or --totals with it")
+        if self.published is not None and not self.level:
+            raise EpifedError("found --published; expected --level with it")
+        if self.published is None and self.published_lead:
+            raise EpifedError("found --published-lead; expected --published with it")
+        if self.published is None and self.hub is None and self.locations is not None:
+            raise EpifedError("found --locations; expected --hub or --published with it")
         if self.hub is None and (self.target is not None or self.model_name != MODEL_NAME):
             raise EpifedError("found --target or --model-name; expected --hub with it")
         if self.hub:
             refuse_unwritable(self.hub)
-            refuse_for_hub(self.model_name, [] if self.week_ends else horizons)
+            weeks = self.week_ends or self.reference_day or self.ahead or self._calendar
+            refuse_for_hub(self.model_name, [] if weeks else horizons)
 
-    def targets(self, panel: "CasePanel", horizons: Sequence[int]) -> "Targets | None":
-        """What is asked for beside each region's own forecast; none if nothing is."""
+    @cached_property
+    def _calendar(self) -> "Calendar | None":
+        """How the hub counts weeks, if it says so itself."""
+        from epifed.hubs.config import form_of
+
+        return form_of(self.hub, self.target).calendar if self.hub else None
+
+    def targets(
+        self, panel: "CasePanel", horizons: Sequence[int], origins: Sequence[date]
+    ) -> "Targets | None":
+        """What is asked for beside each region's own forecast; none if nothing is.
+
+        What the hub would not take of it is refused here, before it is computed.
+        """
+        from epifed.hubs.layout import refuse_tasks
         from epifed.hubs.locations import read_locations
         from epifed.hubs.tables import read_truth
-        from epifed.levels import choose, levels_of
+        from epifed.levels import levels_of
         from epifed.targets import Targets, Totals
-        from epifed.weeks import Weeks, to_weekday
 
-        every = levels_of(panel)
-        own = next(iter(every))
-        plain = set(self.level or [own]) == {own} and self.totals is None
-        if self.week_ends is None and plain:
-            return None
-        weeks = None
-        if self.week_ends is not None or self.totals is not None:
-            panel.refuse_step("day")
-        if self.week_ends is not None:
-            day = self.reference_day
-            reference = None if day is None else to_weekday(day, "--reference-day")
-            weeks = Weeks(to_weekday(self.week_ends, "--week-ends"), reference)
-        published = None
-        if self.totals is not None:
-            places = read_locations(self.locations).regions
-            places = places or {name: name for one in every.values() for name in one.regions}
-            published = Totals.of(panel, read_truth(self.totals), places, self.totals_lead)
-        steps = (self.ahead or [1]) if weeks else horizons
-        levels = choose(panel, self.level or [own])
-        found = Targets(levels, tuple(sorted(set(steps))), weeks, published)
-        if published is not None and not any(map(found.totals_of, levels)):
-            raise EpifedError(
-                f"--totals: found counts of the level '{published.level.name}'; expected a --level "
-                "that is forecast from them"
-            )
+        places = read_locations(self.locations)
+        totals = None
+        if self.published is not None:
+            every = levels_of(panel).values()
+            known = places.regions or {name: name for one in every for name in one.regions}
+            totals = Totals.of(panel, read_truth(self.published), known, self.published_lead)
+        hub = self._calendar
+        found = Targets.of(
+            panel,
+            horizons,
+            self.level or (),
+            week_ends=self.week_ends or (hub.week_ends if hub else None),
+            reference_day=self.reference_day or (hub.reference_day if hub else None),
+            ahead=self.ahead or (hub.ahead if hub else ()),
+            totals=totals,
+        )
+        if found is not None and hub is not None and not self.ahead:
+            found = found.within_reach(origins, panel.step)
+        if found is not None and self.hub is not None:
+            blank = found.blank(origins, panel.step)
+            refuse_tasks(blank, self.hub, locations=places, target=self.target)
         return found
 
-    def write(self, forecasts: "Sequence[Forecast]") -> None:
-        """Add the forecasts to the hub, if one was named."""
+    def write(self, forecasts: "Sequence[Forecast]") -> str:
+        """Add the forecasts to the hub, if one was named; what was done ends a sentence."""
         from epifed.hubs.layout import write_hub
         from epifed.hubs.locations import read_locations
 
-        if self.hub:
-            codes = read_locations(self.locations)
-            write_hub(forecasts, self.hub, self.model_name, locations=codes, target=self.target)
-
-    def where(self) -> str:
-        """Where the hub's files are, as the end of a sentence."""
-        return f", hub files in {self.hub}" if self.hub else ""
+        if not self.hub:
+            return ""
+        codes = read_locations(self.locations)
+        files = write_hub(forecasts, self.hub, self.model_name, locations=codes, target=self.target)
+        rounds = len({one.reference or one.origin for one in forecasts})
+        left_out = f" ({rounds - len(files)} of them left out, which the hub has no round of)"
+        return (
+            f", hub files of {counted(rounds, 'reference date')} in {self.hub}"
+            f"{left_out if rounds > len(files) else ''}"
+        )
 
 
 def aims_at_levels(command: Callable[..., None]) -> Callable[..., None]:

@@ -141,7 +141,7 @@ def backtest(
         origins = origins_between(*days, chosen.horizon)
     else:
         origins = mornings_between(*days, known_when, chosen.horizon)
-    targets = aims.targets(panel, [chosen.horizon])
+    targets = aims.targets(panel, [chosen.horizon], origins)
     with GridProgress() as progress:
         result = run_backtest(
             panel,
@@ -155,7 +155,7 @@ def backtest(
             progress=progress,
         )
     result.write(out, panel)
-    aims.write(result.levels.forecasts if result.levels else result.forecasts)
+    hub = aims.write(result.levels.forecasts if result.levels else result.forecasts)
     summary = result.summary()
     if as_json:
         print(to_json(summary))
@@ -190,7 +190,7 @@ def backtest(
     messages.print(SEEDED)
     if result.levels and result.levels.sentence:
         messages.print(result.levels.sentence, soft_wrap=True)
-    messages.print(f"results are in {out}{aims.where()}")
+    messages.print(f"results are in {out}{hub}")
 
 
 def _level_name(row: dict[str, Any]) -> str:

@@ -98,9 +98,9 @@ def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":
     """date, region, cases and facts in order, whole numbers as such."""
     import polars as pl
 
-    from epifed.sources.facts import FACTS
+    from epifed.sources.facts import SAID_FACTS
 
-    names = [name for name in ("region", "cases", *FACTS) if name in frame.columns]
+    names = [name for name in ("region", "cases", *SAID_FACTS) if name in frame.columns]
     clean = frame.select(pl.col("day").alias("date"), *names).sort("region", "date")
     whole = clean["cases"].drop_nulls()
     return (

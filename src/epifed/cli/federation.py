@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli import federation_rehearse, federation_schedule, federation_train
+from epifed.cli import (
+    federation_dashboard,
+    federation_rehearse,
+    federation_schedule,
+    federation_site,
+    federation_train,
+)
 from epifed.cli.kit import AsJson, Wish, messages
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
@@ -20,6 +26,9 @@ app.command("train")(federation_train.train)
 app.command("status")(federation_train.status)
 app.command("stop")(federation_train.stop)
 app.command("schedule")(federation_schedule.schedule)
+app.command("site")(federation_site.site)
+app.command("report")(federation_site.report)
+app.command("dashboard")(federation_dashboard.dashboard)
 app.command("rehearse")(federation_rehearse.rehearse)
 
 
@@ -129,11 +138,17 @@ def server(
     roster: Annotated[
         Path | None, typer.Option(help="A changed federation.toml to take over.")
     ] = None,
+    statsd: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Send FLARE's counts of heartbeats to statsd on this port here."
+        ),
+    ] = None,
 ) -> None:
     """Run the server in the foreground, until it is stopped."""
     from epifed.federation.flare.parties import server_command
 
-    server_command(kit, ledger, roster).become()
+    server_command(kit, ledger, roster, statsd).become()
 
 
 @app.command("fingerprint")
@@ -160,22 +175,6 @@ def aggregator(
     from epifed.federation.flare.parties import aggregator_command
 
     aggregator_command(kit, roster).become()
-
-
-@app.command("site")
-@reads_cases
-def site(
-    kit: Kit,
-    data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
-    *,
-    reading: Reading,
-) -> None:
-    """Run a site in the foreground, until it is stopped. It only dials out, to one port."""
-    from epifed.federation.flare.parties import site_command
-    from epifed.federation.site import Source
-
-    source = Source(str(data.resolve()), reading.format, reading.options)
-    site_command(kit, source).become()
 
 
 @app.command("check")

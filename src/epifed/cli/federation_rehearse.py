@@ -16,11 +16,26 @@ from epifed.files import to_json
 def rehearse(
     sites: Annotated[int, typer.Option(min=1, help="Sites, each its own process.")] = 8,
     aggregators: Annotated[
-        int, typer.Option(max=16, help="Aggregators, at least 2; none: the server adds up.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            max=16,
+            help="Aggregators, at least 2; 0: the server adds up.",
+            show_default="0; 2 with --weeks",
+        ),
+    ] = None,
+    weeks: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rehearse so many weeks of a schedule, on a fast clock."),
+    ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(help="What happens in which week, as TOML.", show_default="a usual year"),
+    ] = None,
     clients: Annotated[int, typer.Option(min=2, help="Counties of the invented country.")] = 400,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the training.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε of the training.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="ε of the training, or each week's.")
+    ] = None,
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
     ] = None,
@@ -28,23 +43,40 @@ def rehearse(
     seed: Seed = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Keep kits, logs and models here.", show_default="a temporary folder"),
+        typer.Option(
+            help="Keep kits, logs and models here; with --weeks the report, too, and go on there.",
+            show_default="a temporary folder",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a real federation on this machine: real processes and certificates, invented data.
 
     At the end its state is compared with that of a training in one process with the same seeds.
+
+    With --weeks a year: the schedule runs week after week, each with the counts as known that
+    morning, while parties leave, crash, lose keys and are restored. Interrupted, the same command
+    goes on. Exit code 1 if a release is unaccounted for or the ledger is not the plan.
     """
     if sites > clients:
         raise EpifedError(f"--sites: found {sites} for {clients} clients; expected at most as many")
-    if out and out.exists() and any(out.iterdir()):
-        raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
+    aggregators = (2 if weeks else 0) if aggregators is None else aggregators
     if aggregators == 1 or aggregators < 0:
-        raise EpifedError(f"--aggregators: found {aggregators}; expected none, or at least 2")
+        raise EpifedError(f"--aggregators: found {aggregators}; expected 0, or at least 2")
     given = {"rounds": rounds, "epsilon": epsilon, "learner": learner, "seed": seed}
     if aggregators:
         given |= {"noise": "aggregators", "aggregators": aggregators}
+    if weeks is not None:
+        from epifed.cli.federation_year import rehearse_year
+
+        wish = Wish(settings, {"learner": "trend", "epsilon": 1.0}, **given)
+        size = (weeks, sites, aggregators, clients)
+        rehearse_year(*size, wish.settings(clients), events, out, as_json=as_json)
+        return
+    if events is not None:
+        raise EpifedError("--events: expected --weeks with it")
+    if out and out.exists() and any(out.iterdir()):
+        raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
     wish = Wish(settings, None, **given)
     chosen = wish.settings(clients, {} if wish.said.keys() & {"learner"} else {"rounds": 10})
 

@@ -82,9 +82,9 @@ def forecast(
 
     import polars as pl
 
-    from epifed import forecasting
-    from epifed.anomalies import RECENT_DAYS, clean
+    from epifed.anomalies import RECENT_DAYS
     from epifed.files import write_parquet
+    from epifed.outlook import Outlook
     from epifed.release import read_release
     from epifed.report import drawing
     from epifed.report.forecast_figure import forecast_figure
@@ -98,37 +98,31 @@ def forecast(
     panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
     trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
-    state = trained.state_on(panel.end)
-    known = clean(panel)
-    made = [forecasting.forecast(known, trained.learner, state, days) for days in horizons]
-    targets = aims.targets(panel, horizons)
+    outlook = Outlook.of(panel, trained.learner, trained.state_on(panel.end), horizons)
+    known, state, made = outlook.known, outlook.state, outlook.forecasts
+    targets = aims.targets(panel, horizons, [panel.end])
     larger = [one for _, one in targets.made(known, trained.learner, state)] if targets else []
-    table = pl.concat(one.to_long() for one in made)
+    table, changes = outlook.to_long(), outlook.parts_table()
     above = pl.concat(map(level_rows, larger)) if larger else None
     write_parquet(out / "forecast.parquet", table)
     if above is not None:
         write_parquet(out / "levels.parquet", above)
     write_parquet(out / "anomalies.parquet", known.to_long())
-    parts = {days: forecasting.parts(known, trained.learner, state, days) for days in horizons}
-    whence = [
-        found.to_long(panel.regions, days) for days, found in parts.items() if found is not None
-    ]
-    if whence:
-        write_parquet(out / "parts.parquet", pl.concat(whence))
+    if changes is not None:
+        write_parquet(out / "parts.parquet", changes)
     for region in panel.regions[:MOST_FIGURES]:
         drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
-    aims.write(larger or made)
+    hub = aims.write(larger or made)
     if as_json:
         about = {
             "release": trained.sentence(),
             "vouching": vouching,
             "timeliness": timeliness,
         }
-        changes = pl.concat(whence).to_dicts() if whence else None
         found = {
             "forecast": table.to_dicts(),
             "levels": None if above is None else above.to_dicts(),
-            "parts": changes,
+            "parts": None if changes is None else changes.to_dicts(),
             "anomalies": known.to_long(RECENT_DAYS).to_dicts(),
         }
         print(to_json(about | found))
@@ -141,13 +135,13 @@ def forecast(
                 f"{today[row]:.1f}",
                 f"{one.point[row]:.1f}",
                 *_intervals(one, row),
-                *_changes(parts[one.horizon], row),
+                *_changes(outlook.parts[one.horizon], row),
             ]
             for row in range(min(len(panel.regions), MOST_FIGURES))
             for one in made
         ]
         header = HEADER if panel.step == "day" else WEEKLY_HEADER
-        header = header if whence else header[:PLAIN]
+        header = header if changes is not None else header[:PLAIN]
         rows += _level_cells(larger, len(header))
         print_table(
             f"{WHAT[panel.step]}, forecast of {panel.end}",
@@ -156,7 +150,7 @@ def forecast(
             f"{trained.sentence()}. {vouching}",
         )
     _say(panel, trained, known, targets, timeliness)
-    messages.print(f"the forecast is in {out}{aims.where()}")
+    messages.print(f"the forecast is in {out}{hub}")
 
 
 def _say(
@@ -229,15 +223,14 @@ def _on_its_morning(
 
     from epifed.archive import mornings_kept, remember
     from epifed.ledger.witness import state_root
-    from epifed.nowcast import newest_is_late
+    from epifed.outlook import timely
     from epifed.sources.vintages import load_vintages
     from epifed.vintages import LEAST_MORNINGS
 
-    learner = trained.learner
     if panel.step == "week":
         if vintages is not None:
             panel.refuse_step("day")
-        return panel, "weekly counts: the newest week is taken as complete"
+        return timely(panel, panel, trained.learner, trained.last_day, "")
     if vintages is not None:
         history = load_vintages(vintages, regions=panel.regions)
         known = history.as_known(panel.end + timedelta(days=1), like=panel)
@@ -245,21 +238,6 @@ def _on_its_morning(
         key = sha256(str(data.resolve()).encode()).hexdigest()[:16]
         folder = folder or state_root() / "vintages" / key
         known = remember(folder, panel)
-    if known.history is not None and learner.reads_history:
-        kept = len(known.history.snapshots)
-        return known, f"late reports are filled up, from {kept} mornings of your own list"
-    if not learner.reads_history:
-        reason = f"the learner '{learner.name}' reads no vintages"
-    else:
-        kept = mornings_kept(folder) if folder else 0
-        reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
-    if not newest_is_late(panel):
-        return panel, f"no vintages ({reason}): the newest days are taken as complete"
-    before = panel.end - timedelta(days=1)
-    if before < trained.last_day:
-        return panel, f"no vintages ({reason}): {panel.end} looks incomplete, take care"
-    return panel.between(panel.start, before), (
-        f"no vintages ({reason}): {panel.end} looks incomplete and is left out, the days before "
-        "are taken as complete; counts by publication day never are incomplete "
-        "('epifed data convert --by-publication')"
-    )
+    kept = mornings_kept(folder) if folder else 0
+    reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
+    return timely(panel, known, trained.learner, trained.last_day, reason)

@@ -64,6 +64,9 @@ def score(
     target: Annotated[
         str | None, typer.Option(help="The hub's target, where it has several.")
     ] = None,
+    truth_weeks: Annotated[
+        str, typer.Option(help="Which day weeks of the truth are dated by: first or last.")
+    ] = "last",
     out: Annotated[
         Path | None, typer.Option(help="Directory for the scores of all tasks and a figure.")
     ] = None,
@@ -82,8 +85,10 @@ def score(
     from epifed.hubs.scores import EVERYWHERE
     from epifed.hubs.scores import score as score_tasks
     from epifed.hubs.skill import compare
-    from epifed.hubs.tables import read_forecasts, read_truth
+    from epifed.hubs.tables import by_last_days, read_forecasts, read_truth
 
+    if truth_weeks not in ("first", "last"):
+        raise EpifedError(f"--truth-weeks: found '{truth_weeks}'; expected first or last")
     keys = _keys(by)
     frame = pl.concat(read_forecasts(path, target) for path in forecasts)
     _refuse_shared(frame, forecasts)
@@ -99,7 +104,9 @@ def score(
         chosen &= pl.col("reference_date") <= last.date()
     places = read_locations(locations)
     known = places.levels or dict.fromkeys(places.regions, EVERYWHERE)
-    scored = score_tasks(frame.filter(chosen), read_truth(truth), known or None)
+    came = read_truth(truth)
+    came = by_last_days(came) if truth_weeks == "first" else came
+    scored = score_tasks(frame.filter(chosen), came, known or None)
     records = compare(scored.table, baseline, keys, against)
     left_out = {"without_all_levels": scored.incomplete, "without_truth": scored.unknown}
     if out is not None:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def score(training: "Training", clients: "Clients") -> pl.DataFrame:
     """The metrics of a training and of persistence on the clients' test windows."""
     truth = clients.test.targets.astype(np.float64)
+    like_today = clients.test.inputs[..., -1].astype(np.float64)
     rows = {
         method_of(training.settings): training.predict(clients.test.inputs),
-        "persistence": clients.test.inputs[..., -1].astype(np.float64),
+        "persistence": like_today,
     }
-    return pl.DataFrame([{"method": m} | scores(truth, p) for m, p in rows.items()])
+    return pl.DataFrame([{"method": m} | scores(truth, p, like_today) for m, p in rows.items()])

@@ -30,6 +30,7 @@ from epifed.evaluate.workers import in_pieces
 from epifed.files import Part, load_part, save_part
 from epifed.forecasting import Forecast, after_holiday, forecast, parts, refuse_horizon
 from epifed.learner import Learner, Vector, make_learner
+from epifed.outlook import horizons_of
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
@@ -45,8 +46,6 @@ Progress = Callable[[int, int], None]
 Work = Callable[["Knowledge", Settings, Sequence[Any]], list[tuple[Path, Part]]]
 """Does some of the work, and says what is to be kept where."""
 
-AHEAD = (7, 14, 21, 28)
-"""Days ahead of the latest forecast."""
 TRAINING_STEPS: dict[Step, int] = {"day": 28, "week": 26}
 """Targets within the last so many steps are learned from."""
 
@@ -67,7 +66,7 @@ class Backtest:
     epsilon_total: float
     noise_multiplier: float
     latest: tuple[Forecast, ...]
-    """From the last day of the data, at `AHEAD`, or at the learner's own horizon."""
+    """From the last day of the data, one to four weeks ahead, or the learner's own horizon."""
     real_time: bool = False
     """Whether each forecast was made with what was known on its morning."""
     parts: pl.DataFrame | None = None
@@ -152,8 +151,18 @@ class Backtest:
 
     def after_holiday(self, panel: CasePanel) -> dict[str, Any] | None:
         """The scores of forecasts made shortly after a public holiday of their region, if any."""
-        then = [after_holiday(panel, one.origin) for one in self.forecasts]
-        part = self.table.filter(pl.Series(np.concatenate(then)))
+        after = [
+            pl.DataFrame(
+                {
+                    "origin_date": one.origin,
+                    "region": panel.regions,
+                    "after": after_holiday(panel, one.origin),
+                }
+            )
+            for one in self.forecasts
+        ]
+        then = pl.concat(after).filter("after")
+        part = self.table.join(then, on=["origin_date", "region"], how="semi")
         return None if part.is_empty() else part.select(SCORES).row(0, named=True)
 
 
@@ -252,8 +261,7 @@ def run_backtest(
     }
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
-    any_week = tuple(days // panel.step_days for days in AHEAD)
-    ahead = any_week if learner.any_horizon else (settings.horizon,)
+    ahead = horizons_of(learner)
     newest = learner.unpack(joined[-1])
     last = known.on(ends[-1])
     latest = tuple(forecast(last, learner, newest, days) for days in ahead)

@@ -99,7 +99,7 @@ def tasks(grid: Grid) -> Iterator[GridPoint]:
 def run_grid(
     panel: CasePanel,
     grid: Grid,
-    out: Path,
+    out: Path | str,
     *,
     workers: int | None = None,
     scheduler: str | None = None,
@@ -110,7 +110,7 @@ def run_grid(
     `progress(done, total)` is called first with what an earlier run left, then at each finished
     task. A Dask `scheduler` may have the tasks computed elsewhere; what is finished is kept here.
     """
-    began = time.monotonic()
+    began, out = time.monotonic(), Path(out)
     refuse_other(out, "grid")
     clients = {
         (split, period, run): _clients(panel, grid, split, period, run)

@@ -5,6 +5,8 @@ runs, predictions, convergence.parquet           a grid
 backtest.parquet, forecast.parquet, .json        a backtest; where they can be told, parts.parquet
                                                  and nowcast.parquet
 levels.parquet                                   of larger regions, where they were asked for
+forecast, points.parquet                         an office's week; backtest.parquet and .json once
+                                                 earlier weeks can be scored
 budgets.json                                     what the same backtest came to at other budgets
 backtest/                                        a backtest beside a grid, a folder of its own
 data/                                            the simulated country, where there was no data
@@ -28,6 +30,8 @@ from epifed.evaluate.manifest import (
     GridRecord,
     Kind,
     Manifest,
+    Randomness,
+    ReleaseRecord,
     WorkRecord,
 )
 from epifed.evaluate.metrics import METRICS
@@ -77,6 +81,11 @@ NOWCAST: dict[str, type[pl.DataType]] = {
     "date": pl.Date,
     **dict.fromkeys(("known", "estimate", "lower", "upper", "r", "r_lower", "r_upper"), pl.Float64),
 }
+POINTS: dict[str, type[pl.DataType]] = {
+    "region": pl.String,
+    "horizon": pl.Int64,
+    **dict.fromkeys(("point", "persistence", "completed"), pl.Float64),
+}
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
 LEVELS = BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64}
 
@@ -104,13 +113,35 @@ class BacktestTables:
 
 
 @dataclass(frozen=True)
+class WeekTables:
+    """An office's forecast of a week; earlier ones beside what came, once something has."""
+
+    forecast: pl.DataFrame
+    points: pl.DataFrame
+    """Point, and what was known on the day, so that a later week can score the forecast."""
+    parts: pl.DataFrame | None = None
+    nowcast: pl.DataFrame | None = None
+    past: pl.DataFrame | None = None
+    record: BacktestRecord | None = None
+
+    @property
+    def scored(self) -> BacktestTables | None:
+        """The past forecasts as those of a backtest, if some can be scored."""
+        if self.past is None or self.record is None:
+            return None
+        return BacktestTables(
+            self.past, self.forecast, self.record, self.parts, nowcast=self.nowcast
+        )
+
+
+@dataclass(frozen=True)
 class ResultsFolder:
     """A results folder as it was written."""
 
     path: Path
     manifest: Manifest
     settings: Settings
-    tables: Results | BacktestTables
+    tables: Results | BacktestTables | WeekTables
     beside: "ResultsFolder | None" = None
     """The backtest within a grid's folder."""
 
@@ -121,10 +152,17 @@ class ResultsFolder:
 
     @property
     def backtest(self) -> BacktestTables | None:
-        """The tables of the backtest: its own, or of the one within."""
+        """The tables of the backtest: its own, or of the one within, or the scored past."""
         if isinstance(self.tables, BacktestTables):
             return self.tables
+        if isinstance(self.tables, WeekTables):
+            return self.tables.scored
         return self.beside.backtest if self.beside else None
+
+    @property
+    def newest(self) -> BacktestTables | WeekTables | None:
+        """The tables with the newest forecast, if there is one."""
+        return self.tables if isinstance(self.tables, WeekTables) else self.backtest
 
     @property
     def seeded(self) -> bool:
@@ -196,6 +234,23 @@ def write_backtest(
     _write(path, manifest, settings, frames, records)
 
 
+def write_week(
+    path: Path,
+    panel: CasePanel,
+    settings: Settings,
+    tables: WeekTables,
+    release: ReleaseRecord,
+    randomness: Randomness,
+) -> None:
+    """Write the folder of an office's week."""
+    manifest = Manifest.of("week", panel, settings, randomness, release=release)
+    named = {"forecast": tables.forecast, "points": tables.points, "backtest": tables.past}
+    named |= {"parts": tables.parts, "nowcast": tables.nowcast}
+    records = {} if tables.record is None else {_RECORD: tables.record.model_dump()}
+    frames = {name: frame for name, frame in named.items() if frame is not None}
+    _write(path, manifest, settings, frames, records)
+
+
 def refuse_other(path: Path, kind: Kind) -> None:
     """Refuse to write into a folder with results of another kind, before anything is computed."""
     manifest = path / _MANIFEST
@@ -224,6 +279,17 @@ def read_folder(path: Path) -> ResultsFolder:
         within = path / BESIDE
         beside = read_folder(within) if (within / _MANIFEST).is_file() else None
         return ResultsFolder(path, manifest, chosen, Results(**frames), beside)
+    if manifest.kind == "week":
+        record = path / _RECORD
+        week = WeekTables(
+            forecast=_some(path, "forecast", FORECAST),
+            points=_some(path, "points", POINTS),
+            parts=_perhaps(path, "parts", PARTS),
+            nowcast=_perhaps(path, "nowcast", NOWCAST),
+            past=_perhaps(path, "backtest", BACKTEST),
+            record=_checked(BacktestRecord, record) if record.is_file() else None,
+        )
+        return ResultsFolder(path, manifest, chosen, week)
     tables = BacktestTables(
         backtest=_some(path, "backtest", BACKTEST),
         forecast=_some(path, "forecast", FORECAST),

@@ -13,7 +13,7 @@ from epifed.forecasting import Forecast
 from epifed.learner import Floats, Learner
 from epifed.levels import Level
 from epifed.panel import CasePanel
-from epifed.targets import Targets, level_counts
+from epifed.targets import Targets, level_counts, level_rows
 from epifed.windows import observed
 
 
@@ -26,6 +26,10 @@ class LevelBacktest:
     """As the backtest's own, with `level` and `weeks_ahead`, empty where weeks are not counted."""
     sentence: str
     """Which counts of larger regions were used."""
+
+    def to_long(self) -> pl.DataFrame:
+        """All quantiles: a row for each origin, region, week and quantile."""
+        return pl.concat(map(level_rows, self.forecasts))
 
     def summary(self) -> list[dict[str, Any]]:
         """The scores of each level and week."""

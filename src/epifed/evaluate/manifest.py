@@ -14,7 +14,7 @@ from epifed.settings import Settings, SplitName
 from epifed.simulate import SimulationSettings
 
 FORMAT: Literal[2] = 2
-Kind = Literal["grid", "backtest"]
+Kind = Literal["grid", "backtest", "week"]
 Randomness = Literal["seeded", "secure"]
 LIBRARIES = ("torch", "numpy", "polars", "dp-accounting", "joblib")
 
@@ -114,6 +114,23 @@ class BudgetRecords(_Record):
     budgets: tuple[BacktestRecord, ...]
 
 
+class ReleaseRecord(_Record):
+    """The release that an office's forecast was made with."""
+
+    training: str
+    sha256: str
+    last_day: date
+    learner: str
+    epsilon: float
+    delta: float
+    accountant: str
+    releases: int
+    """Releases that the forecast knows, this one included."""
+    epsilon_total: float
+    """Of all of them together."""
+    noise_multiplier: float
+
+
 class Manifest(_Record):
     """What a results folder says about itself; with the command, all that doing it again takes."""
 
@@ -128,16 +145,24 @@ class Manifest(_Record):
     data: DataRecord
     grid: GridRecord | None = None
     work: WorkRecord | None = None
+    release: ReleaseRecord | None = None
     versions: dict[str, str]
 
     @classmethod
-    def of(cls, kind: Kind, panel: CasePanel, settings: Settings, **more: Any) -> Self:
-        """The manifest of results that were finished just now, with seeded noise."""
+    def of(
+        cls,
+        kind: Kind,
+        panel: CasePanel,
+        settings: Settings,
+        randomness: Randomness = "seeded",
+        **more: Any,
+    ) -> Self:
+        """The manifest of results that were finished just now."""
         return cls(
             kind=kind,
             epifed=version("epifed"),
             finished=datetime.now(UTC).replace(microsecond=0),
-            randomness="seeded",
+            randomness=randomness,
             settings_sha256=settings.digest(),
             data=DataRecord.of(panel),
             versions={"python": platform.python_version()} | _versions(),

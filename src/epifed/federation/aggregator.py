@@ -80,7 +80,7 @@ class AggregatorWork:
             return self.answers.give(
                 pact.training, pact.round, asked, make, lambda: 0, lambda _: None
             )
-        book, key = SiteBook(self.kit / LEDGER, self.terms), book_key(pact, settings, plan)
+        book, key = SiteBook.of(self.kit / LEDGER, self.terms), book_key(pact, settings, plan)
 
         def write_down(spent: int) -> None:
             book.enter(key, plan, max(spent, pact.round - 1), pact.rounds - pact.round + 1)

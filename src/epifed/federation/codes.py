@@ -5,6 +5,7 @@ one of these codes, and the message stays in the site's own log.
 """
 
 from enum import StrEnum
+from typing import Literal
 
 
 class Code(StrEnum):
@@ -20,6 +21,7 @@ class Code(StrEnum):
     REFUSED_REPEAT = "refused-repeat"
     REFUSED_ROSTER = "refused-roster"
     DATA = "data"
+    LEDGER = "ledger"
     BAD_TASK = "bad-task"
     ERROR = "error"
     ABSENT = "absent"
@@ -39,6 +41,7 @@ class Code(StrEnum):
     SEALED = "sealed"
     TOTAL = "total"
     UNUSUAL = "unusual"
+    VERSION = "version"
 
 
 SENTENCES = {
@@ -52,6 +55,7 @@ SENTENCES = {
     Code.REFUSED_REPEAT: "the round was answered before, to another question",
     Code.REFUSED_ROSTER: "N or the aggregators are not those of the aggregator's own roster",
     Code.DATA: "the site's data cannot be read or does not cover the training's days",
+    Code.LEDGER: "the party's own ledger is damaged, an older copy, or new to its machine",
     Code.BAD_TASK: "the site did not understand the task: another version of epifed",
     Code.ERROR: "an error at the site, which is in the site's own log",
     Code.ABSENT: "the site is not connected",
@@ -70,5 +74,62 @@ SENTENCES = {
     Code.REPORTS: "the aggregators were not given the same reports",
     Code.SEALED: "a share that its aggregator cannot open, which spoils the round",
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
+    Code.VERSION: "another version of epifed, whose messages differ; the site was not asked",
     Code.UNUSUAL: "a release unlike those of the weeks before: somebody should look at it",
 }
+
+GERMAN = {
+    Code.REFUSED_EPSILON: "das ε des Trainings ist größer, als der Standort je Freigabe erlaubt",
+    Code.REFUSED_TOTAL: "das Training passt nicht mehr in das gesamte ε des Standorts",
+    Code.REFUSED_PERIOD: "der Standort stellt die Tage des Trainings nicht bereit",
+    Code.REFUSED_SETTINGS: "eine Einstellung oder das Modell ist größer, als der Standort erlaubt",
+    Code.REFUSED_SEEDED: (
+        "der Standort nimmt an keinen Tests teil, deren vorhersagbares Rauschen niemanden schützt"
+    ),
+    Code.REFUSED_CHANGE: (
+        "der Name des Trainings steht im Buch des Standorts mit anderem Rauschen oder Inhalt"
+    ),
+    Code.REFUSED_TRUST: "das Training verlangt Vertrauen in andere als die festgelegten Stellen",
+    Code.REFUSED_REPEAT: "die Runde wurde schon beantwortet, auf eine andere Frage",
+    Code.REFUSED_ROSTER: "N oder die Aggregatoren stehen anders in der Liste des Aggregators",
+    Code.DATA: "die Daten des Standorts sind nicht lesbar oder decken die Tage nicht ab",
+    Code.LEDGER: "das eigene Buch ist beschädigt, eine ältere Kopie oder neu auf dem Rechner",
+    Code.BAD_TASK: "der Standort hat die Aufgabe nicht verstanden: eine andere Version von epifed",
+    Code.ERROR: "ein Fehler am Standort, der in seinem eigenen Protokoll steht",
+    Code.ABSENT: "der Standort ist nicht verbunden",
+    Code.NO_ANSWER: "der Standort hat nicht rechtzeitig geantwortet",
+    Code.LATE: "eine Antwort auf eine Runde, die schon vorbei ist",
+    Code.NOT_FINITE: "ein Vektor mit einem Wert, der keine endliche Zahl ist",
+    Code.SHAPE: "Vektoren der falschen Form",
+    Code.DTYPE: "Vektoren im falschen Zahlenformat",
+    Code.NORM: "ein Vektor, der länger als die Schranke ist",
+    Code.MESSAGE: "eine Nachricht, die kein Beitrag ist",
+    Code.SIZE: "eine Nachricht anderer Größe, als eine Antwort auf das Training hat",
+    Code.FOREIGN: "ein Bericht eines Standorts, der oder dessen Schlüssel nicht in der Liste steht",
+    Code.DOUBLED: "zwei Berichte eines Standorts in einer Runde",
+    Code.SIGNATURE: (
+        "ein Bericht, dessen Unterschrift nicht zu Standort, Runde, Rauschen und Inhalt passt"
+    ),
+    Code.DIGEST: "ein Anteil, der nicht der ist, den sein Standort unterschrieben hat",
+    Code.REPORTS: "die Aggregatoren haben nicht dieselben Berichte bekommen",
+    Code.SEALED: "ein Anteil, den sein Aggregator nicht öffnen kann, was die Runde verdirbt",
+    Code.TOTAL: (
+        "eine Summe, die länger ist, als alle Klienten und das Rauschen sein können, was die Runde "
+        "verdirbt"
+    ),
+    Code.VERSION: "eine andere Version von epifed, deren Nachrichten anders sind; nicht gefragt",
+    Code.UNUSUAL: "eine Freigabe, die nicht ist wie die der Wochen davor: jemand sollte hinsehen",
+}
+"""The same in German, for the pages that offices read."""
+
+Standing = Literal["absent", "late", "refused", "faulty"]
+"""What a code says of a site: away, too slow, said no, or sent what could not be used."""
+
+
+def standing(code: Code) -> Standing:
+    """How a site stands that a round was without."""
+    if code == Code.ABSENT:
+        return "absent"
+    if code in (Code.NO_ANSWER, Code.LATE):
+        return "late"
+    return "refused" if code.startswith("refused-") else "faulty"

@@ -42,11 +42,14 @@ def most_bytes(clients: int, length: int) -> int:
 
 
 class MessageError(EpifedError):
-    """A message that is not what it should be; `code` says in which way."""
+    """A message that is not what it should be; `code` says in which way.
 
-    def __init__(self, code: Code) -> None:
-        super().__init__(code.value)
-        self.code = code
+    What `detail` says is for the party's own log.
+    """
+
+    def __init__(self, code: Code, detail: str = "") -> None:
+        super().__init__(f"{code.value}: {detail}" if detail else code.value)
+        self.code, self.detail = code, detail
 
 
 @dataclass(frozen=True)
@@ -171,12 +174,12 @@ def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vec
     return good, wrong
 
 
-def said_keys(parts: Parts) -> str:
-    """The public keys that an aggregator says it has; whoever uses them compares them."""
+def said(parts: Parts) -> dict[str, Any]:
+    """What a party says in its greeting; whoever uses it checks it. Of no message, nothing."""
     try:
-        return str(_about(parts).get("keys", ""))
+        return _about(parts)
     except MessageError:
-        return ""
+        return {}
 
 
 def unreceived(parts: Parts, sha256: str) -> Code | None:

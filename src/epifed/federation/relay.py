@@ -30,7 +30,7 @@ from epifed.federation.pact import (
 from epifed.federation.server import Problem, StoredTraining
 from epifed.files import save_part, write_text
 from epifed.privacy.randomness import SeededRandomness
-from epifed.seeds import seed_sequence
+from epifed.seeds import of_training
 
 REPORTS, SPOILERS = "reports.npz", "spoilers.json"
 
@@ -185,7 +185,7 @@ class RelayedTraining(StoredTraining):
         """The cohort of a test's round, as anybody can draw it; of another training, nobody."""
         if not self.order.seeded:
             return []
-        _, sampling, noise = seed_sequence(self.settings.seed).spawn(3)
+        _, sampling, noise = of_training(self.settings.seed)
         randomness = SeededRandomness(sampling, noise)
         cohorts = [randomness.sample(self.plan) for _ in range(number)]
         return [int(client) for client in cohorts[-1]]

@@ -26,6 +26,9 @@ QUESTIONS = 50
 START = 60.0
 """Seconds that a site's worker has at least for its start."""
 
+SOON = 30
+"""Days before a certificate's end from which on it is a problem."""
+
 
 class Server(Table):
     """Where the sites dial to: one host, one port."""

@@ -30,11 +30,12 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
 from epifed.release import Release, read_release
 from epifed.rounds import Rounds
-from epifed.seeds import seed_sequence
+from epifed.seeds import of_training
 from epifed.settings import NoiseName, Settings
 from epifed.training import ledger_key, refuse_unreleasable
 
 STATE, WAITING, ORDER = "state.npz", "waiting.npz", "order.json"
+REPORT, MODEL, DELIVERED = "report.jsonl", "model.epifed", "delivered.json"
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class StoredTraining:
         self._hold()
         self._agree()
         learner = make_learner(settings)
-        initial, sampling, noise = seed_sequence(settings.seed).spawn(3)
+        initial, sampling, noise = of_training(settings.seed)
         randomness: Randomness = (
             SeededRandomness(sampling, noise) if order.seeded else SecureRandomness()
         )
@@ -198,7 +199,7 @@ class StoredTraining:
 
     def finish(self) -> Release:
         """Close the run in the ledger and make the release file, once."""
-        path = self.folder / "model.epifed"
+        path = self.folder / MODEL
         if path.exists():
             release = read_release(path)
         else:
@@ -350,6 +351,12 @@ class ServedTraining(StoredTraining):
         self._pay(number)
         self._save()
         report(self.line(number, problems))
+
+
+def write_line(folder: Path, line: Mapping[str, Any]) -> None:
+    """Add what is reported of a round to the report of its training."""
+    with (folder / REPORT).open("a", encoding="utf-8", newline="\n") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def read_state(folder: Path) -> tuple[int, Vector] | None:

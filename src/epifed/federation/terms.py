@@ -126,6 +126,14 @@ class SiteBook:
                 f"{terms.epsilon_total:g}; expected the same (a new total needs a new ledger)"
             )
 
+    @classmethod
+    def of(cls, path: Path, terms: Terms) -> "SiteBook":
+        """The book of a party at work; one that cannot be used is a code, like all that it says."""
+        try:
+            return cls(path, terms)
+        except EpifedError as error:
+            raise MessageError(Code.LEDGER, str(error)) from None
+
     def take_part(self, task: Task, settings: Settings, plan: PrivacyPlan) -> None:
         """Write this round of the training down, or refuse it.
 

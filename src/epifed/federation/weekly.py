@@ -9,6 +9,7 @@ with the same training and the ledger pays it once.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -24,15 +25,20 @@ from pydantic import Field, field_validator
 from epifed.errors import EpifedError
 from epifed.federation.tables import Table
 from epifed.learner import Period
+from epifed.ledger.book import Book
 from epifed.ledger.budget import Cap, Spending, most_trainings, together
+from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan
 
 JOURNAL = "weeks.jsonl"
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 Outcome = Literal["done", "skipped"]
+_NAMED = re.compile(r"week-(\d{4}-\d\d-\d\d)")
 EARLIEST, LATEST = date(2000, 1, 1), date(2999, 12, 31)
 """Of a schedule's first day."""
+LONGEST_SLEEP = 300.0
+"""Seconds after which the clock is looked at again: it may have been set."""
 
 
 class Schedule(Table):
@@ -96,8 +102,17 @@ class Schedule(Table):
     def _moment(self, day: date) -> datetime:
         """The moment of a week. A time that the clock skips is as long after midnight; of one that
         it shows twice, the first."""
-        local = datetime.combine(day, self.at, tzinfo=ZoneInfo(self.zone))
+        local = datetime.combine(day, self.at.replace(fold=0), tzinfo=ZoneInfo(self.zone))
         return local.astimezone(UTC)
+
+    def local(self, week: "Week") -> str:
+        """The moment of a week as the clock on the wall shows it, and how far that is from UTC.
+
+        >>> berlin = Schedule(first=date(2026, 11, 23), zone="Europe/Berlin")
+        >>> berlin.local(berlin.planned()[0])
+        'Monday 2026-11-23 06:00 +0100 (Europe/Berlin)'
+        """
+        return f"{week.due.astimezone(ZoneInfo(self.zone)):%A %Y-%m-%d %H:%M %z} ({self.zone})"
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,13 @@ class Week:
         """Of its training."""
         return f"week-{self.day}"
 
+    def same(self, training: str) -> bool:
+        """Whether a training's name is that of another day of the same week, Monday to Sunday."""
+        found = _NAMED.fullmatch(training)
+        if found is None or training == self.name:
+            return False
+        return date.fromisoformat(found[1]).isocalendar()[:2] == self.day.isocalendar()[:2]
+
 
 class Running(Protocol):
     """What runs a week: a federation that is connected."""
@@ -124,13 +146,27 @@ class Running(Protocol):
         """Train until the week's release is made; called again, it goes on."""
         ...
 
+    def rival(self, week: Week) -> str | None:
+        """Another training of the same week that was paid for, if there is one."""
+        ...
+
+    def give_back(self, week: Week) -> None:
+        """Let go of what is reserved in the budget for a week that is skipped."""
+        ...
+
 
 class Journal:
-    """What became of each week, in a folder that one scheduler at a time holds."""
+    """What became of each week, in a folder.
 
-    def __init__(self, folder: Path) -> None:
+    One scheduler at a time holds its budget: whatever folders they write to, those that pay from
+    one ledger take turns.
+    """
+
+    def __init__(self, folder: Path, ledger: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path, self.lock = folder / JOURNAL, FileLock(folder / f"{JOURNAL}.lock")
+        self.path = folder / JOURNAL
+        held = self.path if ledger is None else ledger.resolve()
+        self.lock = FileLock(held.with_name(f"{held.name}.schedule"))
 
     def held(self) -> Any:
         """The right to run weeks; refused while another has it."""
@@ -143,16 +179,7 @@ class Journal:
 
     def outcomes(self) -> dict[str, dict[str, Any]]:
         """The last line of each week. A line that a crash cut off has not been written."""
-        if not self.path.exists():
-            return {}
-        found = {}
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            found[entry["week"]] = entry
-        return found
+        return read_outcomes(self.path)
 
     def write(self, week: Week, outcome: Outcome, reason: str, now: datetime) -> None:
         """Add what became of a week."""
@@ -163,6 +190,18 @@ class Journal:
     def _cut_off(self) -> bool:
         content = self.path.read_bytes() if self.path.exists() else b""
         return bool(content) and not content.endswith(b"\n")
+
+
+def read_outcomes(path: Path) -> dict[str, dict[str, Any]]:
+    """The last line of each week in a journal, which is not touched."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        found[entry["week"]] = entry
+    return found
 
 
 def run_due(
@@ -186,9 +225,27 @@ def run_due(
             if week.due > now():
                 return week
             outcome, reason = _run(schedule, week, running, begun, now, sleep)
+            if outcome == "skipped":
+                running.give_back(week)
             journal.write(week, outcome, reason, now())
             say(f"{week.name}: {outcome}{f', {reason}' if reason else ''}")
     return None
+
+
+def run_weeks(
+    schedule: Schedule,
+    journal: Journal,
+    running: Running,
+    begun: Callable[[Week], bool],
+    say: Callable[[str], None],
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    sleep: Callable[[float], None] = time.sleep,
+    longest: float = LONGEST_SLEEP,
+) -> None:
+    """Run every week at its time, until the last one is over."""
+    while coming := run_due(schedule, journal, running, begun, say, now, sleep):
+        wait = (coming.due - now()).total_seconds()
+        sleep(min(longest, max(1.0, wait)))
 
 
 def _run(
@@ -203,6 +260,8 @@ def _run(
         if schedule.missed(week, now()):
             hours = (now() - week.due) / timedelta(hours=1)
             return "skipped", f"missed: {hours:.0f} hours late, {schedule.make_up_hours} allowed"
+        if other := running.rival(week):
+            return "skipped", f"'{other}' is this week's training already"
         until = now() + timedelta(minutes=schedule.deadline_minutes)
         while (came := len(running.connected())) < schedule.least_sites:
             if now() >= until:
@@ -212,6 +271,28 @@ def _run(
             sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
     running.train(week)
     return "done", ""
+
+
+def begun_in(ledger: Ledger) -> Callable[[Week], bool]:
+    """Says whether a ledger has paid for something of a week."""
+
+    def begun(week: Week) -> bool:
+        run = ledger.book().named(week.name)
+        return run is not None and run.spent > 0
+
+    return begun
+
+
+def weeks_left(schedule: Schedule, journal: Journal, book: Book, now: datetime) -> list[Week]:
+    """The weeks that are still to be paid for."""
+    past = journal.outcomes()
+    return [
+        week
+        for week in schedule.planned()
+        if week.name not in past
+        and book.named(week.name) is None
+        and not schedule.missed(week, now)
+    ]
 
 
 def budgeted(cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int) -> str:

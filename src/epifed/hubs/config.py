@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from epifed.errors import EpifedError
 from epifed.files import read_json, write_text
 from epifed.hubs.tables import NAMES
 from epifed.intervals import LEVELS
+from epifed.reading import listed
+from epifed.weeks import WEEKDAYS
 
 TARGET = "wk inc case"
 MAINTAINER = "epifed"
@@ -31,12 +34,54 @@ class Form:
     required_levels: tuple[float, ...] = LEVELS
     values: Mapping[str, frozenset[Any]] | None = None
     """What each column may say; none: a folder of ours, which takes what is written."""
-    suffix: str = ".parquet"
+    tasks: tuple[Mapping[str, "Choice"], ...] = ()
+    """Which values go together, and which of them must be there; none: all do."""
+    most: float | None = None
+    """The largest value that is taken."""
+    whole: bool = False
+    """Whether values are whole numbers."""
+    suffixes: tuple[str, ...] = (".parquet",)
+    """The kinds of file that are taken; the first is written."""
+    text_ids: bool = False
+    """Whether quantile levels are written as text in parquet."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a file, in their order."""
         return (*self.task_ids, "output_type", "output_type_id", "value")
+
+    @property
+    def calendar(self) -> "Calendar | None":
+        """The days of its weeks and rounds, where the values that it allows say one of each."""
+        values = self.values or {}
+        days = {date.fromisoformat(str(day)).weekday() for day in values.get(self.round_id, ())}
+        ends = {date.fromisoformat(str(day)).weekday() for day in values.get(END, ())} or days
+        ahead = tuple(sorted(week for week in values.get("horizon", ()) if week >= 0))
+        if len(days) != 1 or len(ends) != 1 or not ahead:
+            return None
+        return Calendar(WEEKDAYS[min(ends)], WEEKDAYS[min(days)], ahead)
+
+    def takes(self, day: date) -> bool:
+        """Whether the hub has a round of a day."""
+        rounds = (self.values or {}).get(self.round_id)
+        return rounds is None or str(day) in {str(one) for one in rounds}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a column may say in one of the hub's tasks, and what it must."""
+
+    allowed: frozenset[Any]
+    required: frozenset[Any]
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """How a hub counts weeks: the weekdays that they end on and that forecasts are dated with."""
+
+    week_ends: str
+    reference_day: str
+    ahead: tuple[int, ...]
 
 
 def is_ours(hub: Path) -> bool:
@@ -61,6 +106,11 @@ def written_form(hub: Path, target: str | None = None) -> Form:
         found: dict[str, list[tuple[str, Any]]] = {}
         for one, task in every:
             if "quantile" in task["output_type"]:
+                if not one["round_id_from_variable"]:
+                    raise EpifedError(
+                        f"{tasks_file}: found the round '{one['round_id']}' by name; expected "
+                        "rounds by a column of dates"
+                    )
                 for name in sorted(_allowed(task["task_ids"]["target"])):
                     found.setdefault(name, []).append((one["round_id"], task))
         if target is None and len(found) == 1:
@@ -71,11 +121,19 @@ def written_form(hub: Path, target: str | None = None) -> Form:
                 "expected one of them named with --target"
             )
         form = _form(target, found[target], tasks_file)
+        names = {kind for _, task in every for kind in task["output_type"]}
+        said = read_json(tasks_file, _EXPECTED).get("output_type_id_datatype", "auto")
+        mixed = said == "auto" and bool(names - {"quantile", "cdf", "mean", "median"})
+        form = replace(form, text_ids=said == "character" or mixed)
     except (KeyError, TypeError, AttributeError):
         raise EpifedError(f"{tasks_file}: found other contents; {_EXPECTED}") from None
     formats = read_json(hub / "hub-config" / "admin.json", _EXPECTED).get("file_format", ["csv"])
-    suffix = ".parquet" if "parquet" in formats else ".csv"
-    return Form(**{**vars(form), "suffix": suffix})
+    suffixes = tuple(f".{kind}" for kind in ("csv", "parquet") if kind in formats)
+    if not suffixes:
+        raise EpifedError(
+            f"{hub}: found files of {listed(formats)} asked for; expected csv or parquet"
+        )
+    return replace(form, suffixes=suffixes)
 
 
 def _form(target: str, tasks: list[tuple[str, Any]], file: Path) -> Form:
@@ -99,7 +157,16 @@ def _form(target: str, tasks: list[tuple[str, Any]], file: Path) -> Form:
         )
     allowed = _allowed(asked)
     levels = tuple(level for level in LEVELS if level in allowed)
-    return Form(round_id, names, target, levels, required, values)
+    every = tuple(
+        {
+            name: Choice(frozenset(_allowed(one)), frozenset(one.get("required") or ()))
+            for name, one in task["task_ids"].items()
+        }
+        for _, task in tasks
+    )
+    value = first["output_type"]["quantile"]["value"]
+    most, whole = value.get("maximum"), value.get("type") == "integer"
+    return Form(round_id, names, target, levels, required, values, every, most, whole)
 
 
 def _allowed(choice: Mapping[str, Any]) -> set[Any]:

@@ -17,7 +17,7 @@ from epifed.days import DAYS_OF, WEEK
 from epifed.errors import EpifedError
 from epifed.files import write_atomic, write_parquet, write_text
 from epifed.forecasting import Forecast
-from epifed.hubs.check import table_faults
+from epifed.hubs.check import FILL_IN, table_faults
 from epifed.hubs.config import END, Form, form_of, write_config
 from epifed.hubs.locations import Locations
 from epifed.hubs.tables import model_output, read_table, typed
@@ -51,7 +51,9 @@ def to_hub(
 def _rows(one: Forecast, form: Form, locations: Locations) -> pl.DataFrame:
     step = DAYS_OF[one.step]
     weeks = one.horizon * step // WEEK if one.weeks_ahead is None else one.weeks_ahead
-    codes = {region: locations.code(region) for region in one.regions}
+    allowed = (form.values or {}).get("location", frozenset())
+    codes = {region: locations.code(region, allowed) for region in one.regions}
+    value = WEEK // step * pl.col("value")
     said = {
         form.round_id: pl.lit(one.reference or one.origin),
         "target": pl.lit(form.target),
@@ -60,7 +62,7 @@ def _rows(one: Forecast, form: Form, locations: Locations) -> pl.DataFrame:
         "location": pl.col("region").replace_strict(codes, return_dtype=pl.String),
         "output_type": pl.lit("quantile"),
         "output_type_id": pl.col("level"),
-        "value": WEEK // step * pl.col("value"),
+        "value": value.round() if form.whole else value,
     }
     long = one.to_long().filter(pl.col("level").is_in(form.levels))
     return long.select(said[name].alias(name) for name in form.columns)
@@ -78,22 +80,17 @@ def write_hub(
 
     What the model forecast before stays: other horizons and locations in the same file, and the
     same ones only if they are the same. A new folder gets its settings, one of ours more of them;
-    of another hub's they are kept, in its columns, values and kind of file.
+    of another hub's they are kept, in its columns, values and kind of file, and dates that it has
+    no round of are left out, unless it has none of any.
     """
     own = [one for one in forecasts if one.weeks_ahead is None]
     refuse_for_hub(model, [one.horizon * DAYS_OF[one.step] for one in own])
     form = form_of(hub, target)
-    by_date: dict[date, list[Forecast]] = defaultdict(list)
-    for one in forecasts:
-        by_date[one.reference or one.origin].append(one)
     folder = hub / model_output(hub) / model
     frames = {}
-    for day, group in sorted(by_date.items()):
-        path = folder / f"{day}-{model}{form.suffix}"
-        frame = to_hub(group, form, locations)
-        if faults := table_faults(frame, form, str(day)):
-            raise EpifedError(f"{path}: {faults[0]}")
-        frames[path] = _beside_earlier(path, frame)
+    for day, group in _rounds(forecasts, form).items():
+        path = folder / f"{day}-{model}{form.suffixes[0]}"
+        frames[path] = _beside_earlier(path, _of_round(day, group, form, locations, path))
     every = pl.concat(frames.values())
     names = [name for name in form.task_ids if name != "target"]
     plain = {name: every[name].unique().sort().to_list() for name in names}
@@ -101,14 +98,42 @@ def write_hub(
         hub, form, {k: [str(v) if isinstance(v, date) else v for v in plain[k]] for k in plain}
     )
     for path, frame in frames.items():
-        _write_table(path, frame)
+        _write_table(path, frame, text_ids=form.text_ids)
     _write_metadata(hub, model)
     return list(frames)
 
 
-def _write_table(path: Path, frame: pl.DataFrame) -> None:
+def refuse_tasks(
+    forecasts: Sequence[Forecast], hub: Path, *, locations: Locations, target: str | None
+) -> None:
+    """Refuse forecasts that a hub would not take for their dates, weeks or locations."""
+    form = form_of(hub, target)
+    for day, group in _rounds(forecasts, form).items():
+        _of_round(day, group, form, locations, hub)
+
+
+def _rounds(forecasts: Sequence[Forecast], form: Form) -> dict[date, list[Forecast]]:
+    """The forecasts of each reference date that the hub has a round of; of all, if of none."""
+    by_date: dict[date, list[Forecast]] = defaultdict(list)
+    for one in forecasts:
+        by_date[one.reference or one.origin].append(one)
+    taken = {day: by_date[day] for day in sorted(by_date) if form.takes(day)}
+    return taken or dict(sorted(by_date.items()))
+
+
+def _of_round(
+    day: date, group: Sequence[Forecast], form: Form, locations: Locations | None, path: Path
+) -> pl.DataFrame:
+    frame = to_hub(group, form, locations)
+    if faults := table_faults(frame, form, str(day)):
+        raise EpifedError(f"{path}: {faults[0]}")
+    return frame
+
+
+def _write_table(path: Path, frame: pl.DataFrame, *, text_ids: bool) -> None:
     if path.suffix == ".parquet":
-        write_parquet(path, frame)
+        kind = pl.String if text_ids else pl.Float64
+        write_parquet(path, frame.with_columns(pl.col("output_type_id").cast(kind)))
     else:
         write_atomic(path, frame.write_csv)
 
@@ -147,9 +172,9 @@ def _write_metadata(hub: Path, model: str) -> None:
         "model_name": name,
         "model_abbr": name,
         "model_contributors": [
-            {"name": "fill in", "affiliation": "fill in", "email": "fill.in@example.org"}
+            {"name": FILL_IN, "affiliation": FILL_IN, "email": "fill.in@example.org"}
         ],
-        "license": "fill in",
+        "license": FILL_IN,
         "designated_model": False,
         "data_inputs": "reported cases of local clients, of which only noisy means are shared",
         "methods": "Growth shared by all clients, learned with differential privacy, carries each "

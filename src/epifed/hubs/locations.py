@@ -1,5 +1,6 @@
 """How a hub calls regions: its own code for each, and what kind of region it is."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,9 +22,12 @@ class Locations:
         """The region of each code."""
         return {code: region for region, code in self.codes.items()}
 
-    def code(self, region: str) -> str:
-        """The hub's code of a region; one that the table lacks is refused."""
-        if not self.codes:
+    def code(self, region: str, allowed: Collection[str] = ()) -> str:
+        """The hub's code of a region: of the table, or its own id if the hub allows it as a code.
+
+        One that the table lacks is refused.
+        """
+        if not self.codes or (region not in self.codes and region in allowed):
             return region
         if region not in self.codes:
             raise EpifedError(

@@ -5,6 +5,7 @@ of several models. A truth is daily counts, or those of weeks that end on a date
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import polars as pl
 from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.files import read_json
+from epifed.frames import Table, column_names, pick
+from epifed.sources.table import IN_MEMORY
+from epifed.weeks import WEEKDAYS
 
 TASK = ("reference_date", "horizon", "target_end_date", "location")
 """What a forecast is of."""
@@ -96,25 +100,53 @@ def read_table(path: Path) -> pl.DataFrame:
 
 def read_truth(path: Path) -> pl.DataFrame:
     """What came: the columns date, location, value; rows without a value are left out."""
-    table = read_table(path)
+    return _truth(path, read_table(path))
+
+
+def truth_of(table: Table) -> pl.DataFrame:
+    """The same of a DataFrame."""
+    names = column_names(table)
+    return _truth(IN_MEMORY, pick(table, {name: name for name in names}, IN_MEMORY))
+
+
+def _truth(where: Path | str, table: pl.DataFrame) -> pl.DataFrame:
     kinds = {"date": pl.Date, "location": pl.String, "value": pl.Float64}
-    frame = _picked(path, table, TRUTH_NAMES, kinds).with_columns(pl.col("value").fill_nan(None))
+    frame = _picked(where, table, TRUTH_NAMES, kinds).with_columns(pl.col("value").fill_nan(None))
     frame = frame.drop_nulls()
     if frame.is_empty():
-        raise EpifedError(f"{path}: found no value; expected what was counted")
+        raise EpifedError(f"{where}: found no value; expected what was counted")
     if frame.select("date", "location").is_duplicated().any():
-        raise EpifedError(f"{path}: found a date and location twice; expected each once")
+        raise EpifedError(f"{where}: found a date and location twice; expected each once")
     return frame.sort("location", "date")
 
 
-def weekly(truth: pl.DataFrame, ends: Sequence[Any]) -> pl.DataFrame:
+def by_last_days(truth: pl.DataFrame) -> pl.DataFrame:
+    """A truth of weeks that are dated by their first day, dated by their last."""
+    if _is_daily(truth):
+        raise EpifedError("--truth-weeks: found daily counts; expected those of weeks")
+    return truth.with_columns(pl.col("date").dt.offset_by(f"{WEEK - 1}d"))
+
+
+def _is_daily(truth: pl.DataFrame) -> bool:
+    gaps = truth.select(pl.col("date").diff().over("location").dt.total_days())["date"]
+    return bool(gaps.median() == 1)
+
+
+def weekly(truth: pl.DataFrame, ends: Sequence[date]) -> pl.DataFrame:
     """The cases of the weeks that end on these dates: target_end_date, location, truth, before.
 
-    Daily counts are added up, where all seven are there; weekly ones are taken as they are.
-    `before` is the week before it.
+    Daily counts are added up, where all seven are there; weekly ones are taken as they are, and
+    refused if they are dated by another weekday. `before` is the week before it.
     """
-    gaps = truth.select(pl.col("date").diff().over("location").dt.total_days())["date"]
-    if gaps.median() == 1:
+    dated, asked = set(truth["date"].dt.weekday()), {day.isoweekday() for day in ends}
+    if not _is_daily(truth) and len(dated) == 1 and asked and not dated & asked:
+        named = [WEEKDAYS[min(one) - 1] for one in (dated, asked)]
+        raise EpifedError(
+            f"--truth: found weeks dated by their {named[0]} and forecasts of weeks that end on a "
+            f"{named[1]}; expected the same day, or --truth-weeks first where they are dated by "
+            "their first day"
+        )
+    if _is_daily(truth):
         daily = truth.upsample("date", every="1d", group_by="location", maintain_order=True)
         daily = daily.with_columns(pl.col("location").forward_fill())
         week = pl.col("value").rolling_sum(WEEK, min_samples=WEEK).over("location")
@@ -172,7 +204,7 @@ def _with_end(path: Path, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _picked(
-    path: Path,
+    path: Path | str,
     table: pl.DataFrame,
     names: dict[str, tuple[str, ...]],
     kinds: dict[str, type[pl.DataType]],

@@ -1,54 +1,52 @@
-"""The nowcast learner: the shared growth and lateness of reports, from what was known when.
+"""The trend in real time: growth and lateness of reports, from what was known on each morning.
 
 On the morning of a forecast the newest days are incomplete. So a client measures its growth on the
-last days as known today against the same days of last week as known a week ago, and sends it with
-the share of its cases that come late, all bounded, in one vector. The server keeps the noisy means.
-A client fills its own late days up, carries its last weeks on by the shared growth and a part of
-its own, and knows how wrong it was from forecasts made with what was known on each past morning.
-Without a history of what was known, the counts are taken as complete.
+last days as known today against the same days of last week as known a week ago, and sends with it
+the share of its cases that come late. Then it is the shared trend on a panel whose late days are
+filled up: the same holidays, levels, places and releases; and past errors are those of the
+forecasts that were made with what was known on each past morning. Without a history of what was
+known, the counts are taken as complete.
 """
 
+import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epifed import nowcast
-from epifed.days import WEEK
-from epifed.errors import EpifedError
+from epifed.anomalies import clean
+from epifed.days import WEEK, Step
 from epifed.intervals import LEAST_ERRORS
-from epifed.learner import Floats, Period, Vector
-from epifed.learners.releases import ReleaseLearner, Releases
+from epifed.learner import SOFTENING, Floats, Learner, Parts, Period
+from epifed.learners.releases import Releases
+from epifed.learners.shared import GROWTH, HISTORY, LEVEL, MODES, Signals, signals
+from epifed.learners.trend import Growth, LastDays, Trend, carried_on, change_of, level_of
 from epifed.nowcast import LATE_DAYS, USUAL_LATE
 from epifed.panel import CasePanel
-from epifed.vintages import LEAST_MORNINGS
+from epifed.rhythm import Rhythm
 
-HISTORY = 70
-"""Days of releases that a state remembers: ten weeks."""
 HINDCASTS = 63
 """Past mornings at most whose forecasts are repeated."""
-CHANGE, WEIGHT = 0, 1
-NUMBERS = 2 + LATE_DAYS
-"""What a release says of a day: weighted change, mean weight, late share by lag."""
+WEIGHT, LATE = 2, slice(3, 3 + LATE_DAYS)
+"""Where a release says the mean weight and the late shares; before them are growth and level, after
+them size and place."""
+NUMBERS = 3 + LATE_DAYS + MODES
 
-RECENCY = 0.6
-"""Weight of a day relative to the next one where the change is measured."""
-SOFTENING = 2.0
-"""Cases added before a client divides by its own."""
-FULL_WEIGHT = 30.0
-"""Cases in both weeks from which on a client counts fully; with fewer, by their root."""
+RECENCY, SLOW_RECENCY = 0.6, 0.7
+"""Weight of a day relative to the next where a change is measured: the newest are half known."""
 LARGEST_CHANGE = 0.45
 """Bound on a client's relative change, (now - before) / (now + before)."""
-WEIGHT_SHARE, LATE_SHARE = 0.3, 0.1
-"""Bounds on the numbers that say a client's weight and its late shares."""
+FULL_WEIGHT = 30.0
+"""Cases in both weeks from which on a client counts fully; with fewer, by their root."""
+LEVEL_SHARE, WEIGHT_SHARE, LATE_SHARE = 0.3, 0.15, 0.1
+"""Bounds on the numbers that say a client's level, its weight and its late shares."""
+UNEVEN = 1.2
+"""How far above the mean level of clients that of cases lies, as a log incidence, for each unit of
+the mean below the middle: growth is weighted by cases, which low levels spread unevenly."""
 
-TYPICAL = 0.12
-"""Deviation of the change over quiet and wild weeks, against which noise is weighed."""
-LASTING = 0.85
-"""Share of a change that is left a week later."""
 SEEN = 0.015
 """Deviation of a change that is seen without noise from the true one."""
 USUAL_WEIGHT, WEIGHT_SPREAD, WEIGHT_DRIFT, LEAST_WEIGHT = 0.5, 0.3, 0.02, 0.1
@@ -57,96 +55,80 @@ that is believed."""
 LATE_SPREAD = 0.1
 """How far the late shares may be off the usual ones."""
 
-FOLLOW = 1.04
-"""Growth forecast for the next week per unit of the growth seen, which is bounded by clients."""
-DAMPING = 0.5
-"""Growth of a forecast week relative to that of the week before."""
-LARGEST_FORECAST = 0.8
-"""Bound on the log growth forecast for the first week."""
-WEEKS = (0.6, 0.3, 0.1)
-"""Weights of the last three weeks in a client's level, each carried on to the last."""
-OWN, OWN_CASES, FARTHEST_OWN = 0.3, 40.0, 0.5
-"""Share of a client's own growth beyond the shared one that is followed, the cases at which it is
-believed by half, and its bound."""
+OLDER_LATE, OLDER_FEW, FEW = 0.7, 0.5, 20.0
+"""Weight of the last week but one in a client's level: so much of the share of the last one that is
+filled up, and so much where there is no case, half of it with so many."""
+OLDER_MOST = 0.6
+CLEANED = 12 * WEEK
+"""Days in which anomalous reports are looked for."""
+
+
+MOST_MADE = 512
+_MADE: dict[bytes, Floats] = {}
+"""Forecasts of past mornings that this process has made, by the name of all they depend on."""
 
 
 @dataclass(frozen=True)
-class Reports:
-    """What the last weeks of each client say: change, weight, and late share by lag."""
+class _Morning:
+    """What clients know on a morning, their late days filled up."""
 
-    change: Floats
-    weight: Floats
-    late: Floats
-
-    def __len__(self) -> int:
-        """The number of clients."""
-        return len(self.change)
-
-    def of(self, clients: NDArray[np.int64]) -> "Reports":
-        """Those of some clients only."""
-        return Reports(self.change[clients], self.weight[clients], self.late[clients])
+    panel: CasePanel
+    """With the median of what is still to come."""
+    own: Rhythm
+    """With its mean."""
+    filled: Floats
+    """[clients]: the cases of the last week that are still to come, on average."""
 
 
-class Nowcast(ReleaseLearner[Reports]):
+class Nowcast(Trend):
     """The growth and lateness of all clients, from lists as they were known on each morning."""
 
     name = "nowcast"
-    any_horizon: ClassVar[bool] = True
     reads_history: ClassVar[bool] = True
     remembered: ClassVar[tuple[int, int]] = (HISTORY, NUMBERS)
+    recency: ClassVar[tuple[float, float]] = RECENCY, SLOW_RECENCY
+    largest_change: ClassVar[float] = LARGEST_CHANGE
+    level_share: ClassVar[float] = LEVEL_SHARE
+    uneven: ClassVar[float] = UNEVEN
+    further: ClassVar[tuple[float, ...]] = (1 / WEIGHT_SHARE, *[1 / LATE_SHARE] * LATE_DAYS)
+    further_entries: ClassVar[tuple[str, ...]] = (
+        "weight of the change",
+        *(f"late share of a day {age} days old, against the usual" for age in range(LATE_DAYS)),
+    )
+    further_bound: ClassVar[float] = math.hypot(WEIGHT_SHARE, LATE_SHARE)
 
     @classmethod
-    def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Everybody once."""
-        everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
-        bound = math.hypot(LARGEST_CHANGE, WEIGHT_SHARE, LATE_SHARE)
-        return super().preset(clients, given) | everybody | {"clip_norm": bound}
+    def at(cls, step: Step) -> type[Learner[Any, Any]]:
+        """Days alone: of weeks nobody knows how late they are."""
+        return super(Trend, cls).at(step)
 
-    def view(self, panel: CasePanel, period: Period) -> Reports:
+    def view(self, panel: CasePanel, period: Period) -> LastDays:
         """What the last two weeks before the period's end say, as known at their ends."""
-        days = (period[1] - panel.start).days + 1
-        if days < 2 * WEEK:
-            raise EpifedError(
-                f"{panel.source}: found {days} days up to {period[1]} for learner 'nowcast'; "
-                f"expected at least {2 * WEEK}"
-            )
-        known = nowcast.mornings(panel.between(panel.start, period[1]))
-        late = nowcast.late_shares(known) - USUAL_LATE
+        self._refuse_short(panel, period)
+        panel = panel.between(panel.start, period[1])
+        known = nowcast.mornings(panel)
+        morning = self._morning(replace(panel, history=None), known)
+        own = morning.own
+        now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
         found = nowcast.comparable(known)
-        if found is None:
-            nothing = np.zeros(len(panel.regions))
-            return Reports(nothing, nothing, late)
-        now, before, weeks = found
-        recent = RECENCY ** np.arange(WEEK)
-        recent = recent / recent.mean()
-        now, before = (np.maximum(days @ recent, 0.0) for days in (now, before))
-        change = (now - before) / (now + before + SOFTENING) / weeks
-        weight = np.minimum(np.sqrt((now + before) / FULL_WEIGHT), 1.0)
-        return Reports(change, weight, late)
-
-    def nobody(self) -> Reports:
-        """Of no client."""
-        return Reports(np.zeros(0), np.zeros(0), np.zeros((0, LATE_DAYS)))
-
-    def contribute(self, state: Releases, view: Reports) -> Vector:
-        """The weighted change, the weight and how late reports are, each bounded."""
-        del state
-        change = view.weight * np.clip(view.change, -LARGEST_CHANGE, LARGEST_CHANGE)
-        norm = np.linalg.norm(view.late, axis=1, keepdims=True)
-        late = LATE_SHARE * view.late / np.maximum(norm, 1.0)
-        sent = np.concatenate([change[:, None], WEIGHT_SHARE * view.weight[:, None], late], axis=1)
-        return sent.astype(np.float32)
-
-    def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
-        """What the last day's release says becomes known, or better known."""
-        scale = np.full(NUMBERS, 1 / LATE_SHARE)
-        scale[[CHANGE, WEIGHT]] = 1.0, 1 / WEIGHT_SHARE
-        return state.said(release, scale, noise_std)
-
-    def predict(self, state: Releases, inputs: Vector) -> Floats:
-        """The last value of each window, carried on by the shared growth."""
-        grown = math.exp(_forecast(shared_growth(state)) * _lasting(self.settings.horizon / WEEK))
-        return inputs[..., -1].astype(np.float64) * grown
+        if found is not None and found[2] == 1:
+            # Holidays are taken out of the days as known, as they are of the filled ones.
+            moved = own.usual - own.counts
+            now = np.maximum(found[0][:, ::-1] + moved[:, -WEEK:], 0.0)
+            before = np.maximum(found[1][:, ::-1] + moved[:, -2 * WEEK : -WEEK], 0.0)
+        (change, cases), (slow, _) = (change_of(own, now, before, r) for r in self.recency)
+        cases = cases * WEEK / float((RECENCY ** np.arange(WEEK)).sum())
+        weight = np.minimum(np.sqrt(cases / FULL_WEIGHT), 1.0)
+        late = nowcast.late_shares(known) - USUAL_LATE
+        late = LATE_SHARE * late / np.maximum(np.linalg.norm(late, axis=1, keepdims=True), 1.0)
+        return LastDays(
+            change,
+            slow,
+            level_of(own, panel, 1)[:, -1],
+            self._place(panel),
+            weight,
+            np.concatenate([WEIGHT_SHARE * weight[:, None], late], axis=1),
+        )
 
     def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
         """The forecast as it was made on each past morning, with what was known on it.
@@ -154,102 +136,147 @@ class Nowcast(ReleaseLearner[Reports]):
         Where the history is too short for an interval, also of mornings before it, with counts as
         if they had been complete; on a day without a snapshot it is that of the day before.
         """
-        known = nowcast.mornings(panel)
-        complete = nowcast.as_complete(panel.counts)
+        if panel.history is None:
+            return super().hindcast(panel, state, horizon)
+        history, known = panel.history, nowcast.mornings(panel)
+        bare = replace(panel, history=None)
+        facts = repr((self.own, panel.start, horizon, *_public(panel))).encode()
         made: list[Floats] = []
-        least = max(len(known) - 1, horizon + LEAST_ERRORS)
-        for back in range(min(HINDCASTS, least, len(complete) - LEAST_MORNINGS), -1, -1):
-            looked = back < len(known) and not np.isnan(known[-1 - back, 0, 0])
-            if back < len(known) and not looked and made:
+        for back in range(min(HINDCASTS, len(known) - 1), -1, -1):
+            at = len(known) - 1 - back
+            if np.isnan(known[at, 0, 0]) and made:
                 made.append(made[-1])
                 continue
-            then = (known if looked else complete)[: -back or None]
-            made.append(_carried_on(then, state.before(back), horizon))
-        return np.stack(made, axis=1)
+            then = state.before(back)
+            name = hashlib.sha256(facts + history.names[at] + _said(then)).digest()
+            if name not in _MADE:
+                until = history.as_known(history.first + timedelta(days=at), like=bare)
+                until = replace(until, history=None)
+                _MADE[name] = self._forecast(until, known[: at + 1], then, horizon)
+            made.append(_MADE[name])
+        while len(_MADE) > MOST_MADE:
+            del _MADE[next(iter(_MADE))]
+        past = np.stack(made, axis=1)
+        more = horizon + LEAST_ERRORS + 1 - past.shape[1]
+        if more > 0 and len(known) == past.shape[1]:
+            end = bare.counts.shape[1] - 1 - len(known)
+            if end >= 2 * WEEK:
+                before = bare.between(bare.start, bare.day(end))
+                complete = super().hindcast(before, state.before(len(known)), horizon)
+                past = np.concatenate([complete[:, -more:], past], axis=1)
+        return past
 
     def completed(self, panel: CasePanel, state: Releases) -> CasePanel:
         """The panel with its late days filled up."""
         known = nowcast.mornings(panel)
-        return nowcast.completed(panel, known, _filled(known, state))
+        done = self._morning(replace(panel, history=None), known, state).panel
+        return replace(done, history=panel.history)
+
+    def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
+        """What the country, the region, the client, its calendar and late reports add."""
+        if panel.history is None:
+            return super().parts(panel, state, horizon)
+        morning = self._morning(replace(panel, history=None), nowcast.mornings(panel), state)
+        own = morning.own
+        found, growing = self._parts(own, panel, state, horizon)
+        taken, blended, reported = (
+            days[:, -WEEK:].mean(axis=1) + SOFTENING
+            for days in (own.usual, _blended(morning, growing).usual, panel.counts)
+        )
+        late = np.log((own.counts[:, -WEEK:].mean(axis=1) + SOFTENING) / reported)
+        return replace(found, own=found.own + np.log(blended / taken), reports=late)
+
+    def _signals(self, state: Releases) -> Signals:
+        """What the releases say, their changes divided by the clients' mean weight."""
+        return signals(_unweighted(state))
+
+    def _morning(self, panel: CasePanel, known: Floats, state: Releases | None = None) -> _Morning:
+        """The last of some mornings, whose panel ends on its newest day."""
+        now = np.maximum(known[-1], 0.0)
+        panel = nowcast.completed(panel, known, np.zeros((len(now), LATE_DAYS)))
+        own = self._rhythm_of(_cleaned(panel))
+        days = own.usual[:, : -nowcast.AGES - 1 : -1]
+        usual = now.copy()
+        usual[:, : days.shape[1]] = days
+        told = nowcast.Usual(usual, own.last_factor[:, ::-1])
+        growing = nowcast.growth(known, None if state is None else shared_growth(state))
+        pooled = None if state is None else pooled_late(state)
+        mean = nowcast.coming(known, growing, pooled, told)
+        week = now[:, LATE_DAYS - 1 :: -1] + mean[:, ::-1]
+        full = nowcast.completed(panel, known, nowcast.median_of(mean))
+        return _Morning(full, own.ending(week), mean.sum(axis=1))
+
+    def _forecast(self, panel: CasePanel, known: Floats, state: Releases, horizon: int) -> Floats:
+        """The average of the week that ends so many days after the last morning's newest day."""
+        morning = self._morning(panel, known, state)
+        growing = self._growth(morning.own, panel, self._signals(state), 1)
+        return carried_on(_blended(morning, growing), growing, 1, horizon)[:, -1]
+
+
+def _cleaned(panel: CasePanel) -> CasePanel:
+    """The panel with anomalous reports replaced, of the last weeks but for days that are late."""
+    days = panel.counts.shape[1]
+    first, end = max(days - CLEANED, 0), days - LATE_DAYS
+    if end - first <= 3 * WEEK:
+        return panel
+    counts = panel.counts.copy()
+    judged = panel.between(panel.day(first), panel.day(end - 1))
+    counts[:, first:end] = clean(judged).panel.counts
+    return replace(panel, counts=counts)
+
+
+def _blended(morning: _Morning, growing: Growth) -> Rhythm:
+    """The rhythm with a level that counts the week before, too, where the last one says little."""
+    own = morning.own
+    last, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
+    cases = last.sum(axis=1)
+    older = OLDER_LATE * morning.filled / (cases + 1) + OLDER_FEW / (1 + cases / FEW)
+    older = np.minimum(older, OLDER_MOST)[:, None]
+    usual = own.usual.copy(order="K")
+    usual[:, -WEEK:] = (1 - older) * last + older * before * np.exp(growing.shared)
+    return replace(own, usual=usual)
 
 
 def shared_growth(state: Releases) -> float:
-    """The log growth in a week that the releases say, once noise is weighed.
-
-    The change is filtered from release to release, and fades after the last one.
-    """
-    mean, variance = 0.0, TYPICAL**2
-    weight, spread = USUAL_WEIGHT, WEIGHT_SPREAD**2
-    before: int | None = None
-    for day in np.flatnonzero(state.precision[:, CHANGE] > 0)[::-1]:
-        gap = 0 if before is None else before - int(day)
-        before = int(day)
-        lasting = LASTING ** (gap / WEEK)
-        mean, variance = lasting * mean, lasting**2 * variance + TYPICAL**2 * (1 - lasting**2)
-        spread += WEIGHT_DRIFT**2 * gap
-        gain = spread / (spread + 1 / state.precision[day, WEIGHT])
-        weight, spread = weight + gain * (state.values[day, WEIGHT] - weight), spread * (1 - gain)
-        clients = max(weight, LEAST_WEIGHT)
-        noise = 1 / (state.precision[day, CHANGE] * clients**2) + SEEN**2
-        gain = variance / (variance + noise)
-        mean += gain * (state.values[day, CHANGE] / clients - mean)
-        variance *= 1 - gain
-    mean *= LASTING ** ((before or 0) / WEEK)
-    return 2 * math.atanh(min(max(mean, -0.6), 0.6))
+    """The log growth of the next week that the releases say, once noise is weighed."""
+    return float(signals(_unweighted(state)).growth[0])
 
 
 def pooled_late(state: Releases) -> Floats:
     """The late share by lag that the releases say, against the usual one."""
-    precision = state.precision[:, 2:]
-    said = (state.values[:, 2:] * precision).sum(axis=0)
+    precision = state.precision[:, LATE]
+    said = (state.values[:, LATE] * precision).sum(axis=0)
     mean: Floats = said / (precision.sum(axis=0) + 1 / LATE_SPREAD**2)
     return np.clip(USUAL_LATE + mean, 0.0, 1.0)
 
 
-def _filled(known: Floats, state: Releases) -> Floats:
-    """The cases that are still to come on the last morning."""
-    growing = nowcast.growth(known, nowcast.FOLLOW * shared_growth(state))
-    return nowcast.fill(known, growing, pooled_late(state))
+def _unweighted(state: Releases) -> Releases:
+    """What the releases say in the trend's order, changes divided by the mean weight so far."""
+    order = [GROWTH, LEVEL, *range(LATE.stop, NUMBERS)]
+    values, precision = state.values[:, order].copy(), state.precision[:, order].copy()
+    changes = [place for place, number in enumerate(order) if number != LEVEL]
+    weight, spread = USUAL_WEIGHT, WEIGHT_SPREAD**2
+    before: int | None = None
+    for day in np.flatnonzero(state.precision[:, GROWTH] > 0)[::-1]:
+        spread += WEIGHT_DRIFT**2 * (0 if before is None else before - int(day))
+        before = int(day)
+        gain = spread / (spread + 1 / state.precision[day, WEIGHT])
+        weight, spread = weight + gain * (state.values[day, WEIGHT] - weight), spread * (1 - gain)
+        clients = max(weight, LEAST_WEIGHT)
+        values[day, changes] /= clients
+        precision[day, changes] *= clients**2
+    precision[:, GROWTH] /= 1 + SEEN**2 * precision[:, GROWTH]
+    return Releases(values, precision)
 
 
-def _carried_on(known: Floats, state: Releases, horizon: int) -> Floats:
-    """The average of the week that ends `horizon` days after the last morning's newest day."""
-    shared = shared_growth(state)
-    first = _forecast(shared)
-    own = OWN * _own_growth(known, shared)
-    now = np.maximum(known[-1], 0.0)
-    now[:, :LATE_DAYS] += _filled(known, state)
-    # The last three weeks by lag, each carried on to the last one.
-    level = sum(
-        share * now[:, week * WEEK : (week + 1) * WEEK] * math.exp(week * first)
-        for week, share in enumerate(WEEKS)
-    )
-    total = np.zeros(len(now))
-    for ahead in range(horizon - WEEK + 1, horizon + 1):
-        if ahead <= 0:
-            total += now[:, -ahead]
-            continue
-        weeks = -(-ahead // WEEK)
-        total += level[:, weeks * WEEK - ahead] * np.exp((first + own) * _lasting(weeks))
-    return total / WEEK
+def _public(panel: CasePanel) -> tuple[object, ...]:
+    """What a forecast may depend on beside the cases."""
+    places = (panel.population, panel.typical_population, panel.positions)
+    return panel.calendars, *(None if one is None else one.tobytes() for one in places)
 
 
-def _own_growth(known: Floats, shared: float) -> Floats:
-    """How far a client's own growth lies from the shared one; few cases say little."""
-    found = nowcast.comparable(known)
-    if found is None:
-        return np.zeros(known.shape[1])
-    now, before, weeks = found[0].sum(axis=1), found[1].sum(axis=1), found[2]
-    ratio = (now + OWN_CASES * math.exp(shared)) / (before + OWN_CASES)
-    own: Floats = np.clip(np.log(ratio) / weeks - shared, -FARTHEST_OWN, FARTHEST_OWN)
-    return own
-
-
-def _forecast(growth: float) -> float:
-    """The log growth forecast for the first week."""
-    return min(max(FOLLOW * growth, -LARGEST_FORECAST), LARGEST_FORECAST)
-
-
-def _lasting(weeks: float) -> float:
-    """Weeks of the first week's growth that so many weeks add up to."""
-    return float((1 - DAMPING**weeks) / (1 - DAMPING))
+def _said(state: Releases) -> bytes:
+    """A name for what the releases say, however many days are remembered."""
+    days = int(np.flatnonzero(state.precision.any(axis=1)).max(initial=-1)) + 1
+    told = np.concatenate([state.values[:days], state.precision[:days]])
+    return hashlib.sha256(told.astype(np.float32).tobytes()).digest()

@@ -102,6 +102,15 @@ class OneShot(WindowLearner[Coefficients]):
         sent: Vector = (self.scale * rows).astype(np.float32)
         return sent
 
+    def entries(self, length: int) -> tuple[str, ...]:
+        """Means over a client's windows: products of two features, and of each with the target."""
+        del length
+        products = [
+            f"mean of feature {i + 1} x feature {j + 1}"
+            for i, j in zip(_ROWS, _COLUMNS, strict=True)
+        ]
+        return (*products, *(f"mean of feature {i + 1} x target" for i in range(FEATURES)))
+
     def step(self, state: Coefficients, release: Vector, noise_std: float) -> Coefficients:
         """The coefficients β with the least ‖Aβ − b‖² / σ² + ‖β / prior‖².
 

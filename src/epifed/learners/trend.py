@@ -47,6 +47,8 @@ FARTHEST = 2.0
 """Bound on how far a client's size or place lies from the middle, in deviations."""
 LEVEL_SHARE = 0.1
 """Bound on the number that says a client's level."""
+HIGHEST_LEVEL = 0.9
+"""Beyond it a level is known too badly to be turned back into cases."""
 LEVEL_MIDDLE = 2.5
 """Log of the daily cases in 100,000 inhabitants in the middle of all levels."""
 
@@ -61,6 +63,9 @@ DAMPING = 0.3
 """Growth of a forecast week relative to that of the week before."""
 LARGEST_FORECAST = 0.8
 """Bound on the log growth forecast for the first week."""
+
+ENTRIES = ("change times size", "change times latitude", "change times longitude")
+"""What is sent of size and place, in words."""
 
 
 class TrendOwn(Own):
@@ -91,6 +96,10 @@ class LastDays:
     """Between -1 and 1."""
     place: Floats
     """[clients, modes]: size, north, east, in deviations from the middle."""
+    weight: Floats
+    """How much a client's change counts, at most 1."""
+    further: Floats
+    """[clients, numbers]: what else is sent, bounded already."""
 
     def __len__(self) -> int:
         """The number of clients."""
@@ -103,6 +112,8 @@ class LastDays:
             self.slow_change[clients],
             self.level[clients],
             self.place[clients],
+            self.weight[clients],
+            self.further[clients],
         )
 
 
@@ -113,6 +124,17 @@ class Trend(ReleaseLearner[LastDays]):
     own_settings = TrendOwn
     any_horizon: ClassVar[bool] = True
     remembered: ClassVar[tuple[int, int]] = (HISTORY, len(NUMBERS))
+    recency: ClassVar[tuple[float, float]] = RECENCY, SLOW_RECENCY
+    largest_change: ClassVar[float] = LARGEST_CHANGE
+    level_share: ClassVar[float] = LEVEL_SHARE
+    uneven: ClassVar[float] = 0.0
+    """How far above the mean level a level stays as it is, for each unit of that below the middle:
+    fewer cases are spread more unevenly, and theirs is the level that comes back to itself."""
+    further: ClassVar[tuple[float, ...]] = ()
+    """For each number that is sent beside changes and level, by what a release's is multiplied."""
+    further_entries: ClassVar[tuple[str, ...]] = ()
+    """What these are, in words."""
+    further_bound: ClassVar[float] = 0.0
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -134,7 +156,7 @@ class Trend(ReleaseLearner[LastDays]):
         epsilon = float(given.get("epsilon", Settings.model_fields["epsilon"].default))
         paid = next((modes for least, modes in PAID_FOR if clients * epsilon >= least), 0)
         modes = int(given.get("modes", min(paid, len(given.get("places", ())) // 2)))
-        bound = math.hypot(_largest_norm(modes), LEVEL_SHARE)
+        bound = math.hypot(cls._largest_norm(modes), cls.level_share, cls.further_bound)
         return super().preset(clients, given) | everybody | {"modes": modes, "clip_norm": bound}
 
     @classmethod
@@ -145,51 +167,58 @@ class Trend(ReleaseLearner[LastDays]):
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
         """What the last two weeks before the period's end say, however long the period is."""
-        panel.refuse_step("day")
-        days = (period[1] - panel.start).days + 1
-        if days < 2 * WEEK:
-            raise EpifedError(
-                f"{panel.source}: found {days} days up to {period[1]} for learner 'trend'; "
-                f"expected at least {2 * WEEK}"
-            )
+        self._refuse_short(panel, period)
         known = panel if period[1] == panel.end else panel.between(panel.start, period[1])
         own = self._rhythm(known)
+        now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
+        change, slow = (change_of(own, now, before, recency)[0] for recency in self.recency)
+        clients = len(panel.regions)
         return LastDays(
-            _change(own, RECENCY),
-            _change(own, SLOW_RECENCY),
-            _level(own, known, 1)[:, -1],
+            change,
+            slow,
+            level_of(own, known, 1)[:, -1],
             self._place(known),
+            np.ones(clients),
+            np.zeros((clients, 0)),
         )
 
     def nobody(self) -> LastDays:
         """Of no client."""
         nothing = np.zeros(0)
-        return LastDays(nothing, nothing, nothing, np.zeros((0, MODES)))
+        further = np.zeros((0, len(self.further)))
+        return LastDays(nothing, nothing, nothing, np.zeros((0, MODES)), nothing, further)
 
     def contribute(self, state: Releases, view: LastDays) -> Vector:
         """The change, the level, and the change times size and place, all bounded."""
         del state
+        largest = self.largest_change
         change, slow = (
-            np.clip(one, -LARGEST_CHANGE, LARGEST_CHANGE)[:, None]
+            (view.weight * np.clip(one, -largest, largest))[:, None]
             for one in (view.change, view.slow_change)
         )
         moved = np.concatenate([change, slow, slow], axis=1) * view.place
         grown = np.concatenate([change, moved[:, : self.modes]], axis=1)
         norm = np.linalg.norm(grown, axis=1, keepdims=True)
-        grown = grown / np.maximum(norm / _largest_norm(self.modes), 1.0)
-        level = LEVEL_SHARE * view.level[:, None]
-        return np.concatenate([grown[:, :1], level, grown[:, 1:]], axis=1).astype(np.float32)
+        grown = grown / np.maximum(norm / self._largest_norm(self.modes), 1.0)
+        level = self.level_share * view.level[:, None]
+        sent = np.concatenate([grown[:, :1], level, view.further, grown[:, 1:]], axis=1)
+        return sent.astype(np.float32)
+
+    def entries(self, length: int) -> tuple[str, ...]:
+        """The change, the level, what a learner adds, and the change times size and place."""
+        del length
+        places = ENTRIES[: self.modes]
+        return ("change against the week before", "level of cases", *self.further_entries, *places)
 
     def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
         """What the last day's release says becomes known, or better known."""
-        scale = np.ones(2 + self.modes)
-        scale[LEVEL] = 1 / LEVEL_SHARE
+        scale = np.array([1.0, 1 / self.level_share, *self.further, *[1.0] * self.modes])
         return state.said(release, scale, noise_std)
 
     def predict(self, state: Releases, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the growth of the country."""
-        growth = _bounded(signals(state).growth[:1])
-        grown = np.exp(float(growth[0]) * _lasting(self.settings.horizon / WEEK))
+        growth = _bounded(self._signals(state).growth[:1])
+        grown = np.exp(float(growth[0]) * lasting(self.settings.horizon / WEEK))
         last: Floats = inputs[..., -1].astype(np.float64)
         return last * float(grown)
 
@@ -197,28 +226,62 @@ class Trend(ReleaseLearner[LastDays]):
         """The last week again, day by day, times the growth; holidays taken out and put back in."""
         own = self._rhythm(panel)
         days = min(own.usual.shape[1] - WEEK, DAYS_BACK)
-        growing = self._growth(own, panel, signals(state), days)
-        return _carried_on(own, growing, days, horizon)
+        growing = self._growth(own, panel, self._signals(state), days)
+        return carried_on(own, growing, days, horizon)
+
+    def surprises(self, state: Releases, horizon: int) -> Floats:
+        """What the level did between two releases, against the growth that the first one said."""
+        known = state.precision[:, LEVEL] > 0
+        later = np.flatnonzero(known[: len(known) - horizon] & known[horizon:])
+        pairs = np.stack([later, later + horizon])
+        level = np.clip(state.values[pairs, LEVEL], -HIGHEST_LEVEL, HIGHEST_LEVEL)
+        noise = (LEVEL_WIDTH / (1 - level**2)) ** 2 / state.precision[pairs, LEVEL]
+        now, before = LEVEL_WIDTH * np.arctanh(level)
+        said = _bounded(self._signals(state).growth[later + horizon])
+        return np.stack([now - before - said * lasting(horizon / WEEK), noise.sum(axis=0)], axis=1)
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
         """What the country, the region, the client and its calendar add to the last forecast."""
-        own = self._rhythm(panel)
-        growing = self._growth(own, panel, signals(state), 1)
+        return self._parts(self._rhythm(panel), panel, state, horizon)[0]
+
+    def _parts(
+        self, own: Rhythm, panel: CasePanel, state: Releases, horizon: int
+    ) -> tuple[Parts, "Growth"]:
+        growing = self._growth(own, panel, self._signals(state), 1)
         weeks = horizon / WEEK
-        again = _carried_on(own, _Growth(*(0 * one for one in vars(growing).values())), 1, horizon)
+        again = carried_on(own, Growth(*(0 * one for one in vars(growing).values())), 1, horizon)
         last = own.counts[:, -WEEK:].mean(axis=1)
-        return Parts(
-            country=growing.country[:, 0] * _lasting(weeks),
-            place=growing.region[:, 0] * _lasting(weeks),
-            own=growing.own[:, 0] * _reverted(weeks),
+        found = Parts(
+            country=growing.country[:, 0] * lasting(weeks),
+            place=growing.region[:, 0] * lasting(weeks),
+            own=growing.own[:, 0] * reverted(weeks),
             calendar=np.log((again[:, 0] + SOFTENING) / (last + SOFTENING)),
             reports=np.zeros(len(last)),
         )
+        return found, growing
 
     def signal(self) -> Signal:
         """The growth of the country in a week."""
         scale = 2.0  # log growth per relative change, near none
         return Signal("the growth of a week", scale * float(TYPICAL[GROWTH]), scale)
+
+    def _refuse_short(self, panel: CasePanel, period: Period) -> None:
+        panel.refuse_step("day")
+        days = (period[1] - panel.start).days + 1
+        if days < 2 * WEEK:
+            raise EpifedError(
+                f"{panel.source}: found {days} days up to {period[1]} for learner '{self.name}'; "
+                f"expected at least {2 * WEEK}"
+            )
+
+    def _signals(self, state: Releases) -> Signals:
+        """What the releases say of each past day."""
+        return signals(state)
+
+    @classmethod
+    def _largest_norm(cls, modes: int) -> float:
+        """Bound on the norm of a client's changes: about one at the bound, in a usual place."""
+        return cls.largest_change * math.sqrt(1 + 0.8 * modes)
 
     def _rhythm(self, panel: CasePanel) -> Rhythm:
         """The rhythm of a panel's regions; that of the last panel is remembered."""
@@ -241,43 +304,44 @@ class Trend(ReleaseLearner[LastDays]):
             found[:, i] = (values - mean) / max(deviation, 1e-9)
         return np.clip(found, -FARTHEST, FARTHEST)
 
-    def _growth(self, own: Rhythm, panel: CasePanel, known: Signals, days: int) -> "_Growth":
+    def _growth(self, own: Rhythm, panel: CasePanel, known: Signals, days: int) -> "Growth":
         """The log growth of the next week as of each of the last days, by where it comes from."""
         country = np.broadcast_to(known.growth[:days][::-1], (len(panel.regions), days))
         slopes = known.slopes[:days][::-1] * PLACE_SHARE
         region = self._place(panel) @ slopes.T
         mean = known.level[:days][::-1]
-        level = _level(own, panel, days)
+        level = level_of(own, panel, days)
         apart = LEVEL_WIDTH * (level - mean) / np.maximum(1 - mean**2, 0.3)
-        apart = np.where(np.isnan(mean), 0.0, np.clip(apart, -FARTHEST_LEVEL, FARTHEST_LEVEL))
-        return _Growth(_bounded(country), region, -apart)
+        apart = np.clip(apart, -FARTHEST_LEVEL, FARTHEST_LEVEL)
+        apart = apart - self.uneven * np.maximum(-mean, 0.0)
+        apart = np.where(np.isnan(mean), 0.0, apart)
+        return Growth(_bounded(country), region, -apart)
 
 
 @dataclass(frozen=True)
-class _Growth:
+class Growth:
     """Log growth of the first week [regions, days]; of `own`, the distance that is reverted."""
 
     country: Floats
     region: Floats
     own: Floats
 
+    @property
+    def shared(self) -> Floats:
+        """What the country and the region say together."""
+        return _bounded(self.country + self.region)
+
     def over(self, weeks: float) -> Floats:
         """The growth from now to so many weeks ahead."""
-        shared = _bounded(self.country + self.region)
-        return shared * _lasting(weeks) + self.own * _reverted(weeks)
+        return self.shared * lasting(weeks) + self.own * reverted(weeks)
 
 
-def _largest_norm(modes: int) -> float:
-    """Bound on the norm of a client's changes: about that of one at the bound, in a usual place."""
-    return LARGEST_CHANGE * math.sqrt(1 + 0.8 * modes)
-
-
-def _lasting(weeks: float) -> float:
+def lasting(weeks: float) -> float:
     """Weeks of the first week's growth that so many weeks add up to."""
     return float((1 - DAMPING**weeks) / (1 - DAMPING))
 
 
-def _reverted(weeks: float) -> float:
+def reverted(weeks: float) -> float:
     """Share of a client's distance from the country's level that so many weeks take away."""
     return float(1 - (1 - REVERTING) ** weeks)
 
@@ -298,17 +362,19 @@ def _covariates(panel: CasePanel) -> list[Floats]:
     return [size, panel.positions[:, 1], panel.positions[:, 0]]
 
 
-def _change(own: Rhythm, recency: float) -> Floats:
-    """The relative change of the last week against the one before."""
-    now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
+def change_of(own: Rhythm, now: Floats, before: Floats, recency: float) -> tuple[Floats, Floats]:
+    """The relative change of the last week [clients, days] against the one before, and its cases.
+
+    The last days count most, and days on or after holidays little.
+    """
     trust = np.minimum(own.trust[:, WEEK:], own.trust[:, :WEEK])
     weight = trust * recency ** np.arange(WEEK)[::-1]
     added, whole = (weight * (now - before)).sum(axis=1), (weight * (now + before)).sum(axis=1)
     change: Floats = added / (whole + SOFTENING)
-    return change
+    return change, whole
 
 
-def _level(own: Rhythm, panel: CasePanel, days: int) -> Floats:
+def level_of(own: Rhythm, panel: CasePanel, days: int) -> Floats:
     """The level of each of the last days, between -1 and 1: cases of a week by inhabitants.
 
     Where the population is not known, by the client's own average so far.
@@ -332,7 +398,7 @@ def _running(values: Floats) -> Floats:
     return total
 
 
-def _carried_on(own: Rhythm, growing: _Growth, days: int, horizon: int) -> Floats:
+def carried_on(own: Rhythm, growing: Growth, days: int, horizon: int) -> Floats:
     """The average of the week that ends `horizon` days after each of the last days."""
     length = own.usual.shape[1]
     origins = np.arange(length - days, length)

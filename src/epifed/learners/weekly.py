@@ -98,6 +98,11 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
         change = np.clip(view.change, -LARGEST_CHANGE, LARGEST_CHANGE)
         return change[:, None].astype(np.float32)
 
+    def entries(self, length: int) -> tuple[str, ...]:
+        """The change alone."""
+        del length
+        return ("change against the week before",)
+
     def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
         """What the last week's release says becomes known, or better known."""
         return state.said(release, np.ones(1), noise_std)

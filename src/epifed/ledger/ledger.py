@@ -282,7 +282,7 @@ class Ledger:
             raise EpifedError(f"{self.path}: {_UNKNOWN}")
         with witness.held(create=adopting) as held:
             with transaction(self.path, "BEGIN IMMEDIATE") as connection:
-                book = self._read(connection)
+                book = _read(self.path, connection)
                 _check_one_name(self.path)
                 if book.ledger != self._id:
                     raise EpifedError(
@@ -299,7 +299,7 @@ class Ledger:
 
     def _checked(self, connection: sqlite3.Connection) -> tuple[Book, Seen | None]:
         """The book, once it was compared with what this machine has seen of the ledger."""
-        book = self._read(connection)
+        book = _read(self.path, connection)
         if self._copy:
             return book, None
         _check_one_name(self.path)
@@ -318,28 +318,45 @@ class Ledger:
         if seen and seen.number < len(book.hashes):
             Witness(book.ledger).catch_up(book)
 
-    def _read(self, connection: sqlite3.Connection) -> Book:
-        if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
-            raise EpifedError(f"{self.path}: not a ledger; expected one by 'epifed ledger init'")
-        head = connection.execute("SELECT number, hash FROM head").fetchone()
-        rows = connection.execute("SELECT number, row, hash FROM entries ORDER BY number")
-        try:
-            book = read_book(rows)
-        except EpifedError as error:
-            raise EpifedError(f"{self.path}: {error}") from None
-        if head != (len(book.hashes), book.head):
-            raise EpifedError(
-                f"{self.path}: truncated or tampered with: it ends at row {len(book.hashes)}, but "
-                f"its record of the last row says {head and head[0]}; restore it from a backup"
-            )
-        return book
-
     def _check_head(self, book: Book, head: str | None) -> None:
         if head is not None and head.strip().lower() not in book.hashes:
             raise EpifedError(
                 f"{self.path}: no row has the hash {head}: rows were lost since it was noted, or "
                 "the ledger was rebuilt"
             )
+
+
+def glance(path: Path) -> tuple[Book, str | None]:
+    """What a ledger says, and what speaks against this file; neither it nor its witness changes."""
+
+    def read() -> Book:
+        with transaction(path, "BEGIN", read_only=True) as connection:
+            return _read(path, connection)
+
+    book = read()
+    seen = Witness(book.ledger).read(read_only=True)
+    if seen is None:
+        return book, _UNKNOWN
+    if seen.fault(book):  # a row may have been written between the two
+        book = read()
+    return book, seen.fault(book)
+
+
+def _read(path: Path, connection: sqlite3.Connection) -> Book:
+    if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+        raise EpifedError(f"{path}: not a ledger; expected one by 'epifed ledger init'")
+    head = connection.execute("SELECT number, hash FROM head").fetchone()
+    rows = connection.execute("SELECT number, row, hash FROM entries ORDER BY number")
+    try:
+        book = read_book(rows)
+    except EpifedError as error:
+        raise EpifedError(f"{path}: {error}") from None
+    if head != (len(book.hashes), book.head):
+        raise EpifedError(
+            f"{path}: truncated or tampered with: it ends at row {len(book.hashes)}, but "
+            f"its record of the last row says {head and head[0]}; restore it from a backup"
+        )
+    return book
 
 
 def _append(connection: sqlite3.Connection, hashes: list[str], row: Row) -> None:

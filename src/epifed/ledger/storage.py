@@ -20,26 +20,30 @@ def transaction(
     begin: Literal["BEGIN", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"],
     *,
     create: bool = False,
+    read_only: bool = False,
     foreign: str = "not a ledger; expected one by 'epifed ledger init'",
 ) -> Iterator[sqlite3.Connection]:
     """One transaction on its own connection, on the disk when this returns.
 
     A rollback journal with synchronous = EXTRA: its removal, which is the commit, is made durable
-    too. An exception leaves the file as it was. `foreign` is said of a file of another kind.
+    too. An exception leaves the file as it was. `foreign` is said of a file of another kind. A
+    `read_only` one changes nothing, not even what a crash has left half-written, and is refused
+    until the next writer has mended that.
     """
     if not create and not path.is_file():
         raise EpifedError(f"{path}: no such file; expected a ledger by 'epifed ledger init'")
     if create:
         _make_room(path)
-    uri = f"{path.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
+    uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc' if create else 'rw'}"
     try:
         with closing(
             sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
         ) as connection:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA fullfsync = ON")
-            connection.execute("PRAGMA journal_mode = DELETE")
+            if not read_only:
+                connection.execute("PRAGMA synchronous = EXTRA")
+                connection.execute("PRAGMA fullfsync = ON")
+                connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute(begin)
             yield connection
             connection.execute("COMMIT")

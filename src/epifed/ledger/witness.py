@@ -62,11 +62,11 @@ class Witness:
     def __init__(self, ledger: str) -> None:
         self.path = state_root() / "ledgers" / f"{ledger}.db"
 
-    def read(self) -> Seen | None:
+    def read(self, *, read_only: bool = False) -> Seen | None:
         """The newest row seen, or none if this machine does not know the ledger."""
         if not self.path.is_file():
             return None
-        with transaction(self.path, "BEGIN", foreign=_DAMAGED) as connection:
+        with transaction(self.path, "BEGIN", read_only=read_only, foreign=_DAMAGED) as connection:
             return _seen(connection)
 
     @contextmanager

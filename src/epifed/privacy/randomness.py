@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from epifed.privacy.mechanism import Rows, release
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.secure import STEPS, secure_release
-from epifed.seeds import seed_sequence
+from epifed.seeds import of_training
 
 
 def toss(plan: PrivacyPlan, clients: int) -> NDArray[np.int64]:
@@ -29,7 +29,7 @@ def seeded_share(
 
     All shares of a round add up to what `SeededRandomness` adds, up to the grid.
     """
-    _, _, noise = seed_sequence(seed).spawn(3)
+    _, _, noise = of_training(seed)
     stream = _share_streams(noise, plan)[place]
     drawn = [stream.standard_normal(length, dtype=np.float32) for _ in range(number)][-1]
     steps = np.rint(drawn.astype(np.float64) * noise_multiplier * STEPS)

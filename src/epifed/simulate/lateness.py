@@ -5,12 +5,14 @@ nearly never, and mostly all of them or none.
 """
 
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import date, timedelta
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from epifed.panel import CasePanel
 from epifed.simulate.simulation import Simulation
 from epifed.vintages import Vintages
 
@@ -52,6 +54,29 @@ def vintages(simulation: Simulation) -> Vintages:
         snapshots=[simulation.start + timedelta(days=day) for day in range(begin, days + 1)],
         attribution=(simulation.attribution,),
     )
+
+
+class Mornings:
+    """The list of the counties as known on any morning, onsets left out."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        root = np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY, 1))
+        cases, first = (
+            simulation.by_county(counts).astype(np.int64)
+            for counts in (simulation.cases, simulation.first_report)
+        )
+        self.final = simulation.county_panel
+        """In the end."""
+        self._come = np.stack([*_by_lag(cases, first, np.random.default_rng(root))])
+
+    def on(self, morning: date) -> CasePanel:
+        """What was known on the morning of a day, of the days before it."""
+        days = (morning - self.final.start).days
+        known = np.zeros((days, self._come.shape[2]))
+        for lag, come in enumerate(self._come[:days]):
+            known[: days - lag] += come[: days - lag]
+        panel = self.final.between(self.final.start, morning - timedelta(days=1))
+        return replace(panel, counts=known.T)
 
 
 def _by_lag(cases: Counts, first: Counts, rng: np.random.Generator) -> Iterator[Counts]:

@@ -1,5 +1,6 @@
 """From a long table to daily new cases: totals, sums, differences, corrections, all of it said."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,13 +11,8 @@ from numpy.typing import NDArray
 
 from epifed.days import WEEK
 from epifed.errors import EpifedError
-from epifed.reading import Assumptions, UnsaidError, listed, short
+from epifed.reading import Assumptions, UnsaidError, short
 
-TOTALS = (
-    "total", "totals", "grand total", "all", "alle", "sum", "summe", "gesamt", "gesamtsumme",
-    "insgesamt", "gesamtergebnis", "overall", "national", "nation", "ensemble", "totale",
-)  # fmt: skip
-"""Names of rows that sum up others, in small letters."""
 LEAST_STEPS, LEAST_RISES = 3, 10
 REGULAR = 0.8
 """From this share of steps on, days are a week (or a month) apart."""
@@ -29,8 +25,15 @@ LEAST_STRETCHES, POSSIBLE = 20, 0.9
 LEAVING = -0.2
 """In a rolling sum a case leaves a week after it came, so sudden changes a week apart have a
 correlation of about -0.5; those of days have one of about 0, or above it."""
-LEAST_SUMS = 7
-"""Days on which a region must be the sum of all others to be taken for their total."""
+MERGED = 0.2
+"""From this share of empty regions on, cells look merged; fewer are forgotten."""
+ONE_WEEKDAY, LEAST_WEEKS = 0.95, 5
+"""From this share of all cases on one weekday, in so many weeks, days look like weeks."""
+LONG_GAP, LONGEST_GAP = 62, 366
+"""Days without any row that are said, and after which a later day is taken for a typing error."""
+FIRST_DAY_NAMES = re.compile(r"start|begin|first|monday|montag|von\b")
+"""Names of a column of weeks that is of their first days, in small letters."""
+DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 _SAME_REGION = (pl.col("region") == pl.col("region").shift()).fill_null(value=False)
@@ -58,59 +61,49 @@ class Cleaning:
         return f"{self.where}: row {row}, column {short(self.columns['cases'])}"
 
 
-def without_totals(state: Cleaning) -> Cleaning:
-    """Without the rows whose region, or day, is the word for a total."""
-    found = {
-        key: words.filter(words.str.to_lowercase().str.strip_chars(" :.").is_in(TOTALS))
-        for key in ("day", "region")
-        if state.frame.schema[key] == pl.String
-        for words in [state.frame[key].unique().drop_nulls()]
-    }
-    if not any(len(words) for words in found.values()):
-        return state
-    totals = (pl.col(key).is_in(words.implode()) for key, words in found.items())
-    return _drop_totals(state, state.frame.filter(pl.any_horizontal(totals)))
+def table_alone(state: Cleaning) -> Cleaning:
+    """Without repeated headers and notes below the table, which hold no count; both are said."""
+    frame, notes = state.frame, []
+    named = [
+        pl.col(key) == state.columns[key]
+        for key in ("day", "cases")
+        if frame.schema[key] == pl.String
+    ]
+    if named:
+        header = frame.select(pl.all_horizontal(named).fill_null(value=False)).to_series()
+        if repeated := int(header.sum()):
+            frame = frame.filter(~header)
+            notes.append(f"{repeated:,} rows that repeat the names of the columns were left out")
+    whole = pl.col("day").is_not_null() & pl.col("region").is_not_null()
+    counted = whole if state.said.line_list else whole | pl.col("cases").is_not_null()
+    last = frame.filter(counted)["row"].max()
+    below = frame[:0] if last is None else frame.filter(pl.col("row") > last)
+    if len(below):
+        text = below.select(pl.coalesce(pl.col("day", "region").cast(pl.String))).to_series()[0]
+        frame = frame.filter(pl.col("row") <= last)
+        notes.append(f"{len(below):,} rows below the table were left out: '{short(text)}'")
+    return replace(state, frame=frame, notes=(*state.notes, *notes))
 
 
-def _drop_totals(state: Cleaning, totals: pl.DataFrame) -> Cleaning:
-    if totals.is_empty() or state.said.totals == "keep":
+def filled_down(state: Cleaning) -> Cleaning:
+    """With the region and day of the row above where one is empty, if that was said."""
+    gaps = state.frame.select(pl.col("region", "day").is_null().sum()).row(0)
+    if not any(gaps):
         return state
-    named = totals.select("row", name=pl.coalesce("region", pl.col("day").cast(pl.String)))
-    what = listed(named["name"].unique().sort().to_list())
-    if state.said.totals != "drop":
-        raise UnsaidError(
-            f"{state.where}: row {min(totals['row'])}: found {what}, which looks like a total of "
-            "the other rows; expected regions alone",
-            {"totals": "drop"},
-            {"totals": "keep"},
-        )
-    kept = state.frame.join(totals.select("row", "region"), on=["row", "region"], how="anti",
-                            nulls_equal=True)  # fmt: skip
-    if kept.is_empty():
-        raise EpifedError(f"{state.where}: found totals alone; expected regions")
-    return state.now(kept, f"{len(totals):,} rows of totals were dropped: {what}", totals="drop")
-
-
-def without_sum_of_all(state: Cleaning) -> Cleaning:
-    """Without a region that is the sum of all others on every day, whatever it is called."""
-    if state.said.totals == "keep":
+    first = state.frame.sort("row").row(0, named=True)
+    if not state.said.fill_down:
+        merged = gaps[0] and first["region"] is not None and not state.said.line_list
+        counted = state.frame.filter(pl.col("region").is_null(), pl.col("cases").is_not_null())
+        if merged and len(counted) >= max(LEAST_STEPS, MERGED * len(state.frame)):
+            raise UnsaidError(
+                f"{state.where}: row {min(counted['row'])}, column "
+                f"{short(state.columns['region'])}: found an empty cell ({len(counted):,} of them "
+                "with a count); expected a region, or that it is the one above (merged cells)",
+                {"fill_down": True},
+            )
         return state
-    by_region = state.frame.group_by("region").agg(pl.col("cases").sum())["cases"]
-    if not (2 * by_region == by_region.sum()).any():
-        return state
-    days = pl.col("cases").sum().over("day")
-    sums = (
-        state.frame.with_columns(all=days)
-        .group_by("region")
-        .agg(
-            same=(2 * pl.col("cases") == pl.col("all")).all(),
-            days=(pl.col("cases") > 0).sum(),
-        )
-    )
-    total = sums.filter("same", pl.col("days") >= LEAST_SUMS)["region"].to_list()
-    if len(total) != 1 or sums.height < 4:
-        return state
-    return _drop_totals(state, state.frame.filter(region=total[0]))
+    full = state.frame.sort("row").with_columns(pl.col("region", "day").forward_fill())
+    return state.now(full, f"{sum(gaps):,} empty cells have what stands above them", fill_down=True)
 
 
 def summed(state: Cleaning) -> Cleaning:
@@ -119,10 +112,16 @@ def summed(state: Cleaning) -> Cleaning:
     if not frame.select((_SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
         return state.now(frame)
     if state.said.duplicates != "sum" and not state.said.line_list:
+        same = frame.unique(["region", "day", "cases"], keep="first", maintain_order=True)
+        alike = not same.select("region", "day").is_duplicated().any()
+        if alike and state.said.duplicates == "drop":
+            note = f"{len(frame) - len(same):,} rows that say again what another does were dropped"
+            return state.now(same, note, duplicates="drop")
         columns = f"{short(state.columns['region'])} and {short(state.columns['day'])}"
         sentence = twice(state.where, frame, columns)
         assert sentence is not None
-        raise UnsaidError(sentence, {"duplicates": "sum"})
+        again = f"{sentence}, and the same counts again" if alike else sentence
+        raise UnsaidError(again, *[{"duplicates": "drop"}] * alike, {"duplicates": "sum"})
     others = [name for name in frame.columns if name not in ("row", "region", "day", "cases")]
     merged = frame.group_by("region", "day").agg(
         pl.col("row").min(),
@@ -131,6 +130,24 @@ def summed(state: Cleaning) -> Cleaning:
     )
     note = f"{len(frame):,} rows were summed to {len(merged):,} of one region and day each"
     return state.now(merged.sort("region", "day"), note, duplicates="sum")
+
+
+def without_leaps(state: Cleaning) -> Cleaning:
+    """Refuse days more than a year from all others: every day between would count as zero."""
+    days = state.frame.filter(pl.col("cases").is_not_null()).sort("day", "row").select("day", "row")
+    gaps = days["day"].diff().dt.total_days()
+    for place in (gaps > LONGEST_GAP).fill_null(value=False).arg_true():
+        before, after = days.row(place - 1), days.row(place)
+        row = after[1] if place > len(days) / 2 else before[1]
+        raise EpifedError(
+            f"{state.where}: row {row}, column {short(state.columns['day'])}: found {before[0]} "
+            f"and then nothing until {after[0]}; expected no more than a year between days"
+        )
+    longest = gaps.arg_max()
+    if longest is None or gaps[longest] <= LONG_GAP:
+        return state
+    first, last = days["day"][longest - 1], days["day"][longest]
+    return state.now(state.frame, f"there is no report of any region between {first} and {last}")
 
 
 def twice(where: Path | str, frame: pl.DataFrame, columns: str) -> str | None:
@@ -148,14 +165,22 @@ def twice(where: Path | str, frame: pl.DataFrame, columns: str) -> str | None:
 
 def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
     """Rows of days, or of weeks where that was said; others are refused. `weeks`: by format."""
-    if state.said.cadence is not None:
-        return state.now(state.frame, cadence=state.said.cadence)
-    found = "week" if weeks else _step(state.frame)
-    if found == "day":
-        return state.now(state.frame, cadence="day")
+    found = state.said.cadence or ("week" if weeks else _step(state.frame))
     if found == "week":
-        note = "a row is a week, which goes by its last day or the day it is dated"
-        return state.now(state.frame, note, cadence="week")
+        return _by_last_days(_one_weekday(state), numbered=weeks)
+    if found == "day" and state.said.cadence is None and _weekday_alone(state.frame) is not None:
+        raise UnsaidError(
+            f"{state.where}: found a row for every day, but cases on one day of the week alone, so "
+            "they look like weekly counts; expected a row for every day or week",
+            {"cadence": "week"},
+            {"cadence": "day"},
+        )
+    if found == "day":
+        if state.said.weeks_dated is not None:
+            raise EpifedError(
+                f"{state.where}: found days; expected weeks, of which weeks_dated says the day"
+            )
+        return state.now(state.frame, cadence="day")
     ways: list[dict[str, str]] = [{"cadence": "day"}]
     if found != "a month":
         ways.insert(0, {"cadence": "week"})
@@ -163,6 +188,57 @@ def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
         f"{state.where}: found days about {found} apart; expected a row for every day or week",
         *ways,
     )
+
+
+def _weekday_alone(frame: pl.DataFrame) -> int | None:
+    """The weekday that nearly all cases are on, where there are rows of others too; else none."""
+    by_day = (
+        frame.group_by(pl.col("day").dt.weekday().alias("weekday"))
+        .agg(pl.col("cases").sum(), weeks=pl.col("day").filter(pl.col("cases") > 0).n_unique())
+        .sort("cases")
+    )
+    if by_day.height < WEEK or not by_day["cases"].sum():
+        return None
+    _, cases, weeks = by_day.row(-1)
+    enough = cases >= ONE_WEEKDAY * float(by_day["cases"].sum()) and weeks >= LEAST_WEEKS
+    return int(by_day["weekday"][-1]) if enough else None
+
+
+def _one_weekday(state: Cleaning) -> Cleaning:
+    """Weeks that stand in a table of days: the rows of the other weekdays, all without a case."""
+    alone = _weekday_alone(state.frame)
+    others = state.frame.filter(pl.col("day").dt.weekday() != alone) if alone else state.frame[:0]
+    if others.is_empty() or others["cases"].sum() != 0:
+        return state
+    kept = state.frame.filter(pl.col("day").dt.weekday() == alone)
+    return state.now(kept, f"{len(others):,} rows without a case between the weeks were left out")
+
+
+def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
+    """Weeks by their last day: as they are dated, or six days later where that is the first."""
+    dated, column = state.said.weeks_dated, state.columns["day"]
+    if numbered or dated == "last":
+        note = "a row is a week, which goes by its last day"
+        return state.now(
+            state.frame, note, cadence="week", **({"weeks_dated": dated} if dated else {})
+        )
+    if dated == "first":
+        note = "a row is a week, dated by its first day; it goes by its last, six days later"
+        later = state.frame.with_columns(pl.col("day").dt.offset_by(f"{WEEK - 1}d"))
+        return state.now(later, note, cadence="week", weeks_dated="first")
+    if FIRST_DAY_NAMES.search(column.casefold()):
+        raise UnsaidError(
+            f"{state.where}: column {short(column)}: found weeks that may be dated by their first "
+            "day; expected it said which day it is",
+            {"weeks_dated": "first"},
+            {"weeks_dated": "last"},
+        )
+    ends = DAY_NAMES[state.frame["day"][0].weekday()]
+    note = (
+        f"a row is a week, taken as ending on the {ends} that it is dated (--weeks-dated first if "
+        "that is its first day)"
+    )
+    return state.now(state.frame, note, cadence="week")
 
 
 def _step(frame: pl.DataFrame) -> str:

@@ -27,6 +27,11 @@ Kind = Literal["text", "parquet", "excel"]
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _UTF8 = {"utf-8", "utf8", "utf_8", "utf-8-sig"}
 _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
+_OTHERS = {
+    b"BZh": "bzip2", b"\xfd7zX": "xz", b"7z\xbc\xaf": "7z", b"\x28\xb5\x2f\xfd": "zstd",
+    b"%PDF": "PDF", b"<htm": "HTML", b"<!DO": "HTML", b"<HTM": "HTML",
+}  # fmt: skip
+"""How files begin that are no table."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,12 @@ def _unwrapped(content: Content, said: Assumptions) -> Content:
         return _unzipped(content, said)
     if head == _OLD_EXCEL:
         return replace(content, kind="excel")
+    for mark, name in _OTHERS.items():
+        if head.startswith(mark):
+            raise EpifedError(
+                f"{content.where}: found a {name} file; expected CSV, Excel or parquet, plain, "
+                "gzip or zip"
+            )
     return replace(content, kind="parquet" if head == b"PAR1" else "text")
 
 
@@ -135,7 +146,7 @@ def _unzipped(content: Content, said: Assumptions) -> Content:
     try:
         with content.open() as file, zipfile.ZipFile(file) as archive:
             names = [one.filename for one in archive.infolist() if not one.is_dir()]
-            if "[Content_Types].xml" in names:
+            if "[Content_Types].xml" in names or {"mimetype", "content.xml"} <= set(names):
                 return replace(content, kind="excel")
             data_files = [n for n in names if not n.rpartition("/")[2].startswith((".", "_"))]
             if said.member is None and len(data_files) > 1:
@@ -180,6 +191,9 @@ def _as_utf8(content: Content, said: Assumptions) -> Content:
             f"{content.where}: found text that looks like UTF-16 without its mark",
             {"encoding": "utf-16-le" if little else "utf-16-be"},
         )
+    if encoding is None and b"\r" in head and b"\n" not in head:
+        lines = content.read().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return replace(content, data=lines, found=content.found | {"encoding": "utf-8"})
     if encoding is None or encoding.lower() in _UTF8:
         return replace(content, found=content.found | {"encoding": "utf-8"})
     try:

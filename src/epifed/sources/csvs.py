@@ -11,9 +11,12 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.reading import Assumptions, UnsaidError, listed, short
 from epifed.sources.content import Content
+from epifed.sources.names import header_below
 
 DELIMITERS = ",;\t|"
 _LONGEST_HEADER = 1 << 20
+_MOST_ABOVE = 30
+"""Rows of text above a table."""
 _NAMED = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 
 
@@ -34,6 +37,8 @@ def read_header(
     Of several separators the one is taken that makes columns of the wanted names.
     """
     said = said or Assumptions()
+    if said.header_row is None:
+        _refuse_text_above(content, wanted)
     line, text = 0, ""
     with content.open() as file:
         while not text.strip() or line < (said.header_row or 1):
@@ -47,6 +52,24 @@ def read_header(
                 raise _not_utf8(content, line) from None
     separator = _separator(content, text, said, wanted)
     return Header(_cells(content, line, text, separator), separator, line)
+
+
+def _refuse_text_above(content: Content, wanted: Collection[str]) -> None:
+    """Refuse a table with text above the names of its columns until their row is said."""
+    with content.open() as file:
+        lines = [file.readline(_LONGEST_HEADER) for _ in range(_MOST_ABOVE)]
+    texts = [(row, raw.decode("utf-8", errors="replace")) for row, raw in enumerate(lines, start=1)]
+    filled = [(row, text) for row, text in texts if text.strip()]
+    for sign in DELIMITERS:
+        rows = [(row, text.replace('"', "").split(sign)) for row, text in filled]
+        if found := header_below(rows, wanted):
+            raise UnsaidError(
+                f"{content.where}: row {filled[0][0]}: found '{short(filled[0][1])}' above the "
+                "names of the columns; expected their row to be said",
+                {"header_row": found},
+            )
+        if header_below([*rows[:1], (0, [*wanted, "date", "cases"])], wanted) is None:
+            return
 
 
 def _separator(content: Content, text: str, said: Assumptions, wanted: Collection[str]) -> str:

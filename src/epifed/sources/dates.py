@@ -20,7 +20,19 @@ WEEKLY = ("iso-week", "epiweek")
 
 _YEARS_1_TO_9999 = (-719_162, 2_932_896)
 _MILLISECONDS = 86_400_000
-_MIDNIGHT = r"(?i)[T ]+(00:00(:00(\.0*)?)?|12:00(:00)? AM)( ?(Z|UTC|[+-]\d\d:?\d\d))?$"
+_MIDNIGHT = r"(?i),?[T ]+(0?0:00(:00(\.0*)?)?( Uhr)?|12:00(:00)? AM)( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?$"
+_TIME = r"(?i),?[T ]+\d\d?:\d\d(:\d\d(\.\d*)?)?( ?[AP]M| Uhr)?$"
+TIMED = " with a time of the day"
+"""The end of a format that leaves the time of a day out."""
+_WEEKDAY = r"(?i)^(mo|mon|tue|wed|thu|fri|sat|sun|di|mi|do|fr|sa|so)[a-z]*\.?,? +(\S)"
+_MONTHS = {
+    "Jan": "januar|jänner|january|jan", "Feb": "februar|february|feb",
+    "Mar": "märz|maerz|march|mär|mrz|mar", "Apr": "april|apr", "May": "mai|may",
+    "Jun": "juni|june|jun", "Jul": "juli|july|jul", "Aug": "august|aug",
+    "Sep": "september|sept|sep", "Oct": "oktober|october|okt|oct", "Nov": "november|nov",
+    "Dec": "dezember|december|dez|dec",
+}  # fmt: skip
+"""Months as offices write them, by their English beginnings."""
 _SHAPES = {
     ISO: r"^\d{4}-\d\d-\d\d$",
     "%Y/%m/%d": r"^\d{4}/\d\d?/\d\d?$",
@@ -41,11 +53,16 @@ _SHAPES = {
     "%d %b %Y": r"^\d\d? [A-Za-z]{3} \d{4}$",
     "%d-%b-%Y": r"^\d\d?-[A-Za-z]{3}-\d{4}$",
     "%b %d, %Y": r"^[A-Za-z]{3} \d\d?, \d{4}$",
+    "%d-%b-%y": r"^\d\d?-[A-Za-z]{3}-\d\d$",
     "%G-W%V-%u": r"^\d{4}-W\d\d-[1-7]$",
 }
 """The shapes that days have; a format is tried only on its own."""
-_ISO_WEEK = r"^(\d{4})-?W(\d\d?)$"
-_BARE_WEEK = r"^(\d{4})[-/ ]?(\d\d)$"
+_ISO_WEEK = (
+    r"(?i)^(?:(?P<y>\d{4})[-/ ]*K?W[- ]*(?P<w>\d\d?)|KW[- ]*(?P<w2>\d\d?)[-/. ]*(?P<y2>\d{4})"
+    r"|(?P<w3>\d\d?)\. ?KW[-/. ]*(?P<y3>\d{4}))$"
+)
+"""Weeks that say so: W in ISO 8601, KW in German, which are the same."""
+_BARE_WEEK = r"(?i)^(?:(?P<y>\d{4})[-/ _]*(?P<w>\d\d)|W?(?P<w2>\d\d?) ?[-/_] ?(?P<y2>\d{4}))$"
 _SERIAL = r"^[2-7]\d{4}(\.0+)?$"
 _EXCEL_START = date(1899, 12, 30)
 
@@ -115,11 +132,13 @@ def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
     if not fitting:
         most = max(_SHAPES, key=lambda one: (_read(words, one).is_not_null().sum(), one == ISO))
         return most if _read(words, most).is_not_null().any() else ISO
-    if len(fitting) > 1 or fitting[0] == "excel":
+    if len(fitting) > 1 or fitting[0] == "excel" or fitting[0].endswith(TIMED):
         example = short(words.sort()[0])
         what = "weeks or months" if "epiweek" in fitting else "days"
         if fitting == ["excel"]:
             what = "numbers that look like Excel's days"
+        elif fitting[0].endswith(TIMED):
+            what = "times of a day"
         ways = [{"date_format": one} for one in fitting]
         raise UnsaidError(
             f"{where}: column {short(column)}: found {what} such as '{example}'", *ways
@@ -138,7 +157,29 @@ def _fitting(words: pl.Series) -> list[str]:
         return ["iso-week", "epiweek"]
     if not found and words.str.contains(_SERIAL).all():
         return ["excel"]
+    if not found and words.str.contains(_TIME).any() and not _midnight_elsewhere(words):
+        days = words.str.replace(_TIME, "")
+        timed = [one for one in _SHAPES if _read(days, one).is_not_null().all()]
+        return [one + TIMED for one in timed]
     return found
+
+
+def _midnight_elsewhere(words: pl.Series) -> bool:
+    """Whether all times are the same whole hour, or two with the summer: midnight of another zone.
+
+    Its day would be the wrong one.
+    """
+    times = words.str.extract(r"(?i)[T ](\d\d?:\d\d\S*)").drop_nulls().unique()
+    return len(times) <= 2 and bool(times.str.contains(r"^\d\d?:00(:00(\.0*)?)?$").all())
+
+
+def _shortened(words: pl.Series) -> pl.Series:
+    """Days whose months are spelled out, in German or English, with their English beginnings."""
+    if not words.str.contains(r"[A-Za-zä]{3}").any():
+        return words
+    for month, names in _MONTHS.items():
+        words = words.str.replace(rf"(?i)\.?( ?)\b({names})\b\.?", f"${{1}}{month}")
+    return words
 
 
 def _read(words: pl.Series, format: str) -> pl.Series:
@@ -153,7 +194,9 @@ def _read(words: pl.Series, format: str) -> pl.Series:
             for n, ok in zip(serial, known, strict=True)
         ]
         return pl.Series(days, dtype=pl.Date)
-    plain = words.str.replace(_MIDNIGHT, "")
+    if format.endswith(TIMED):
+        return _read(words.str.replace(_TIME, ""), format.removesuffix(TIMED))
+    plain = _shortened(words.str.replace(_MIDNIGHT, "").str.replace(_WEEKDAY, "${2}"))
     if format in _SHAPES:
         shaped = plain.str.contains(_SHAPES[format])
         if not shaped.any():
@@ -173,7 +216,8 @@ def _week_end(word: str | None, format: str) -> date | None:
     match = re.match(_ISO_WEEK, word or "") or re.match(_BARE_WEEK, word or "")
     if match is None:
         return None
-    year, week = int(match[1]), int(match[2])
+    said = {key[0]: int(value) for key, value in match.groupdict().items() if value}
+    year, week = said["y"], said["w"]
     if not FIRST_DAY.year < year < LAST_DAY.year or not 1 <= week <= 53:
         return None
     if format == "iso-week":

@@ -12,9 +12,11 @@ from epifed.sources.numbers import INHABITANTS, parse_numbers
 from epifed.sources.table import refuse
 
 POPULATION, CALENDAR, LONGITUDE, LATITUDE = "population", "calendar", "longitude", "latitude"
-STATE = "state"
+STATE, NAME = "state", "name"
 FACTS = (POPULATION, STATE, CALENDAR, LONGITUDE, LATITUDE)
 """The columns that are used if they are there."""
+SAID_FACTS = (*FACTS, NAME)
+"""With that of names, which may be of persons, so it must be said."""
 DEGREES = 180
 
 
@@ -26,6 +28,7 @@ class Facts:
     states: dict[str, str] | None = None
     calendars: dict[str, str] | None = None
     positions: dict[str, tuple[float, float]] | None = None
+    names: dict[str, str] | None = None
 
     def refuse_missing(self, where: str, region: str) -> None:
         """Refuse a region without a fact that the table has a column for.
@@ -70,7 +73,11 @@ def region_facts(
             for key in (LONGITUDE, LATITUDE)
         )
         positions = {region: (x[region], y[region]) for region in x.keys() & y.keys()}
-    return Facts(population, _states(frame), calendars, positions)
+    names = None
+    if NAME in frame.columns:
+        called = frame.with_columns(pl.col(NAME).cast(pl.String))
+        names = _constant(where, called, NAME, columns[NAME])
+    return Facts(population, _states(frame), calendars, positions, names)
 
 
 def _states(frame: pl.DataFrame) -> dict[str, str] | None:

@@ -1,7 +1,7 @@
 """Where a table has its days, regions and counts: in three columns, or spread over the header."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -9,21 +9,17 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.reading import Assumptions, UnsaidError, listed, short
 from epifed.sources.dates import day_names
-from epifed.sources.facts import FACTS, POPULATION
-from epifed.sources.table import RawTable
+from epifed.sources.facts import FACTS, NAME, POPULATION, SAID_FACTS
+from epifed.sources.names import LEAST_DAYS, PLUS, likely, likely_day
+from epifed.sources.table import RawTable, refuse
 
-LEAST_DAYS = 3
-"""So many column names that are days make a table with days across."""
 _DEFAULTS = {"day": "date", "region": "region", "cases": "cases"}
-_OPTIONS = {"day": "date", "region": "region", "cases": "cases", POPULATION: POPULATION}
-_USUAL = {
-    "day": "date day datum tag meldedatum reporting_date report_date date_report onset fecha jour "
-    "week woche kw epiweek target_end_date week_end",
-    "region": "region county fips ags id location geo state landkreis kreis idlandkreis "
-    "district province area region_id code municipality kommune bundesland name",
-    "cases": "cases count counts new_cases cases_new fälle faelle anzahl anzahlfall neue_fälle "
-    "value n confirmed confirmed_cases casos cas incidence total_cases cum_cases",
-}
+_OPTIONS = {"day": "date", "region": "region", "cases": "cases", POPULATION: POPULATION, NAME: NAME}
+
+
+MOST_KINDS = 12
+"""So many values tell rows of a region and day apart, such as cases and deaths."""
+CASE_WORDS = ("cases", "confirmed", "fälle", "faelle", "cas", "casos", "total", "all", "gesamt")
 
 
 @dataclass(frozen=True)
@@ -54,12 +50,90 @@ def lay_long(table: RawTable, said: Assumptions) -> LongTable:
 
 def _long(table: RawTable, said: Assumptions) -> LongTable:
     keys = ["day", "region"] if said.line_list else ["day", "region", "cases"]
-    columns, notes = _columns(table, said, keys)
-    frame = table.pick(columns)
+    both = said.date.split(PLUS) if said.date and said.date not in table.names else []
+    if len(both) == 2:
+        year, week = (name.strip() for name in both)
+        columns, notes = _columns(table, replace(said, date=year), keys)
+        frame = _picked(table, columns | {"week": _one(table, week)}, said)
+        frame = _joined(table.where, frame, columns["day"], week).drop("week")
+        columns["day"] = f"{columns['day']}{PLUS}{week}"
+    else:
+        columns, notes = _columns(table, said, keys)
+        frame = _picked(table, columns, said)
     if said.line_list:
         frame = frame.with_columns(cases=pl.lit(1.0))
         columns["cases"] = "(rows)"
     return LongTable(frame, columns, "long", notes)
+
+
+def _picked(table: RawTable, columns: dict[str, str], said: Assumptions) -> pl.DataFrame:
+    """The wanted columns, of the rows that are to be read."""
+    chosen = [one.partition("=") for one in said.only or ()]
+    for name, sign, _ in chosen:
+        if not sign:
+            raise EpifedError(f"only: found '{short(name)}'; expected COLUMN=VALUE")
+    extra = {f"only {i}": _one(table, name) for i, (name, _, _) in enumerate(chosen)}
+    frame = table.pick(columns | extra)
+    for i, (name, _, value) in enumerate(chosen):
+        frame = frame.filter(pl.col(f"only {i}").cast(pl.String) == value.strip())
+        if frame.is_empty():
+            raise EpifedError(
+                f"{table.where}: column {short(name)}: found no row that says '{short(value)}'; "
+                "expected some"
+            )
+    return frame.drop(extra)
+
+
+def of_one_kind(table: RawTable, columns: Mapping[str, str], error: UnsaidError) -> UnsaidError:
+    """What to say of several rows of a region and day: also the column that tells them apart.
+
+    Cases and deaths, say, which are not to be added up.
+    """
+    keys = {key: columns[key] for key in ("region", "day") if columns[key] in table.names}
+    others = [
+        n for n in table.names if n and n not in columns.values() and table.names.count(n) == 1
+    ]
+    if len(keys) < 2 or not others:
+        return error
+    wide = table.pick(keys | {f"other {i}": name for i, name in enumerate(others)})
+    for i, name in enumerate(others):
+        kinds = wide[f"other {i}"].drop_nulls().unique().cast(pl.String).sort().to_list()
+        apart = not wide.select("region", "day", f"other {i}").is_duplicated().any()
+        if apart and 1 < len(kinds) <= MOST_KINDS:
+            first = next((kind for kind in kinds if kind.casefold() in CASE_WORDS), kinds[0])
+            return UnsaidError(
+                f"{error.sentence}, in {short(name)} {listed(kinds, 4)}",
+                {"only": f"{name}={first}"},
+                *error.choices,
+            )
+    return error
+
+
+def _one(table: RawTable, wanted: str) -> str:
+    """The name of one more column, capitals or not."""
+    alike = [name for name in table.names if name.casefold() == wanted.strip().casefold()]
+    if len(alike) != 1:
+        raise EpifedError(
+            f"{table.where}: found {len(alike)} columns {short(wanted)}; expected one (the columns "
+            f"are {listed(table.names) or 'none'})"
+        )
+    return alike[0]
+
+
+def _joined(where: str, frame: pl.DataFrame, year: str, week: str) -> pl.DataFrame:
+    """Years and numbers of weeks as one word, such as 2020-45."""
+    parts = [
+        pl.col(name).cast(pl.String).str.replace(r"\.0+$", "").str.replace(r"(?i)^(KW|W)\s*", "")
+        for name in ("day", "week")
+    ]
+    whole = frame.with_columns(_year=parts[0], _week=parts[1])
+    for name, key, kind in ((year, "_year", r"^\d{4}$"), (week, "_week", r"^\d\d?$")):
+        bad = ~whole[key].str.contains(kind).fill_null(value=False)
+        bad &= ~(whole["day"].is_null() & whole["week"].is_null())
+        expected = "a year" if key == "_year" else "the number of a week"
+        refuse(where, whole, bad, key=key, column=name, expected=expected)
+    word = pl.col("_year") + "-" + pl.col("_week").str.zfill(2)
+    return whole.with_columns(day=word).drop("_year", "_week")
 
 
 def _columns(
@@ -70,7 +144,7 @@ def _columns(
     renamed: list[str] = []
     missing: list[str] = []
     optional = set(FACTS) if said.population is None else {*FACTS} - {POPULATION}
-    for key in (*keys, *FACTS):
+    for key in (*keys, *(FACTS if said.name is None else SAID_FACTS)):
         chosen = getattr(said, _OPTIONS[key]) if key in _OPTIONS else None
         wanted = (chosen or _DEFAULTS.get(key, key)).strip()
         alike = [name for name in table.names if name.casefold() == wanted.casefold()]
@@ -96,7 +170,7 @@ def _missing(
     table: RawTable, said: Assumptions, columns: Mapping[str, str], missing: Sequence[str]
 ) -> EpifedError:
     """The sentence on columns that are not there, with those that may be meant."""
-    names = {k: getattr(said, _OPTIONS[k]) or _DEFAULTS.get(k, POPULATION) for k in _OPTIONS}
+    names = {k: getattr(said, _OPTIONS[k]) or _DEFAULTS.get(k, k) for k in _OPTIONS}
     expected = [names[key] for key in _DEFAULTS]
     sentence = (
         f"{table.where}: found no column {listed([names[key] for key in missing])}; expected "
@@ -104,16 +178,36 @@ def _missing(
     )
     offers: dict[str, Any] = {}
     for key in missing:
-        usual = _USUAL.get(key, "").split()
         free = [n for n in table.names if n not in columns.values() and n not in offers.values()]
-        found = [n for word in usual for n in free if n.casefold().replace(" ", "_") == word]
-        if found:
-            offers[_OPTIONS[key]] = found[0]
+        if found := likely_day(free) if key == "day" else likely(key, free):
+            offers[_OPTIONS[key]] = found
     if "cases" in missing and "cases" not in offers and len(missing) - len(offers) == 1:
-        return UnsaidError(sentence, offers | {"line_list": True})
+        offered = {"day": offers.get("date"), "region": offers.get("region")}
+        known = {**columns, **{key: name for key, name in offered.items() if name}}
+        numbers = _numbers(table, known)
+        ways = [{"line_list": True}] if numbers is None else [{"cases": name} for name in numbers]
+        return UnsaidError(sentence, *(offers | way for way in ways or [{"line_list": True}]))
     if list(missing) == ["region", "cases"] and "region" not in offers and len(table.names) > 2:
         return UnsaidError(sentence, offers | {"layout": "regions-across"})
     return UnsaidError(sentence, offers) if len(offers) == len(missing) else EpifedError(sentence)
+
+
+def _numbers(table: RawTable, known: Mapping[str, str]) -> list[str] | None:
+    """Columns that may be counts, where no region has two rows of a day; none where one has.
+
+    A list of persons has several of a day.
+    """
+    keys = {key: known[key] for key in ("day", "region") if known.get(key) in table.names}
+    others = {f"other {i}": n for i, n in enumerate(table.names) if n and n not in known.values()}
+    frame = table.pick(keys | others).head(10_000)
+    if len(keys) < 2 or frame.select("day", "region").is_duplicated().any():
+        return None
+    as_text = frame.select(pl.col(list(others)).cast(pl.String, strict=False))
+    return [
+        others[column.name]
+        for column in as_text
+        if column.null_count() < len(column) and column.str.contains(r"^[\d., ]*\d$").mean() == 1
+    ]
 
 
 def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> LongTable:

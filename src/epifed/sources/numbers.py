@@ -16,8 +16,10 @@ COUNT = "a number of at least 0"
 INHABITANTS = "a whole number above 0"
 MOST_PEOPLE = 1e10
 
-_HIDDEN = r"^[<≤]\s*\d+$"
-_SIGNS = {".": r"\.", ",": ",", " ": "[ \u00a0\u202f]", "'": "['\u2019]"}
+_HIDDEN = (
+    r"(?i)^([<≤]=?\s*\d+|\d+\s*[-–]\s*\d+|(fewer than|less than|under|unter|weniger als)\s*\d+)$"
+)
+_SIGNS = {".": r"\.", ",": ",", " ": "[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
 
 
 def parse_numbers(
@@ -56,6 +58,7 @@ def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assu
     notes: list[str] = []
     read = frame
     if frame.schema["cases"] == pl.String:
+        frame = frame.with_columns(pl.col("cases").str.replace("^\u2212", "-"))
         read = _without_words(frame, said, notes)
         read = _without_hidden(where, read, column, said, notes)
         read = _with_points(where, read, "cases", column, said)

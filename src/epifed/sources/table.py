@@ -13,7 +13,11 @@ from epifed.frames import Table, column_names, pick, without_offset
 from epifed.reading import Assumptions, UnsaidError, listed, short
 from epifed.sources.content import Content, open_content
 from epifed.sources.csvs import collect, read_header, require, scan_places
+from epifed.sources.names import header_below
 
+_MOST_ABOVE = 30
+_AS_TEXT = r'^="([^"]*)"$'
+"""How spreadsheets write text that looks like a number: ="01001"."""
 IN_MEMORY = "DataFrame"
 """What stands for the file in a sentence on a table that is none."""
 
@@ -51,7 +55,8 @@ def _stripped(frame: pl.DataFrame, name: str, key: str) -> pl.Expr:
         column = column.cast(pl.String)
     elif frame.schema[name] != pl.String:
         return column.alias(key)
-    return column.str.strip_chars().replace("", None).alias(key)
+    plain = column.str.strip_chars().str.replace(_AS_TEXT, "${1}")
+    return plain.replace("", None).alias(key)
 
 
 def open_table(
@@ -65,7 +70,7 @@ def open_table(
     if content.kind == "parquet":
         return _of_parquet(content)
     if content.kind == "excel":
-        return _of_excel(content, said)
+        return _of_excel(content, said, wanted)
     header = read_header(content, said, wanted)
 
     def cells(places: Sequence[int]) -> pl.DataFrame:
@@ -129,7 +134,7 @@ def _parquet(content: Content) -> Iterator[tuple[Any, Any]]:
         ) from None
 
 
-def _of_excel(content: Content, said: Assumptions) -> RawTable:
+def _of_excel(content: Content, said: Assumptions, wanted: Sequence[str]) -> RawTable:
     try:
         import fastexcel  # noqa: PLC0415
     except ImportError:
@@ -168,6 +173,15 @@ def _of_excel(content: Content, said: Assumptions) -> RawTable:
     )
     if rows.is_empty():
         raise EpifedError(f"{content.where}: found no row {said.header_row}; expected a header")
+    first = rows.head(_MOST_ABOVE).fill_null("").rows()
+    found_below = header_below([(row, cells) for row, *cells in first], wanted)
+    if said.header_row is None and found_below:
+        text_above = next(cell for cell in first[0][1:] if cell.strip())
+        raise UnsaidError(
+            f"{content.where}: row {first[0][0]}: found '{short(text_above)}' above the names of "
+            "the columns; expected their row to be said",
+            {"header_row": found_below},
+        )
     _, *names = rows.row(0)
 
     def cells(places: Sequence[int]) -> pl.DataFrame:

@@ -10,15 +10,16 @@ from epifed.days import Step
 from epifed.errors import EpifedError
 from epifed.frames import Table
 from epifed.panel import CasePanel
-from epifed.reading import Assumptions
+from epifed.reading import Assumptions, UnsaidError
 from epifed.sources import clean
 from epifed.sources.content import Content
 from epifed.sources.dates import ISO, WEEKLY, parse_days
 from epifed.sources.facts import Facts, region_facts
 from epifed.sources.ids import parse_regions
-from epifed.sources.layout import lay_long, wanted_names
+from epifed.sources.layout import lay_long, of_one_kind, wanted_names
 from epifed.sources.numbers import parse_counts
 from epifed.sources.table import IN_MEMORY, RawTable, open_table, some
+from epifed.sources.totals import without_sum_of_all, without_totals
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,12 @@ def open_tidy(table: Path | Content | Table, said: Assumptions) -> RawTable:
 def cleaned(table: RawTable, said: Assumptions) -> Tidy:
     """Lay a table out as a long one and clean it."""
     long = lay_long(table, said)
-    tidy = clean_rows(table.where, long.frame, long.columns, said)
+    try:
+        tidy = clean_rows(table.where, long.frame, long.columns, said)
+    except UnsaidError as error:
+        if "duplicates" not in error.choices[0]:
+            raise
+        raise of_one_kind(table, long.columns, error) from None
     read_as = table.found | {"layout": long.layout} | {
         key: name for key, name in long.columns.items() if not name.startswith("(")
     }  # fmt: skip
@@ -78,7 +84,8 @@ def cleaned(table: RawTable, said: Assumptions) -> Tidy:
 
 def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions) -> Tidy:
     """Clean the rows of a long table: ids, days, counts, then what several rows say together."""
-    state = clean.without_totals(clean.Cleaning(where, some(where, frame), columns, said, {}))
+    state = without_totals(clean.Cleaning(where, some(where, frame), columns, said, {}))
+    state = clean.filled_down(clean.table_alone(state))
     rows = parse_regions(where, state.frame, columns["region"], said.id_width)
     days = parse_days(where, rows, columns["day"], said.date_format)
     counts = parse_counts(where, days.frame, columns["cases"], said)
@@ -87,8 +94,9 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
     if days.format not in (None, ISO):
         state = state.now(counts.frame, f"days are written as {days.format}")
     state = state.now(counts.frame, **({"date_format": days.format} if days.format else {}))
-    state = clean.of_one_cadence(clean.summed(state), weeks=days.format in WEEKLY)
-    state = clean.without_sum_of_all(clean.without_negatives(clean.as_new(state)))
+    state = clean.without_leaps(clean.summed(state))
+    state = clean.of_one_cadence(state, weeks=days.format in WEEKLY)
+    state = without_sum_of_all(clean.without_negatives(clean.as_new(state)))
     if state.frame["cases"].is_null().all():
         raise EpifedError(
             f"{where}: column {columns['cases']}: found only empty cells; expected counts"

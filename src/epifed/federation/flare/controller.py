@@ -22,23 +22,27 @@ from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
 from epifed.federation.flare.shield import GATE, shield_worker
+from epifed.federation.greeting import Spoken, foreign, refuse_foreign
 from epifed.federation.messages import (
     Parts,
     Task,
     most_bytes,
     pack_task,
-    said_keys,
+    said,
     unreceived,
 )
 from epifed.federation.relay import AwayError, RelayedTraining
 from epifed.federation.roster import Federation
 from epifed.federation.server import (
+    DELIVERED,
+    MODEL,
     Answers,
     Order,
     Problem,
     ServedTraining,
     StoredTraining,
     take_in,
+    write_line,
 )
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
@@ -69,6 +73,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self.order = Order.unsealed(order)
         self.rounds_of_job = rounds
         self.status: dict[str, Any] = {"training": self.order.training, "finished": False}
+        self._foreign: dict[str, Spoken] = {}
         self._late: list[Problem] = []
         self._silences: dict[str, int] = {}
         self._parent = os.getppid()
@@ -116,17 +121,19 @@ class FederationController(Controller):  # type: ignore[misc]
         path = json.loads((kit / SERVER_FILE).read_text(encoding="utf-8")).get("ledger")
         folder = kit / TRAININGS / self.order.training
         ledger = Ledger(Path(path)) if path else None
+        GATE.most = most_bytes(0, 0)
+        keys = self._greet(federation, abort_signal, fl_ctx)
+        left = len(self._present(federation, fl_ctx))
+        refuse_foreign(self._foreign, self._adders(federation, fl_ctx), left, federation.min_sites)
         training = self._patiently(folder, federation, ledger)
         largest = max(len(site.clients) for site in federation.sites)
         GATE.most = most_bytes(largest, training.rounds.length)
-        keys = self._greet(federation, abort_signal, fl_ctx)
         post = _Post(self, federation, keys, abort_signal, fl_ctx)
         self._tell(training, federation, fl_ctx)
 
         def report(line: dict[str, Any]) -> None:
             line |= {"time": time.time(), "sites": sorted(self._present(federation, fl_ctx))}
-            with (folder / "report.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            write_line(folder, line)
             for problem in line["problems"]:
                 self.log_warning(
                     fl_ctx,
@@ -183,7 +190,8 @@ class FederationController(Controller):  # type: ignore[misc]
         """The sites of this job that have not gone silent since it began."""
         enrolled = {site.name for site in federation.sites}
         connected = {client.name for client in fl_ctx.get_engine().get_clients()} & enrolled
-        return {name for name in connected if self._silences.get(name, 0) < SILENT_ROUNDS}
+        here = connected - self._foreign.keys()
+        return {name for name in here if self._silences.get(name, 0) < SILENT_ROUNDS}
 
     def _adders(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
         """The aggregators of this job, if the training has any."""
@@ -200,11 +208,15 @@ class FederationController(Controller):  # type: ignore[misc]
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
         adders = self._adders(federation, fl_ctx)
-        parcel: Parts = {"about": json.dumps({"settings": self.order.settings.to_toml()})}
+        own = Spoken.own().about | {"settings": self.order.settings.to_toml()}
+        parcel: Parts = {"about": json.dumps(own)}
         hello = dict.fromkeys(sorted(present | adders), parcel)
         self._exchange(HELLO, hello, answers, federation.start_timeout, abort_signal, fl_ctx)
         self._silences |= dict.fromkeys(present - answers.keys(), SILENT_ROUNDS)
-        return {name: said_keys(answers[name]) for name in adders & answers.keys()}
+        spoken = {name: Spoken.of(said(parts)) for name, parts in answers.items()}
+        self.status["versions"] = {name: one.epifed for name, one in sorted(spoken.items())}
+        self._foreign = foreign(spoken)
+        return {name: str(said(answers[name]).get("keys", "")) for name in adders & answers.keys()}
 
     def ask(
         self,
@@ -223,6 +235,8 @@ class FederationController(Controller):  # type: ignore[misc]
         for site in tasks:
             if site in answers:
                 self._silences.pop(site, None)
+            elif site in self._foreign:
+                problems.append(Problem(site, Code.VERSION))
             elif site in asked and site in GATE.refused:
                 problems.append(Problem(site, GATE.refused[site]))
             else:
@@ -258,9 +272,9 @@ class FederationController(Controller):  # type: ignore[misc]
         fl_ctx: FLContext,
     ) -> None:
         release = training.finish()
-        content = (training.folder / "model.epifed").read_bytes()
+        content = (training.folder / MODEL).read_bytes()
         about = json.dumps({"training": self.order.training, "paid": training.paid})
-        path = training.folder / "delivered.json"
+        path = training.folder / DELIVERED
         delivered = set(json.loads(path.read_text())) if path.exists() else set()
         present = self._present(federation, fl_ctx) | self._adders(federation, fl_ctx)
         wanting = present - delivered

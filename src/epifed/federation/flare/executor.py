@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
@@ -12,6 +13,7 @@ from nvflare.apis.signal import Signal
 
 from epifed.federation.aggregator import TERMS, AggregatorWork
 from epifed.federation.codes import Code
+from epifed.federation.greeting import Spoken
 from epifed.federation.messages import Parts, pack_code
 from epifed.federation.site import SiteWork
 
@@ -34,7 +36,7 @@ class FederationExecutor(Executor):  # type: ignore[misc]
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
             self._work = self._work or _work(kit, self.logger.warning)
             if task_name == HELLO:
-                answer = _greeting(self._work, json.loads(shareable["about"])["settings"])
+                answer = _greeting(self._work, json.loads(shareable["about"]))
             elif task_name == (TRAIN if isinstance(self._work, SiteWork) else ADD):
                 answer, error = self._work.answer(dict(shareable))
                 if error:
@@ -57,12 +59,14 @@ def _work(kit: Path, say: Callable[[str], None]) -> SiteWork | AggregatorWork:
     return AggregatorWork(kit) if (kit / TERMS).exists() else SiteWork(kit, say)
 
 
-def _greeting(work: SiteWork | AggregatorWork, settings: str) -> Parts:
-    """What a party says before a round waits for it: an aggregator, its public keys."""
+def _greeting(work: SiteWork | AggregatorWork, about: dict[str, Any]) -> Parts:
+    """What a party says before a round waits for it: what it speaks; an aggregator, its keys."""
+    own = Spoken.own().about
     if isinstance(work, AggregatorWork):
-        return {"about": json.dumps({"keys": work.keys.public.text})}
-    work.prepare(settings)
-    return {"about": "{}"}
+        return {"about": json.dumps(own | {"keys": work.keys.public.text})}
+    if work.greeted(about):
+        work.prepare(about["settings"])
+    return {"about": json.dumps(own)}
 
 
 def _reply(parts: Parts) -> Shareable:

@@ -11,7 +11,9 @@ from pathlib import Path
 from epifed.errors import EpifedError
 from epifed.federation.flare.kits import certificate
 from epifed.federation.flare.policies import authorization, connections, site_resources
+from epifed.federation.greeting import Spoken, heard
 from epifed.federation.pact import report_bytes
+from epifed.federation.roster import SOON
 from epifed.federation.site import KEY, TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learner import make_learner
@@ -20,9 +22,6 @@ from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.privacy.plan import TRUST
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
-
-SOON = 30
-"""Days before a certificate's end from which on it is a problem."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ def inspect_site(
 ) -> list[Finding]:
     """Kit, policies, certificate, terms, connection, data, and exactly what would be sent."""
     findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
+    findings.append(_version(kit))
     try:
         found = source.load(hosted_clients(kit), settings.step)
     except EpifedError as error:
@@ -158,6 +158,17 @@ def _connection(kit: Path) -> Finding:
         f"The server at {target} answers with a certificate of this federation ({version}). This "
         "is the only connection the site makes; it opens no port.",
     )
+
+
+def _version(kit: Path) -> Finding:
+    own, server = Spoken.own(), heard(kit)
+    if server is None:
+        return Finding("version", True, f"This is {own}; no server has greeted this site yet.")
+    said, when = server
+    understood = own.understands(said)
+    end = "" if understood else ", which do not understand each other: upgrade the older one"
+    sentence = f"This is {own}; the server was {said} when it last greeted, on {when[:10]}{end}."
+    return Finding("version", understood, sentence)
 
 
 def _clients(kit: Path, panel: CasePanel) -> Finding:

@@ -1,25 +1,26 @@
 """A whole federation on one machine: real processes, real certificates, over loopback.
 
-For rehearsals, tests and benchmarks. Everything is in one folder, and every process is a child.
+For rehearsals, tests and benchmarks. Everything is in one folder, and every process is a child
+that ends with this one.
 """
 
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-import polars as pl
-
 from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import own_keys
 from epifed.federation.flare.jobs import Desk, Watch, run_training
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
+from epifed.federation.flare.leash import LEASH
 from epifed.federation.flare.parties import (
     Command,
     aggregator_command,
@@ -30,7 +31,7 @@ from epifed.federation.roster import Federation
 from epifed.federation.server import Order
 from epifed.federation.site import TERMS, Source
 from epifed.federation.terms import Terms
-from epifed.files import write_text
+from epifed.files import write_atomic, write_text
 from epifed.panel import CasePanel
 
 START_SECONDS = 90.0
@@ -48,8 +49,12 @@ class LocalFederation:
     folder: Path
     federation: Federation
     ledger: Path | None = None
+    statsd: int | None = None
+    """A port of this machine for FLARE's own metrics of the server."""
     environment: dict[str, dict[str, str]] = field(default_factory=dict)
     """More environment variables, by party."""
+    services: bool = False
+    """Whether sites run as an office would: with the week's own reports, in `reports`."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod
@@ -59,18 +64,25 @@ class LocalFederation:
         """Kits and a data file for each site, with the days of its own clients alone."""
         write_text(folder / "federation.toml", federation.to_toml())
         make_kits(federation, folder)
-        long = panel.to_table()
-        for site in federation.sites:
-            path = folder / "data" / f"{site.name}.csv"
-            path.parent.mkdir(exist_ok=True)
-            long.filter(pl.col("region").is_in(site.clients)).write_csv(path)
         local = cls(folder, federation, ledger)
-        local._pin()
+        for site in federation.sites:
+            local.write_data(site.name, panel)
+        local.pin()
         return local
 
     def kit(self, party: str) -> Path:
         """The kit of a party."""
         return self.folder / "kits" / party
+
+    def data(self, site: str) -> Path:
+        """The data file of a site."""
+        return self.folder / "data" / f"{site}.csv"
+
+    def write_data(self, site: str, panel: CasePanel) -> None:
+        """Give a site a file with the days of its own clients alone."""
+        clients = self.federation.site(site).clients
+        mine = panel.of([client for client in clients if client in panel.regions])
+        write_atomic(self.data(site), mine.to_table().write_csv)
 
     @property
     def desk(self) -> Desk:
@@ -89,26 +101,39 @@ class LocalFederation:
     def command(self, party: str) -> Command:
         """The program of a party."""
         if party == SERVER:
-            return server_command(self.kit(SERVER), self.ledger)
+            return server_command(self.kit(SERVER), self.ledger, statsd=self.statsd)
         if party in {one.name for one in self.federation.aggregators}:
             return aggregator_command(self.kit(party))
-        path = (self.folder / "data" / f"{party}.csv").resolve()
+        path = self.data(party).resolve()
+        if self.services:
+            words = ("federation", "site", "--kit", str(self.kit(party)), "--data", str(path))
+            out = str(self.reports(party).resolve())
+            program = (sys.executable, "-m", "epifed", *words, "--out", out)
+            return Command(program, dict(os.environ))
         return site_command(self.kit(party), Source(str(path), None, {}))
+
+    def reports(self, site: str) -> Path:
+        """Where a site that runs as a service writes its weeks."""
+        return self.folder / "reports" / site
 
     def kill(self, party: str, how: signal.Signals = signal.SIGKILL) -> None:
         """End a party's process at once; its workers are left to notice."""
         process = self.processes.pop(party)
         process.send_signal(how)
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
     def workers(self, party: str) -> list[int]:
-        """The process ids of a party's workers."""
-        process = self.processes[party]
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        found = set(map(int, children.read_text().split())) if children.exists() else set()
-        for task in Path(f"/proc/{process.pid}/task").glob("*/children"):
-            with suppress(OSError):
-                found |= set(map(int, task.read_text().split()))
+        """The process ids of a party's workers, and of theirs."""
+        found: set[int] = set()
+        left = [self.processes[party].pid]
+        while left:
+            for task in Path(f"/proc/{left.pop()}/task").glob("*/children"):
+                with suppress(OSError):
+                    new = set(map(int, task.read_text().split())) - found
+                    found |= new
+                    left += new
         return sorted(found)
 
     def train(self, order: Order, watch: Watch = lambda _: None) -> dict[str, object]:
@@ -137,6 +162,15 @@ class LocalFederation:
                     raise EpifedError(f"site '{min(missing)}' did not connect in {patience:g} s")
                 time.sleep(0.2)
 
+    def wait_until_gone(self, sites: tuple[str, ...]) -> None:
+        """Until the server has missed the signs of life of sites that were stopped."""
+        until = time.monotonic() + START_SECONDS
+        with self.desk.session(START_SECONDS) as session:
+            while set(sites) & {c.name for c in session.get_connected_client_list()}:
+                if time.monotonic() > until:
+                    raise EpifedError(f"the server still knows {', '.join(sites)}: see its log")
+                time.sleep(1)
+
     def __enter__(self) -> Self:
         """The federation itself."""
         return self
@@ -150,7 +184,7 @@ class LocalFederation:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _pin(self) -> None:
+    def pin(self) -> None:
         """Have every party know the aggregators' keys, which elsewhere each says by telephone."""
         names = [one.name for one in self.federation.aggregators]
         pins = {name: own_keys(self.kit(name)).public.fingerprint for name in names}
@@ -167,9 +201,9 @@ class LocalFederation:
         with (logs / f"{party}.log").open("ab") as log:
             self.processes[party] = subprocess.Popen(
                 command.arguments,
-                env=command.environment | self.environment.get(party, {}),
+                env=command.environment | self.environment.get(party, {}) | {LEASH: "1"},
                 cwd=self.kit(party),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

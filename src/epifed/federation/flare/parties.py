@@ -5,8 +5,10 @@ They run under the Python of this environment, so that their workers find the in
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from epifed.errors import EpifedError
@@ -16,7 +18,7 @@ from epifed.federation.flare.controller import ROSTER, SERVER_FILE
 from epifed.federation.flare.kits import ORGANISATION, certificate, organisation
 from epifed.federation.flare.policies import is_server, lock
 from epifed.federation.roster import Federation
-from epifed.federation.site import TERMS, Source, hosted_clients
+from epifed.federation.site import TERMS, Source, hosted_clients, remembered
 from epifed.federation.terms import Terms
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
@@ -33,12 +35,21 @@ class Command:
     environment: dict[str, str]
 
     def become(self) -> None:
-        """Replace this process by it."""
+        """Replace this process by it; where that would end this one, wait for it."""
+        if os.name == "nt":
+            sys.exit(subprocess.run(self.arguments, env=self.environment, check=False).returncode)
         os.execve(self.arguments[0], self.arguments, self.environment)
 
 
-def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -> Command:
-    """The server of a kit. `ledger` pays for its trainings; `roster` replaces the kit's."""
+def server_command(
+    kit: Path, ledger: Path | None, roster: Path | None = None, statsd: int | None = None
+) -> Command:
+    """The server of a kit. `ledger` pays for its trainings; `roster` replaces the kit's.
+
+    `statsd` is a port of this machine for FLARE's own metrics.
+    """
+    if statsd and find_spec("datadog") is None:
+        raise EpifedError("datadog: not installed; expected 'pip install epifed[dashboard]'")
     kit = kit.resolve()
     if not is_server(kit):
         raise EpifedError(f"{kit}: expected the server's kit by 'epifed federation init'")
@@ -49,7 +60,7 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
     write_text(kit / SERVER_FILE, json.dumps({"ledger": str(ledger.resolve()) if ledger else None}))
     void = {"disabled_clients": sorted(federation.removed)}
     write_text(kit / "disabled_clients.json", json.dumps(void))
-    lock(kit)
+    lock(kit, statsd)
     return _command(
         "epifed.federation.flare.serve", kit, "fed_server.json", (f"org={ORGANISATION}",)
     )
@@ -77,8 +88,10 @@ def site_command(kit: Path, source: Source) -> Command:
         )
     certificate(kit)
     Terms.read(kit / TERMS)
-    source.load(hosted_clients(kit))
-    source.write(kit)
+    if source != remembered(kit):
+        # A first start is a person's, who is told at once; later ones sit a week out instead.
+        source.load(hosted_clients(kit))
+        source.write(kit)
     return _client(kit)
 
 
@@ -96,7 +109,7 @@ def _client(kit: Path) -> Command:
     name = certificate(kit).name
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
-    return _command("nvflare.private.fed.app.client.client_train", kit, "fed_client.json", who)
+    return _command("epifed.federation.flare.dial", kit, "fed_client.json", who)
 
 
 def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Command:
@@ -115,6 +128,6 @@ def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Comm
         *settings,
     )
     environment = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "GRPC_VERBOSITY": "INFO"}
-    if "client" in module:
+    if config == "fed_client.json":
         environment["NVFLARE_SECURE_LOGGING"] = "true"
     return Command(arguments, {**environment, **os.environ})

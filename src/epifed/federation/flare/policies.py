@@ -81,8 +81,12 @@ def site_resources() -> dict[str, Any]:
     }
 
 
-def server_resources(kit: Path) -> dict[str, Any]:
-    """`resources.json` of the server: what it stores stays in its kit."""
+def server_resources(kit: Path, statsd: int | None = None) -> dict[str, Any]:
+    """`resources.json` of the server: what it stores stays in its kit.
+
+    `statsd` is a port of this machine that FLARE's own counts of heartbeats and disconnections are
+    sent to. They name no site. Sites have no such thing, and stream none.
+    """
     store = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
     return {
         "format_version": 2,
@@ -128,8 +132,29 @@ def server_resources(kit: Path) -> dict[str, Any]:
                 "process_launcher",
                 "nvflare.app_common.job_launcher.server_process_launcher.ServerProcessJobLauncher",
             ),
+            *(_heartbeats(statsd) if statsd else ()),
         ],
     }
+
+
+def _heartbeats(port: int) -> list[dict[str, Any]]:
+    """FLARE's collector of its own events, and its reporter of what was collected."""
+    tags = {"site": "server"}
+    return [
+        _component(
+            "system_metrics",
+            "nvflare.metrics.system_metrics_collector.SysMetricsCollector",
+            tags=tags,
+            streaming_to_server=False,
+        ),
+        _component(
+            "statsd_reporter",
+            "nvflare.fuel_opt.statsd.statsd_reporter.StatsDReporter",
+            site="server",
+            host="127.0.0.1",
+            port=port,
+        ),
+    ]
 
 
 def connections() -> dict[str, Any]:
@@ -148,11 +173,11 @@ def connections() -> dict[str, Any]:
     }
 
 
-def lock(kit: Path) -> None:
+def lock(kit: Path, statsd: int | None = None) -> None:
     """Write the locked policies into a kit; a weaker file that was there is replaced."""
     kit = kit.resolve()
     local = kit / "local"
-    resources = server_resources(kit) if is_server(kit) else site_resources()
+    resources = server_resources(kit, statsd) if is_server(kit) else site_resources()
     write_text(local / "resources.json", json.dumps(resources, indent=2))
     write_text(local / "authorization.json", json.dumps(authorization(), indent=2))
     write_text(local / "comm_config.json", json.dumps(connections(), indent=2))

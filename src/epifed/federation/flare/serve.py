@@ -3,6 +3,7 @@
 import resource
 import runpy
 
+from epifed.federation.flare.leash import on_leash
 from epifed.federation.flare.shield import shield_server
 
 PROGRAM = "nvflare.private.fed.app.server.server_train"
@@ -10,6 +11,7 @@ PROGRAM = "nvflare.private.fed.app.server.server_train"
 
 def main() -> None:
     """Run it, with as many open files as the system allows: each connection is one."""
+    on_leash()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shield_server()

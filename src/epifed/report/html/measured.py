@@ -10,7 +10,6 @@ import polars as pl
 
 from epifed.days import DAYS_OF, WEEK, Step
 from epifed.evaluate.folder import ResultsFolder
-from epifed.evaluate.manifest import BacktestRecord
 from epifed.evaluate.metrics import METRICS, Metric
 from epifed.evaluate.results import TRAINED, Results, summary
 from epifed.explain import explain_folder
@@ -197,7 +196,7 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
             name: plain(value) if isinstance(value, int | float) else value
             for name, value in record.model_dump(mode="json").items()
         },
-        "right": _guesses(record),
+        "right": _guesses((record.epsilon_per_release, record.epsilon_total), record.delta),
         "all": _numbers(_scored(frame.with_columns(all=pl.lit(1)), "all").row(0)),
         "origins": [
             [row[0].isoformat(), *_numbers(row)]
@@ -221,12 +220,27 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
     }  # fmt: skip
 
 
-def _guesses(record: BacktestRecord) -> list[Any] | None:
+def release(folder: ResultsFolder) -> dict[str, Any] | None:
+    """What an office's release costs, alone and with the earlier ones that the forecast knows."""
+    found = folder.manifest.release
+    if found is None:
+        return None
+    return {
+        "training": found.training,
+        "learner": found.learner,
+        "epsilon": plain(found.epsilon, 6),
+        "releases": found.releases,
+        "total": plain(found.epsilon_total, 6),
+        "delta": found.delta,
+        "right": _guesses((found.epsilon, found.epsilon_total), found.delta),
+    }
+
+
+def _guesses(budgets: tuple[float, float], delta: float) -> list[Any] | None:
     """Of one release and of all together: how often a guess who took part is right at most."""
-    budgets = (record.epsilon_per_release, record.epsilon_total)
     if not all(map(math.isfinite, budgets)):
         return None
-    return [plain(right_at_most(most_advantage(e, record.delta)), 6) for e in budgets]
+    return [plain(right_at_most(most_advantage(e, delta)), 6) for e in budgets]
 
 
 def _scored(frame: pl.DataFrame, by: str) -> pl.DataFrame:

@@ -68,12 +68,13 @@ def payload(
             else panel.population.tolist(),
         },
         "history": _history(panel, as_of) if panel else None,
-        "anomalies": _anomalies(panel, as_of, rows) if panel and folder.backtest else None,
+        "anomalies": _anomalies(panel, as_of, rows) if panel and folder.newest else None,
         "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
         "forecast": _forecast(folder, rows),
         "nowcast": _nowcast(folder, rows),
         "backtest": measured.backtest(folder, rows),
         "compared": measured.comparison(folder),
+        "release": measured.release(folder),
         "metrics": measured.metrics(),
         "grid": None,
         "ledger": measured.ledger(ledger) if ledger else None,
@@ -107,9 +108,9 @@ def _settings(folder: ResultsFolder) -> dict[str, Any]:
 
 
 def _past(folder: ResultsFolder) -> dict[str, pl.DataFrame]:
-    """The tables of the backtest by name, if there is one."""
-    found = folder.backtest
-    return {"forecast": found.forecast, "backtest": found.backtest} if found else {}
+    """The tables of forecasts by name, as far as there are some."""
+    found = {"forecast": folder.newest.forecast} if folder.newest else {}
+    return found | ({"backtest": folder.backtest.backtest} if folder.backtest else {})
 
 
 def _regions(folder: ResultsFolder) -> tuple[str, ...]:
@@ -129,8 +130,8 @@ def _same_regions(folder: ResultsFolder, panel: CasePanel | None, rows: dict[str
 
 def _as_of(folder: ResultsFolder, panel: CasePanel | None) -> date:
     """The day that counts as today: the forecast's origin, else the last day of the results."""
-    if folder.backtest is not None:
-        last = folder.backtest.forecast["origin_date"].max()
+    if folder.newest is not None:
+        last = folder.newest.forecast["origin_date"].max()
     else:
         assert folder.grid is not None
         last = folder.grid.predictions["target_day"].max()
@@ -192,9 +193,9 @@ def _parts(
 
 def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:
     """The newest forecast, at the levels that the page shows."""
-    if folder.backtest is None:
+    if folder.newest is None:
         return None
-    frame = folder.backtest.forecast.with_columns(pl.col("level").round(4))
+    frame = folder.newest.forecast.with_columns(pl.col("level").round(4))
     frame = frame.filter(pl.col("origin_date") == pl.col("origin_date").max())
     absent = set(LEVELS) - set(frame["level"].unique())
     if absent:
@@ -202,14 +203,14 @@ def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | N
             f"{folder.path}: found in forecast.parquet no level {min(absent):g}; "
             f"expected {', '.join(f'{level:g}' for level in LEVELS)}"
         )
-    step = folder.backtest.record.step
+    step = folder.settings.step
     horizons = frame["horizon"].unique().sort().to_list()
     if len(rows) > MANY_REGIONS:
         weeks = [days // DAYS_OF[step] for days in measured.WEEKS]
         horizons = [h for h in horizons if h in weeks] or horizons[:1]
     return {
         "horizons": [DAYS_OF[step] * h for h in horizons],
-        "parts": _parts(folder.backtest.parts, rows, horizons),
+        "parts": _parts(folder.newest.parts, rows, horizons),
         "levels": LEVELS,
         "values": [
             measured.weekly(
@@ -223,7 +224,7 @@ def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | N
 
 def _nowcast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:
     """The last two weeks as known and as estimated, and R: for each [regions][days]."""
-    frame = folder.backtest.nowcast if folder.backtest else None
+    frame = folder.newest.nowcast if folder.newest else None
     if frame is None or len(rows) > MANY_REGIONS:
         return None
     days = sorted(frame["date"].unique())

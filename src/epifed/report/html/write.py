@@ -24,6 +24,7 @@ SCRIPTS = (
     "words_de.js",
     "format.js",
     "data.js",
+    "charts.js",
     "colours.js",
     "tables.js",
     "map.js",
@@ -33,6 +34,7 @@ SCRIPTS = (
     "record.js",
     "privacy.js",
     "about.js",
+    "controls.js",
     "main.js",
 )
 LIBRARY = "echarts.min.js"
@@ -64,22 +66,22 @@ def write_report(
 
 def page(found: dict[str, Any]) -> str:
     """The page around its data. Only the scripts in it can run: their hashes are in its policy."""
-    style = "\n".join(_asset(name) for name in STYLES)
-    library = files(__package__).joinpath("vendor", LIBRARY).read_text(encoding="utf-8")
-    script = "(function () {\n'use strict';\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();"
+    style = "\n".join(asset(name) for name in STYLES)
+    charting = library()
+    script = "(function () {\n'use strict';\n" + "\n".join(map(asset, SCRIPTS)) + "\n})();"
     policy = (
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
-        f"script-src {_hash(library)} {_hash(script)}"
+        f"script-src {_hash(charting)} {_hash(script)}"
     )
     parts = {
         "policy": policy,
         "title": html.escape(found["title"] or "epifed"),
         "style": style,
         "data": embedded_json(found),
-        "library": library,
+        "library": charting,
         "script": script,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("page.html"))
 
 
 def embedded_json(value: object) -> str:
@@ -88,7 +90,13 @@ def embedded_json(value: object) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _asset(name: str) -> str:
+def library() -> str:
+    """The charting library."""
+    return files(__package__).joinpath("vendor", LIBRARY).read_text(encoding="utf-8")
+
+
+def asset(name: str) -> str:
+    """A style, script or page of the report, which other pages may share."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 

@@ -6,8 +6,6 @@ const DIVERGING_DARK = ['#6fe0d2', '#2f9c91', '#22605a', '#3a3d42', '#6b5222', '
 const CHANGES = [-0.5, -0.25, -0.1, 0.1, 0.25, 0.5];
 const NICE = [0.5, 1, 2, 5, 10, 25, 35, 50, 75, 100, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 7500, 10000, 20000, 50000, 1e5, 1e6];
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
 // Round borders near the sevenths of now and next week together, so that both maps compare.
 function niceBreaks() {
   const values = NAMES.flatMap((_, i) => [rate(i, NOW[i]), FORECAST ? rate(i, quantile(LEVEL.median, i, NEXT)) : null])
@@ -62,53 +60,3 @@ function drawLegend() {
     return make('li', {}, swatch, words);
   })), make('span', {}, state.measure === 'change' ? '' : unit()));
 }
-
-// Charts are drawn anew when the language or the colours change.
-const charts = new Map();
-
-function draw(id, label, option) {
-  const element = $(id);
-  let chart = charts.get(id);
-  if (!chart) {
-    chart = echarts.init(element, null, { renderer: 'svg' });
-    charts.set(id, chart);
-  }
-  element.setAttribute('aria-label', label);
-  chart.setOption({ animation: false, textStyle: { fontFamily: css('--font') }, ...option }, true);
-}
-
-const INK = () => ({ ink: css('--ink'), soft: css('--soft'), line: css('--line'), paper: css('--card'), model: css('--model'), other: css('--other') });
-
-function axisText() {
-  return { color: css('--soft'), fontSize: 12, hideOverlap: true };
-}
-
-function timeAxis(min, max) {
-  const label = (value) => shortDay(value / DAY);
-  return {
-    type: 'time', min: min * DAY, max: max * DAY, axisLine: { lineStyle: { color: css('--line') } }, axisTick: { show: false },
-    splitLine: { show: false }, axisLabel: { ...axisText(), formatter: label }, splitNumber: 5,
-  };
-}
-
-function valueAxis(extra) {
-  return { type: 'value', axisLabel: { ...axisText(), formatter: (v) => num(v, v < 10 && !Number.isInteger(v) ? 1 : 0) }, splitLine: { lineStyle: { color: css('--line') } }, splitNumber: 4, ...extra };
-}
-
-function tooltip(formatter) {
-  return { trigger: 'axis', confine: true, formatter, backgroundColor: css('--card'), borderColor: css('--line'), textStyle: { color: css('--ink'), fontSize: 13 }, axisPointer: { lineStyle: { color: css('--soft') } } };
-}
-
-// Room for a legend that wraps: words are taken to be so many pixels a letter wide.
-function legendHeight(id, names) {
-  const width = $(id).clientWidth - 10;
-  let [rows, used] = [1, 0];
-  for (const name of names) {
-    const needed = 40 + 6.4 * name.length;
-    if (used && used + needed > width) [rows, used] = [rows + 1, 0];
-    used += needed;
-  }
-  return 12 + 23 * rows;
-}
-
-const chartLegend = (names, bands = []) => ({ top: 0, left: 0, itemWidth: 18, itemHeight: 9, itemGap: 14, data: [...names, ...bands.map((name) => ({ name, icon: 'roundRect' }))], textStyle: { color: css('--ink'), fontSize: 12 }, selectedMode: false });

@@ -7,6 +7,8 @@ const HISTORY = DATA.history;
 const FORECAST = DATA.forecast;
 const NOWCAST = DATA.nowcast;
 const BACKTEST = DATA.backtest;
+// What a weekly release costs: of an office's own week, or of a backtest's.
+const PAID = DATA.release ?? (BACKTEST && { learner: BACKTEST.record.learner, epsilon: BACKTEST.record.epsilon_per_release, total: BACKTEST.record.epsilon_total, releases: BACKTEST.record.releases, delta: BACKTEST.record.delta, right: BACKTEST.right });
 const GRID = DATA.grid;
 const LEVEL = { low95: 0, low80: 1, low50: 2, median: 3, high50: 4, high80: 5, high95: 6 };
 const HORIZON = DATA.settings.horizon;

@@ -2,20 +2,11 @@
 const PAPER = { width: 680, map: 345 };
 
 function drawFrame() {
-  document.documentElement.lang = state.lang;
-  document.documentElement.dataset.theme = state.dark ? 'dark' : 'light';
-  document.querySelectorAll('[data-t]').forEach((element) => { element.textContent = t(element.dataset.t); });
-  document.querySelectorAll('[data-t-label]').forEach((element) => { element.setAttribute('aria-label', t(element.dataset.tLabel)); element.title = element.tagName === 'BUTTON' ? t(element.dataset.tLabel) : ''; });
+  drawControls();
   const title = DATA.title || t('title');
   document.title = `${title} – ${longDay(AS_OF)}`;
   $('title').textContent = title;
   $('subtitle').textContent = t('subtitle', { day: longDay(AS_OF), count: num(COUNT, 0), level: spoken() });
-  $('lang-de').setAttribute('aria-pressed', String(state.lang === 'de'));
-  $('lang-en').setAttribute('aria-pressed', String(state.lang === 'en'));
-  $('theme').textContent = t(state.dark ? 'light' : 'dark');
-  $('theme').setAttribute('aria-label', t('darkLabel'));
-  $('theme').setAttribute('aria-pressed', String(state.dark));
-  $('contents').replaceChildren(...Object.entries(t('nav')).map(([id, name]) => make('li', {}, make('a', { href: `#${id}` }, name))));
   const labels = [];
   if (DATA.simulated) labels.push(['simulatedLabel', 'simulatedText']);
   if (DATA.seeded) labels.push(['seededLabel', 'seededText']);
@@ -56,18 +47,8 @@ function drawAll() {
   drawRest();
 }
 
-function setLanguage(lang) {
-  state.lang = lang;
-  remember('lang', lang);
-  drawAll();
-}
-
 function setUp() {
-  const preferred = remembered('lang') || (navigator.language || 'en').slice(0, 2);
-  state.lang = preferred === 'de' ? 'de' : 'en';
-  const darkness = window.matchMedia('(prefers-color-scheme: dark)');
-  state.dark = remembered('theme') ? remembered('theme') === 'dark' : darkness.matches;
-  darkness.addEventListener('change', (event) => { if (!remembered('theme')) { state.dark = event.matches; drawAll(); } });
+  setUpControls(drawAll);
   // A forecast that changes every region alike is better seen as values than as changes.
   const changes = FORECAST ? NAMES.map((_, i) => change(i, NEXT)).filter((v) => v !== null).sort((a, b) => a - b) : [];
   const spread = changes.length ? changes[Math.floor(0.9 * changes.length)] - changes[Math.floor(0.1 * changes.length)] : 0;
@@ -81,9 +62,6 @@ function setUp() {
   if (grown.length) state.region = grown[0].i;
   drawFirst();
   setUpSearch();
-  $('lang-de').addEventListener('click', () => setLanguage('de'));
-  $('lang-en').addEventListener('click', () => setLanguage('en'));
-  $('theme').addEventListener('click', () => { state.dark = !state.dark; remember('theme', state.dark ? 'dark' : 'light'); drawAll(); });
   $('print').addEventListener('click', () => window.print());
   $('week').addEventListener('change', () => { state.week = Number($('week').value); drawMap(); drawRegion(); });
   $('sure').addEventListener('change', () => { state.sure = $('sure').checked; drawMap(); });

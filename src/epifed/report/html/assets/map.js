@@ -214,3 +214,23 @@ function setUpSearch() {
     event.preventDefault();
   });
 }
+
+function regionTable() {
+  const heads = [spoken().one, DATA.regions.groups ? t('group')[DATA.level] : null, PEOPLE ? { text: t('people'), number: true } : null, { text: `${t('now')}, ${unit()}`, number: true }];
+  const at = NEXT === null ? null : WEEKS[state.week];
+  if (at !== null) heads.push({ text: `${t('forecast')} (${ahead(at)})`, number: true }, { text: t('interval95'), number: true }, { text: t('probability'), number: true });
+  heads.push({ text: t('change'), number: true });
+  const rows = NAMES.map((name, i) => {
+    const open = make('button', { type: 'button', class: 'link', onclick: () => select(i, true) }, name);
+    const row = [{ text: open, sort: name }, DATA.regions.groups ? DATA.regions.groups[i] : null, PEOPLE ? { text: num(PEOPLE[i], 0), sort: PEOPLE[i] } : null, sortable(rate(i, NOW[i]), amount)];
+    if (at !== null) {
+      const [low, mid, high] = [LEVEL.low95, LEVEL.median, LEVEL.high95].map((k) => rate(i, quantile(k, i, at)));
+      row.push(sortable(mid, amount), { text: `${amount(low)} – ${amount(high)}`, sort: high - low }, sortable(chanceOfRise(i, at), chance));
+    }
+    row.push(sortable(change(i, at), signed));
+    return row;
+  });
+  const kept = heads.map((head) => head !== null);
+  const clean = (row) => row.filter((_, k) => kept[k]);
+  return table({ caption: t('regionTable'), heads: clean(heads), rows: rows.map(clean), sortable: true });
+}

@@ -33,9 +33,12 @@ function drawOverview() {
   const ways = counted();
   const words = { n: num(COUNT, 0), up: num(ways.up, 0), down: num(ways.down, 0), open: num(ways.open, 0), sure: ways.sure && num(ways.sure, 0), all: ways.up === COUNT, level: spoken(), day: longDay(AS_OF) };
   const forecast = NEXT !== null && known;
+  const alone = COUNT === 1 && (forecast || HISTORY);
   const head = forecast ? (ways.up === COUNT ? 'headAll' : ways.up ? 'headRising' : 'headNone') : HISTORY ? 'headRose' : 'headNothing';
-  $('headline').textContent = t(head, words);
-  $('standfirst').textContent = forecast ? t('standForecast', words) : HISTORY ? t('standRose', words) : '';
+  const way = ways.up ? 'up' : ways.down ? 'down' : 'open';
+  $('headline').textContent = alone ? `${NAMES[0]}: ${t(forecast ? 'oneForecast' : 'oneRose')[way]}` : t(head, words);
+  const sure = alone ? (forecast && ways.up ? t('oneSure')[ways.sure ? 'yes' : 'no'] : '') : null;
+  $('standfirst').textContent = sure ?? (forecast ? t('standForecast', words) : HISTORY ? t('standRose', words) : '');
   $('answers').replaceChildren(whereAnswer(), nextAnswer(), sureAnswer(), privacyAnswer());
 }
 
@@ -92,11 +95,10 @@ function sureAnswer() {
 function privacyAnswer() {
   const list = budgets();
   let line = t('privacyNone');
-  const record = BACKTEST && BACKTEST.record;
-  if (record && BACKTEST.right) {
-    const [one, all] = BACKTEST.right;
-    line = t('privacyLine', { eps: eps(record.epsilon_per_release), right: bound(one), level: spoken() });
-    if (record.epsilon_total > record.epsilon_per_release) line += ` ${t('privacyAll', { n: num(record.releases, 0), eps: epsUp(record.epsilon_total), right: bound(all) })}`;
+  if (PAID && PAID.right) {
+    const [one, all] = PAID.right;
+    line = t('privacyLine', { eps: eps(PAID.epsilon), right: bound(one), level: spoken() });
+    if (PAID.total > PAID.epsilon) line += ` ${t('privacyAll', { n: num(PAID.releases, 0), eps: epsUp(PAID.total), right: bound(all) })}`;
   } else if (list.length && GRID) {
     const row = federated(gridCell())[firstBudget(gridCell())];
     const budget = list.find((b) => b.epsilon === row.epsilon && b.epsilon !== 'inf');

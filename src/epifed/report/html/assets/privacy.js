@@ -104,8 +104,7 @@ function drawCurve(cell, rows) {
 
 function drawLedger(explorable) {
   const parts = [];
-  const record = BACKTEST && BACKTEST.record;
-  if (record) parts.push(make('p', {}, t('oneBudget', { learner: methodName(record.learner), each: epsUp(record.epsilon_per_release), total: epsUp(record.epsilon_total), delta: scientific(record.delta) })));
+  if (PAID) parts.push(make('p', {}, t('oneBudget', { learner: methodName(PAID.learner), each: epsUp(PAID.epsilon), total: epsUp(PAID.total), delta: scientific(PAID.delta) })));
   if (!explorable) parts.push(make('p', {}, t('noExplorer')));
   parts.push(make('h3', {}, t('ledgerTitle')));
   const book = DATA.ledger;

@@ -2,7 +2,7 @@ function drawRecord() {
   $('record-charts').hidden = !BACKTEST;
   $('record-facts').hidden = !BACKTEST;
   if (!BACKTEST) {
-    $('record-lead').textContent = t('recordNone');
+    $('record-lead').textContent = t(DATA.release ? 'recordNotYet' : 'recordNone');
     return;
   }
   const [n] = BACKTEST.all;

@@ -1,0 +1,203 @@
+"""Keep what `epifed reproduce` found for the documentation.
+
+    epifed reproduce --data DATA --out results
+    python benchmarks/reproduction.py results
+    epifed reproduce --data DATA --out one-shot --learner one-shot --resplit
+    python benchmarks/reproduction.py one-shot
+
+Writes results/reproduction.json or, of another learner than the paper's, small-epsilon.json.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from epifed.evaluate.results import FEDERATED, summary
+from epifed.report.tables import budget, number, published
+from kept import keep, table
+
+PERIODS = {"2020-11": "Nov 2020", "2022-03": "Mar 2022"}
+SPLITS = ("shuffled", "temporal")
+CELLS = [(period, split) for period in PERIODS for split in SPLITS]
+HEADS = [f"{PERIODS[period]} {split}" for period, split in CELLS]
+METRICS = {"mse": "MSE", "mae": "MAE", "mape": "MAPE %", "r2": "R²"}
+TABLE_OF = {"shuffled": "main", "temporal": "s1"}
+"""The paper's table that a split is compared with (docs/reproduction.md says why)."""
+SHORT = ("{:short}", "{:short} ± {:short}")
+FIGURES = {"r2": ("{:.4f}", "{:.4f} ± {:.4f}"), "mape": ("{:.2f}", "{:.2f} ± {:.2f}")}
+COARSE = {"r2": ("{:.2f}", "{:.2f} ± {:.2f}"), "mape": ("{:.1f}", "{:.1f} ± {:.1f}")}
+WHO = ("paper", "epifed", "persistence")
+RATIOS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, float("inf"))
+
+Key = tuple[str, str, str, float | None]
+
+
+class Means:
+    """Mean and deviation of each method, split and period, and what the paper says."""
+
+    def __init__(self, found: pl.DataFrame, learner: str) -> None:
+        self.learner = learner
+        self.methods = list(dict.fromkeys(found["method"]))
+        self.epsilons = sorted({e for e in found["epsilon"] if e is not None})
+        self._ours: dict[Key, dict[str, Any]] = {
+            (row["split"], row["period"], row["method"], row["epsilon"]): row
+            for row in found.iter_rows(named=True)
+        }
+        self._paper = {
+            (row["table"], row["period"], row["epsilon"], row["metric"]): row
+            for row in published().iter_rows(named=True)
+        }
+
+    def ours(
+        self, metric: str, period: str, split: str, method: str, epsilon: float | None = None
+    ) -> list[float] | None:
+        """A cell of what was computed."""
+        row = self._ours.get((split, period, method, epsilon))
+        return _cell(row[f"{metric}_mean"], row[f"{metric}_std"]) if row else None
+
+    def paper(self, metric: str, period: str, split: str, epsilon: float) -> list[float] | None:
+        """A cell of the paper's table that belongs to a split."""
+        row = self._paper.get((TABLE_OF[split], period, epsilon, metric))
+        return _cell(row["published_mean"], row["published_std"]) if row else None
+
+
+def _cell(mean: float, deviation: float | None) -> list[float]:
+    return [_digits(one) for one in (mean, deviation or 0.0) if one is mean or deviation]
+
+
+def _first(cell: list[float] | None) -> float | None:
+    return cell[0] if cell else None
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def paper_tables(means: Means) -> dict[str, Any]:
+    """The paper's experiment: beside its tables, beside persistence, and every baseline."""
+    found: dict[str, Any] = {}
+    for period in PERIODS:
+        for metric, called in METRICS.items():
+            rows: list[list[Any]] = [
+                [
+                    budget(epsilon),
+                    *(
+                        cell
+                        for split in SPLITS
+                        for cell in (
+                            means.paper(metric, period, split, epsilon),
+                            means.ours(metric, period, split, FEDERATED, epsilon),
+                        )
+                    ),
+                ]
+                for epsilon in means.epsilons
+            ]
+            like_today = [means.ours(metric, period, split, "persistence") for split in SPLITS]
+            rows.append(["persistence", None, like_today[0], None, like_today[1]])
+            found[f"{period} {called}"] = table(
+                ["ε", "paper, main", "shuffled", "paper, S1", "temporal"],
+                ["{}", *[SHORT] * 4],
+                rows,
+            )
+    for metric in ("mae", "mape"):
+        found[f"baselines {METRICS[metric]}"] = table(
+            ["method", *HEADS],
+            ["{}", *[SHORT] * len(CELLS)],
+            [
+                [method, *(means.ours(metric, *cell, method) for cell in CELLS)]
+                for method in means.methods
+                if method != FEDERATED
+            ],
+        )
+    found["against persistence"] = table(
+        ["split", "period", *(f"ε = {budget(e)}" for e in RATIOS)],
+        ["{}", "{}", *["{:.2f}"] * len(RATIOS)],
+        [
+            [split, period, *(_ratio(means, period, split, epsilon) for epsilon in RATIOS)]
+            for split in ("temporal", "shuffled")
+            for period in PERIODS
+        ],
+    )
+    found["in short"] = table(
+        ["period", "ε", *(f"{metric} {who}" for metric in ("R²", "MAPE %") for who in WHO)],
+        ["{}", "{}", *(COARSE[metric] for metric in ("r2", "mape") for _ in WHO)],
+        [
+            [
+                PERIODS[period],
+                budget(epsilon),
+                *(
+                    cell
+                    for metric in ("r2", "mape")
+                    for cell in (
+                        (means.paper(metric, period, "shuffled", epsilon) or [])[:1],
+                        means.ours(metric, period, "shuffled", FEDERATED, epsilon),
+                        means.ours(metric, period, "shuffled", "persistence"),
+                    )
+                ),
+            ]
+            for period in PERIODS
+            for epsilon in (1.0, 2.0, float("inf"))
+        ],
+    )
+    return found
+
+
+def _ratio(means: Means, period: str, split: str, epsilon: float) -> float:
+    ours = means.ours("mae", period, split, FEDERATED, epsilon)
+    like_today = means.ours("mae", period, split, "persistence")
+    assert ours and like_today
+    return _digits(ours[0] / like_today[0])
+
+
+def learner_tables(means: Means) -> dict[str, Any]:
+    """Another learner by budget, beside the paper and persistence."""
+    found = {}
+    for metric, formats in FIGURES.items():
+        rows: list[list[Any]] = [
+            [
+                f"the paper, ε = {budget(e)}",
+                *(number(_first(means.paper(metric, *cell, e))) for cell in CELLS),
+            ]
+            for e in (2.0, float("inf"))
+        ]
+        # The mean over the runs: with --resplit persistence has a split for each of them.
+        rows.append(
+            ["persistence", *(_first(means.ours(metric, *cell, "persistence")) for cell in CELLS)]
+        )
+        rows += [
+            [
+                f"{means.learner}, ε = {budget(e)}",
+                *(means.ours(metric, *cell, means.learner, e) for cell in CELLS),
+            ]
+            for e in means.epsilons
+            if e in _SHOWN
+        ]
+        found[METRICS[metric]] = table([METRICS[metric], *HEADS], ["{}", *[formats] * 4], rows)
+    return found
+
+
+_SHOWN = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, float("inf"))
+
+
+def main(folders: Iterable[str]) -> None:
+    """Keep what the results folders hold."""
+    for folder in map(Path, folders):
+        runs = pl.read_parquet(folder / "runs.parquet")
+        trained = runs.filter(pl.col("epsilon").is_not_null())["method"].unique().to_list()
+        made = json.loads((folder / "manifest.json").read_text())["finished"][:10]
+        means = Means(summary(runs), *trained)
+        if trained == [FEDERATED]:
+            command = "epifed reproduce --data ../shared/data --out results"
+            print(keep("reproduction", command, paper_tables(means), made))
+        else:
+            options = f"--learner {means.learner} --resplit"
+            command = f"epifed reproduce --data ../shared/data --out results {options}"
+            print(keep("small-epsilon", command, learner_tables(means), made))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,399 @@
+"""What a site makes of its weeks for itself: what was forecast, or what is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from epifed import office
+from epifed.archive import remember, together
+from epifed.cli.app import app
+from epifed.cli.outputs import schema
+from epifed.errors import EpifedError
+from epifed.federation import site
+from epifed.federation.fetch import FETCHED, Fetch
+from epifed.federation.messages import Task, pack_task
+from epifed.federation.roster import Federation, Server, Site
+from epifed.federation.server import Answers, Order, ServedTraining, take_in
+from epifed.federation.site import SiteWork, Source
+from epifed.federation.terms import Terms
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
+from epifed.panel import CasePanel
+from epifed.rounds import Rounds
+from epifed.settings import Settings
+from tests.helpers import small_panel
+
+DAYS, FIRST = 130, date(2026, 3, 2)
+MODEL = "epifed-trend"
+
+
+@dataclass
+class Office:
+    """A federation of one site in one process, whose days go by as the test likes."""
+
+    folder: Path
+    panel: CasePanel
+    settings: Settings
+    sent: list[tuple[str, bytes]] = field(default_factory=list)
+    """What left the site, in order."""
+
+    @classmethod
+    def make(cls, folder: Path, **changes: Any) -> "Office":
+        values = {"learner": "trend", "epsilon": 1.0} | changes
+        panel = replace(small_panel(3, DAYS), start=FIRST - timedelta(days=100))
+        made = cls(folder, panel, Settings.resolve(3, values))
+        made.kit.mkdir(parents=True)
+        (made.kit / site.CLIENTS).write_text(json.dumps(panel.regions))
+        (made.kit / site.TERMS).write_text(Terms(epsilon_total=50.0).to_toml())
+        Source(str(made.file), None, {}).write(made.kit)
+        Ledger.create(folder / "budget.ledger", Cap(50.0, 1e-5, "rdp"))
+        return made
+
+    @property
+    def kit(self) -> Path:
+        return self.folder / "kit"
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "cases.csv"
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    @property
+    def federation(self) -> Federation:
+        hosted = Site(name="north", clients=self.panel.regions)
+        return Federation(server=Server(host="localhost"), sites=(hosted,))
+
+    def give(self, morning: date) -> None:
+        """The file as it is on a morning."""
+        known = self.panel.between(self.panel.start, morning - timedelta(days=1))
+        known.to_table().write_csv(self.file)
+
+    def train(self, morning: date) -> dict[str, Any]:
+        """The training of a morning: the server's line about it."""
+        last = morning - timedelta(days=1)
+        order = Order.of(f"week-{morning}", self.settings, last - timedelta(days=60), last)
+        ledger = Ledger(self.folder / "budget.ledger")
+        folder = self.folder / "trainings" / order.training
+        training, work, lines = (
+            ServedTraining(folder, self.federation, order, ledger),
+            SiteWork(self.kit),
+            list[dict[str, Any]](),
+        )
+
+        def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+            parts = {name: work.answer(pack_task(task))[0] for name, task in tasks.items()}
+            self.sent += [(one["about"], one.get("array", b"")) for one in parts.values()]
+            return take_in(parts, tasks, rounds)
+
+        training.play(ask, lines.append)
+        training.finish()
+        content = (folder / "model.epifed").read_bytes()
+        work.receive(content, training.paid, order.training)
+        return lines[0]
+
+    def tend(self, morning: date) -> dict[str, Any]:
+        now = datetime.combine(morning, time(7), tzinfo=UTC)
+        return office.tend(self.kit, self.out, MODEL, now)
+
+
+@pytest.fixture
+def north(tmp_path: Path) -> Office:
+    return Office.make(tmp_path)
+
+
+def test_a_week_is_a_folder_and_later_weeks_are_scored_on_it(north: Office) -> None:
+    mornings = [FIRST + timedelta(weeks=week) for week in range(3)]
+    for morning in mornings:
+        north.give(morning)
+        assert north.train(morning)["problems"] == []
+        status = north.tend(morning)
+        assert status["problems"] == []
+        assert status["made"]
+    weeks = ["2026-W10", "2026-W11", "2026-W12"]
+    assert [path.name for path in sorted(north.out.glob("*-W*"))] == weeks
+    for week, folder in enumerate(sorted(north.out.glob("*-W*"))):
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"report.html", "forecast.csv", "hub", "results"}
+        assert (folder / "results" / "backtest.parquet").exists() == (week > 0)
+    assert (north.out / "latest" / "week.txt").read_text() == "2026-W12\n"
+    past = pl.read_parquet(north.out / "2026-W12" / "results" / "backtest.parquet")
+    assert past["origin_date"].unique().to_list() == [
+        morning - timedelta(days=1) for morning in mornings[:2]
+    ]
+    for week in range(2):
+        last = mornings[week] - timedelta(days=1)
+        came = north.panel.between(last + timedelta(days=1), last + timedelta(days=7))
+        rows = past.filter(origin_date=last)
+        assert rows["truth"].to_numpy() == pytest.approx(came.counts.mean(axis=1))
+        table = pl.read_csv(north.out / f"2026-W{10 + week}" / "forecast.csv")
+        made = table.filter(horizon=7)
+        assert rows["point"].to_numpy() == pytest.approx(made["forecast"].to_numpy(), abs=1e-3)
+        assert rows["persistence"].to_numpy() == pytest.approx(
+            made["like_today"].to_numpy(), abs=1e-3
+        )
+
+
+def test_what_was_forecast_is_not_made_again_of_later_counts(north: Office) -> None:
+    north.give(FIRST)
+    north.train(FIRST)
+    north.tend(FIRST)
+    before = (north.out / "2026-W10" / "forecast.csv").read_bytes()
+    north.give(FIRST + timedelta(days=2))
+    north.tend(FIRST + timedelta(days=2))
+    assert (north.out / "2026-W10" / "forecast.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("harm", "said", "reason"),
+    [
+        (lambda text: text.replace("region", "Region id"), "Your data cannot be read", "data"),
+        (lambda text: "", "Your data cannot be read", "data"),
+        (lambda text: text.replace("00001", "77777"), "Client 00001 counts as zero", None),
+        (lambda text: text.replace(",00001,", ",00001,x"), "Client 00001 counts as zero", None),
+    ],
+)
+def test_a_bad_file_is_said_and_the_week_sat_out(
+    north: Office, harm: Any, said: str, reason: str | None
+) -> None:
+    north.give(FIRST)
+    good = north.file.read_text()
+    north.file.write_text(harm(good))
+    line = north.train(FIRST)
+    assert line["problems"] == ([{"site": "north", "reason": reason}] if reason else [])
+    status = north.tend(FIRST)
+    text = (north.out / "problem.txt").read_text()
+    assert said in text
+    assert f"training 'week-{FIRST}'" in text
+    assert status["problems"] == text.splitlines()
+    assert status["made"] == (reason is None), "the other clients have their forecast"
+    north.file.write_text(good)
+    mended = north.tend(FIRST)
+    assert mended["made"]
+    assert not any(one.startswith("Your data") for one in mended["problems"])
+    assert (north.out / "2026-W10" / "problem.txt").exists(), "that it sat out stays with the week"
+
+
+def test_counts_that_come_late_are_forecast_from_once_they_are_there(north: Office) -> None:
+    north.give(FIRST - timedelta(days=3))
+    north.train(FIRST)
+    text = "\n".join(north.tend(FIRST)["problems"])
+    assert "found counts from 2025-11-22 to 2026-02-26; expected 2025-12-31 to 2026-03-01" in text
+    assert "No forecast of 2026-W10" in text
+    assert not (north.out / "2026-W10").exists()
+    north.give(FIRST)
+    assert north.tend(FIRST)["made"]
+
+
+def test_old_counts_are_a_problem_before_a_training_is(north: Office) -> None:
+    north.give(FIRST)
+    assert north.tend(FIRST)["problems"] == []
+    assert "Your data end on 2026-03-01" in north.tend(FIRST + timedelta(days=9))["problems"][0]
+
+
+def test_a_fault_in_the_report_hurts_no_training(
+    north: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no")
+
+    north.give(FIRST)
+    north.train(FIRST)
+    with monkeypatch.context() as patched:
+        patched.setattr(office, "write_report", broken)
+        status = north.tend(FIRST)
+    assert status["problems"] == [
+        "No forecast of 2026-W10, by a fault of epifed: RuntimeError('no')"
+    ]
+    assert sorted(path.name for path in north.out.iterdir()) == [
+        ".lock", "problem.txt", "status.json",
+    ]  # fmt: skip
+    assert north.tend(FIRST)["made"]
+
+
+def test_a_file_that_cannot_be_replaced_does_not_stop_the_others(
+    north: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where somebody looks at the page of last week."""
+    north.give(FIRST)
+    north.train(FIRST)
+    real = Path.replace
+
+    def replace_file(path: Path, target: Path) -> Path:
+        if Path(target) == north.out / "latest" / "report.html":
+            raise PermissionError(13, "Permission denied")
+        return real(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", replace_file)
+        status = north.tend(FIRST)
+    assert status["made"]
+    (problem,) = status["problems"]
+    assert "report.html is still that of an earlier week" in problem
+    assert (north.out / "latest" / "forecast.csv").exists()
+    assert north.tend(FIRST)["problems"] == []
+    assert (north.out / "latest" / "report.html").exists()
+
+
+def test_vintages_are_kept_each_day_and_become_a_nowcast(tmp_path: Path) -> None:
+    north = Office.make(tmp_path)
+    north.panel = replace(north.panel, counts=np.round(north.panel.counts))
+    mornings = [FIRST - timedelta(days=back) for back in range(16, -1, -1)]
+    for morning in mornings:
+        north.give(morning)
+        status = north.tend(morning)
+    assert status["mornings_kept"] == len(mornings)
+    north.train(FIRST)
+    assert north.tend(FIRST)["problems"] == []
+    nowcast = pl.read_csv(north.out / "2026-W10" / "nowcast.csv", try_parse_dates=True)
+    assert nowcast["date"].max() == FIRST - timedelta(days=1)
+    assert set(nowcast.columns) >= {"known", "estimate", "lower", "upper", "r"}
+    assert (north.out / "latest" / "nowcast.csv").exists()
+
+
+def test_the_common_mornings_of_clients_that_were_kept_alone(tmp_path: Path) -> None:
+    """Against one archive of both: the mornings on which one was not looked at are joined."""
+    whole = replace(small_panel(2, 60), start=date(2026, 1, 1))
+    days = [date(2026, 2, 1) + timedelta(days=day) for day in range(20)]
+    for day in days:
+        known = whole.between(whole.start, day)
+        both = remember(tmp_path / "both", known) if day.day != 5 else known
+        alone = [
+            remember(tmp_path / client, known.alone(client))
+            for client in known.regions
+            if not (day.day == 5 and client == "00001")
+        ]
+    joined = together(known, alone)
+    assert joined.history is not None
+    assert both.history is not None
+    assert joined.history.snapshots == both.history.snapshots
+    assert joined.history.changes.equals(both.history.changes)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("print('date,region,cases')", ""),
+        ("import sys; sys.exit('no database')", "found exit code 1: no database; expected 0"),
+        ("pass", "found that it printed nothing; expected the file on standard output"),
+        ("import time; time.sleep(60)", "found no end of it after 2 seconds; expected one"),
+    ],
+)
+def test_a_command_s_file_takes_the_place_of_the_last_only_if_it_ended_well(
+    tmp_path: Path, program: str, said: str
+) -> None:
+    (tmp_path / "print.py").write_text(program)
+    words = f'"{sys.executable}" "{tmp_path / "print.py"}"'
+    fetch = Fetch(tmp_path, words, None, 2.0)
+    fetch.path.write_text("before\n")
+    assert fetch.run() == said
+    assert fetch.path.read_text() == ("before\n" if said else "date,region,cases\n")
+    assert json.loads((tmp_path / FETCHED).read_text())["problem"] == said
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["print.py", "fetched.json", "today.csv"]
+    )
+
+
+def test_a_command_that_writes_the_file_itself(tmp_path: Path) -> None:
+    target = tmp_path / "cases.csv"
+    fetch = Fetch(tmp_path, f'"{sys.executable}" -c "pass"', target, 10.0)
+    assert fetch.run() == f"{target}: not there; expected its file"
+    target.write_text("date,region,cases\n")
+    assert fetch.run() == ""
+    assert fetch.path == target
+
+
+def test_a_failing_command_stands_in_problem_txt(north: Office) -> None:
+    north.give(FIRST)
+    Fetch(north.kit, f'"{sys.executable}" -c "raise SystemExit(3)"', north.file, 10.0).run()
+    (problem,) = north.tend(FIRST)["problems"]
+    assert problem == "The command for your data failed: found exit code 3; expected 0"
+
+
+def test_the_command_line(north: Office) -> None:
+    north.give(FIRST)
+    north.train(FIRST)
+    words = ["federation", "report", "--kit", str(north.kit), "--out", str(north.out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "epifed", *words],
+        capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "2026-W10 is in" in done.stdout
+    assert "Your data end on 2026-03-01" in done.stderr
+    jsonschema.validate(
+        json.loads((north.out / "status.json").read_text()), schema("federation report")
+    )
+
+
+def _dry_run(north: Office, *words: str) -> dict[str, Any]:
+    command = ["federation", "site", "--kit", str(north.kit), "--dry-run", "--json", *words]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(found, schema("federation site"))
+    return found
+
+
+@pytest.mark.parametrize("learner", ["trend", "one-shot", "nowcast"])
+def test_a_dry_run_shows_what_a_training_then_gets(tmp_path: Path, learner: str) -> None:
+    north = Office.make(tmp_path, learner=learner)
+    north.give(FIRST)
+    kept = sorted(path.name for path in north.kit.rglob("*"))
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'learner = "{learner}"\nepsilon = 1.0\n')
+    last = FIRST - timedelta(days=1)
+    days = ["--from", f"{last - timedelta(days=60)}", "--to", f"{last}"]
+    shown = _dry_run(north, "--settings", str(settings), "--enrolled", "3", *days)
+    assert sorted(path.name for path in north.kit.rglob("*")) == kept, "nothing is written"
+    north.train(FIRST)
+    (about, array), *_ = north.sent
+    rows = np.frombuffer(array, dtype=np.float32).reshape(json.loads(about)["shape"])
+    assert np.array(list(shown["vectors"].values()), dtype=np.float32).tolist() == rows.tolist()
+    assert np.abs(rows).sum() > 0
+    assert len(shown["entries"]) == rows.shape[1]
+    assert shown["norms"] == pytest.approx(
+        dict(zip(north.panel.regions, np.linalg.norm(rows, axis=1), strict=True))
+    )
+    assert max(shown["norms"].values()) <= shown["bound"] * (1 + 1e-6)
+    same = json.loads(about) | {"training": "preview"}
+    assert shown["about"] == same
+    assert shown["bytes"] == len(json.dumps(same)) + len(array)
+
+
+def test_a_dry_run_knows_the_last_training_and_what_is_wrong(north: Office) -> None:
+    early = ["federation", "site", "--kit", str(north.kit), "--dry-run"]
+    done = CliRunner().invoke(app, early)
+    assert isinstance(done.exception, EpifedError)
+    assert "--settings, --enrolled, --from and --to" in str(done.exception)
+    north.give(FIRST)
+    north.train(FIRST)
+    spent = Ledger(north.kit / site.LEDGER).book().head
+    good = _dry_run(north, "--from", "2025-12-31", "--to", "2026-03-01")
+    text = north.file.read_text()
+    north.file.write_text(text.replace(",00001,", ",00001,x"))
+    bad = _dry_run(north, "--from", "2025-12-31", "--to", "2026-03-01")
+    assert bad["vectors"]["00001"] == [0.0] * len(bad["entries"])
+    assert bad["vectors"]["00000"] == good["vectors"]["00000"]
+    assert "expected a number" in bad["left_out"]["00001"]
+    late = _dry_run(north)
+    assert all(value == [0.0, 0.0] for value in late["vectors"].values())
+    assert "expected" in late["left_out"]["00000"]
+    assert Ledger(north.kit / site.LEDGER).book().head == spent
+    people = CliRunner().invoke(app, [*early, "--from", "2025-12-31", "--to", "2026-03-01"])
+    assert "change against the week before" in people.stdout
+    assert "norm" in people.stdout
+    assert '"training": "preview"' in people.stdout

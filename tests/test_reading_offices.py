@@ -1,0 +1,402 @@
+"""Files as offices, agencies and spreadsheets write them: what is offered reads them, and rightly.
+
+Every file holds the same invented counts; whoever follows what the refusals offer first must get
+exactly them.
+"""
+
+import io
+import zipfile
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import xlsxwriter
+
+from epifed.errors import EpifedError
+from epifed.panel import CasePanel
+from epifed.reading import UnsaidError
+from epifed.sources import load_panel
+
+REGIONS = ("01001", "01002", "09162", "11000")
+COUNTRIES = ("Austria", "Belgium", "France", "Germany")
+DAYS = [date(2020, 10, 5) + timedelta(days=day) for day in range(42)]
+_WEEK = np.array([1.0, 1.2, 1.3, 1.2, 1.1, 0.7, 0.4])[[day.weekday() for day in DAYS]]
+COUNTS = (
+    np.random.default_rng(1)
+    .poisson(np.array([[8], [15], [1400], [60]]) * np.exp(np.sin(np.arange(42) / 6)) * _WEEK)
+    .astype(int)
+)
+SO_FAR = COUNTS.cumsum(axis=1)
+WEEKS = [DAYS[7 * week].isocalendar()[:2] for week in range(6)]
+BY_WEEK = COUNTS.reshape(4, 6, 7).sum(axis=2)
+TRUTH = {"day": COUNTS, "week": BY_WEEK, "cumulative": COUNTS[:, 1:]}
+MONTHS = {10: "Oktober", 11: "November"}
+
+
+def lines(
+    header: str, day: str | Callable[[date], str], number: Callable[[int], str] = str
+) -> list[str]:
+    """A long table in the order of days, in the delimiter of its header."""
+    sign = ";" if ";" in header else ","
+    written = (lambda d: d.strftime(day)) if isinstance(day, str) else day
+    rows = [
+        sign.join([written(d), region, number(COUNTS[row, column])])
+        for column, d in enumerate(DAYS)
+        for row, region in enumerate(REGIONS)
+    ]
+    return [header, *rows]
+
+
+def weeks(word: Callable[[int, int], str], header: str = "Woche;Landkreis;Fälle") -> list[str]:
+    rows = [
+        f"{word(*WEEKS[week])};{region};{BY_WEEK[row, week]}"
+        for row, region in enumerate(REGIONS)
+        for week in range(6)
+    ]
+    return [header, *rows]
+
+
+def plain(number: Callable[[int], str] = str) -> list[str]:
+    return lines("date,region,cases", "%Y-%m-%d", number)
+
+
+def german(number: int) -> str:
+    return f"{number:,}".replace(",", ".")
+
+
+def persons() -> list[str]:
+    """A list of persons in no order, with a time that is always midnight."""
+    rows = [
+        f"A35-A59;männlich;{d:%d.%m.%Y} 00:00:00;{region};"
+        for column, d in enumerate(DAYS)
+        for row, region in enumerate(REGIONS)
+        for _ in range(COUNTS[row, column])
+    ]
+    order = np.random.default_rng(2).permutation(len(rows))
+    head = "Altersgruppe;Geschlecht;Meldedatum;MeldeLandkreisSchluessel;Erkrankungsbeginn"
+    return [head, *(rows[i] for i in order)]
+
+
+def american() -> list[str]:
+    """Days across, accumulated, ids as decimal numbers, as Johns Hopkins University had them."""
+    days = ",".join(f"{d.month}/{d.day}/{d:%y}" for d in DAYS)
+    head = f"UID,iso2,FIPS,Admin2,Province_State,Lat,Long_,Combined_Key,{days}"
+    rows = [
+        f'840{id},US,{float(id)},Name,State,32.5,-86.6,"Name, State, US",'
+        + ",".join(map(str, SO_FAR[row]))
+        for row, id in enumerate(REGIONS)
+    ]
+    return [head, *rows]
+
+
+def european() -> list[str]:
+    """Weeks of cases and of deaths, as the ECDC has them."""
+    head = "country,country_code,population,indicator,year_week,source,weekly_count,rate_14_day"
+    rows = [
+        f"{name},{name[:3].upper()},8901064,{kind},{year}-{week:02d},TESSy,{count},12.3"
+        for row, name in enumerate(COUNTRIES)
+        for kind, share in (("cases", 1), ("deaths", 50))
+        for i, (year, week) in enumerate(WEEKS)
+        for count in [BY_WEEK[row, i] // share]
+    ]
+    return [head, *rows]
+
+
+def worldwide(head: str, world: bool) -> list[str]:
+    """By country, with the sums of the world where they are in it, as OWID and the WHO do."""
+    rows = [
+        f"{name[:3].upper()},{name},{d},{SO_FAR[row, column]},{COUNTS[row, column]}"
+        for row, name in enumerate(COUNTRIES)
+        for column, d in enumerate(DAYS)
+    ]
+    all_of_them = [
+        f"OWID_WRL,World,{d},{SO_FAR[:, column].sum()},{COUNTS[:, column].sum()}"
+        for column, d in enumerate(DAYS)
+    ]
+    return [head, *rows, *(all_of_them if world else [])]
+
+
+ABOVE = ["SurvNet@RKI - Abfrage vom 12.11.2020;;", "Gesundheitsamt Musterstadt;;", ""]
+MERGED = [line if i % 42 == 1 or i == 0 else line.replace(line.split(",")[1], "", 1)
+          for i, line in enumerate(sorted(plain()[:1]) + sorted(
+              plain()[1:], key=lambda line: line.split(",")[1]))]  # fmt: skip
+TEXTS: dict[str, tuple[list[str], str, str]] = {
+    "german": (lines("Meldedatum;Landkreis;Fälle", "%d.%m.%Y", german), "latin-1", "day"),
+    "decimal commas": (lines("Datum;AGS;Anzahl", "%d.%m.%Y", lambda n: f"{n},00"), "utf-8", "day"),
+    "titles above, notes below": (
+        [*ABOVE, *lines("Meldedatum;Landkreis;Fälle", "%d.%m.%Y"), "", "Quelle: RKI;;",
+         f"Gesamt;;{COUNTS.sum()}"], "latin-1", "day",
+    ),
+    "comment above": (["# exported 2020-11-12", *plain()], "utf-8", "day"),
+    "delimiter said above": (
+        ["sep=;", *lines("date;region;cases", "%Y-%m-%d")], "utf-8-sig", "day",
+    ),
+    "note below": ([*plain(), "", "* provisional"], "utf-8", "day"),
+    "header again": ([*plain()[:80], "date,region,cases", *plain()[80:]], "utf-8", "day"),
+    "rows twice": ([*plain(), *plain()[1:]], "utf-8", "day"),
+    "numbered rows": (
+        [f"{i or ''},{line}" for i, line in enumerate(plain())], "utf-8", "day",
+    ),
+    "ids as formulas": ([line.replace(line.split(",")[1], f'="{line.split(",")[1]}"') if i else line
+                         for i, line in enumerate(plain())], "utf-8", "day"),
+    "merged cells": (MERGED, "utf-8", "day"),
+    "persons": (persons(), "latin-1", "day"),
+    "american": (american(), "utf-8", "cumulative"),
+    "european": (european(), "utf-8", "week"),
+    "OWID": (worldwide("iso_code,location,date,total_cases,new_cases", world=True), "utf-8", "day"),
+    "WHO": (worldwide("Country_code,Country,Date_reported,Cumulative_cases,New_cases", world=False),
+            "utf-8-sig", "day"),
+    "nation among states": (
+        [*plain(), *(f"{d},DE,{COUNTS[:, i].sum()}" for i, d in enumerate(DAYS))], "utf-8", "day",
+    ),
+    "weeks among days": (
+        ["date,region,cases", *(f"{d},{region},{BY_WEEK[row, i // 7] if i % 7 == 6 else 0}"
+         for row, region in enumerate(REGIONS) for i, d in enumerate(DAYS))], "utf-8", "week",
+    ),
+    "year and week": (
+        weeks(lambda y, w: f"{y};{w}", "Meldejahr;Meldewoche;Landkreis;Fälle"), "utf-8", "week",
+    ),
+    "month spelled out": (
+        lines("date;region;cases", lambda d: f"{d.day}. {MONTHS[d.month]} {d.year}"),
+        "utf-8", "day",
+    ),
+    "thin spaces": (
+        lines("date;region;cases", "%Y-%m-%d", lambda n: f"{n:,}".replace(",", "\u2009")),
+        "utf-16", "day",
+    ),
+    **{
+        f"week {form}": (weeks(form.format), "utf-8", "week")
+        for form in (
+            "KW {1:02d}/{0}", "{0}-KW{1:02d}", "{1}. KW {0}", "{0}-W{1:02d}", "{1}/{0}",
+            "{0}{1:02d}", "{0} / {1:02d}",
+        )
+    },
+    **{
+        f"day {DAYS[0].strftime(form)}": (lines("date;region;cases", form), "utf-8", "day")
+        for form in (
+            "%d %B %Y", "%B %d, %Y", "%d-%b-%y", "Mo, %d.%m.%Y", "%m/%d/%Y 12:00:00 AM",
+            "%Y-%m-%dT00:00:00.000Z", "%Y/%m/%d 00:00:00+00", "%d.%m.%Y, 00:00 Uhr",
+            "%d.%m.%Y 08:15",
+        )
+    },
+}  # fmt: skip
+
+
+def following(source: Path | pl.DataFrame | pd.DataFrame) -> tuple[CasePanel, dict[str, Any]]:
+    """The panel that the first of every offered way leads to, and the way."""
+    said: dict[str, Any] = {}
+    for _ in range(7):
+        try:
+            return load_panel(source, **said), said
+        except UnsaidError as error:
+            assert len(str(error)) <= 500
+            assert not error.choices[0].items() <= said.items(), f"offered again: {error}"
+            said |= error.choices[0]
+    raise AssertionError(f"too many questions: {said}")
+
+
+def is_true(panel: CasePanel, kind: str) -> None:
+    names = REGIONS if panel.regions[0].isdigit() else panel.regions
+    assert panel.regions == names
+    assert panel.step == ("week" if kind == "week" else "day")
+    np.testing.assert_array_equal(panel.counts, TRUTH[kind])
+    assert panel.end == DAYS[-1]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_what_is_offered_reads_it_rightly(name: str, newline: str, tmp_path: Path) -> None:
+    rows, encoding, kind = TEXTS[name]
+    path = tmp_path / "cases.csv"
+    path.write_bytes((newline.join(rows) + newline).encode(encoding))
+    panel, _ = following(path)
+    is_true(panel, kind)
+
+
+def test_lines_that_end_as_old_computers_ended_them(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_bytes("\r".join(plain()).encode())
+    is_true(load_panel(path), "day")
+
+
+def workbook(path: Path, fill: Callable[[Any, Any], None]) -> Path:
+    book = xlsxwriter.Workbook(path)
+    fill(book, book.add_worksheet("Fälle"))
+    book.close()
+    return path
+
+
+def test_a_workbook_with_titles_merged_cells_totals_and_notes(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        day = book.add_format({"num_format": "dd.mm.yyyy"})
+        sheet.merge_range(0, 0, 0, 2, "Gemeldete Fälle, Gesundheitsamt Musterstadt")
+        sheet.write_row(2, 0, ["Landkreis", "Meldedatum", "Fälle"])
+        for row, region in enumerate(REGIONS):
+            top = 3 + 42 * row
+            sheet.merge_range(top, 0, top + 41, 0, region)
+            for column, d in enumerate(DAYS):
+                sheet.write_datetime(top + column, 1, datetime(d.year, d.month, d.day), day)
+                sheet.write_number(top + column, 2, COUNTS[row, column])
+        sheet.write_row(171, 0, ["Gesamt", "", int(COUNTS.sum())])
+        sheet.write(173, 0, "Quelle: RKI")
+        notes = book.add_worksheet("Hinweise")
+        notes.write_column(0, 0, ["Bitte beachten", "vorläufig"])
+
+    panel, said = following(workbook(tmp_path / "cases.xlsx", fill))
+    is_true(panel, "day")
+    assert said["header_row"] == 3 and said["fill_down"] and said["totals"] == "drop"
+
+
+def test_a_workbook_with_days_across_under_a_title(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        day = book.add_format({"num_format": "dd.mm.yy"})
+        sheet.merge_range(0, 1, 0, 42, "Fälle nach Meldedatum")
+        sheet.write(1, 0, "Landkreis")
+        for column, d in enumerate(DAYS):
+            sheet.write_datetime(1, 1 + column, datetime(d.year, d.month, d.day), day)
+        for row, region in enumerate(REGIONS):
+            sheet.write_row(2 + row, 0, [region, *map(int, COUNTS[row])])
+        sheet.write_row(6, 0, ["Summe", *map(int, COUNTS.sum(axis=0))])
+
+    is_true(following(workbook(tmp_path / "cases.xlsx", fill))[0], "day")
+
+
+def test_a_workbook_with_numbers_for_days_and_ids(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.write_row(0, 0, ["Datum", "AGS", "Anzahl"])
+        start = date(1899, 12, 30)
+        rows = [
+            [(d - start).days, int(region), int(COUNTS[row, column])]
+            for row, region in enumerate(REGIONS)
+            for column, d in enumerate(DAYS)
+        ]
+        for place, row in enumerate(rows, start=1):
+            sheet.write_row(place, 0, row)
+
+    is_true(following(workbook(tmp_path / "cases.xlsx", fill))[0], "day")
+
+
+def frame() -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "date": np.repeat(np.array(DAYS, dtype="datetime64[D]"), 4),
+            "region": REGIONS * 42,
+            "cases": COUNTS.T.ravel(),
+        }
+    )
+
+
+PANDAS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "categories": lambda f: f.assign(region=f["region"].astype("category")),
+    "zoned": lambda f: f.assign(date=pd.to_datetime(f["date"]).dt.tz_localize("Europe/Berlin")),
+    "objects": lambda f: f.assign(cases=f["cases"].astype(object), date=f["date"].astype(object)),
+    "missing": lambda f: pd.concat(
+        [
+            f.astype({"cases": "Int64"}),
+            f.head(1).assign(date=pd.Timestamp(DAYS[3]), region="x", cases=pd.NA),
+        ]
+    ),
+    "timestamps": lambda f: f.assign(date=[pd.Timestamp(day) for day in f["date"]]),
+    "python days": lambda f: f.assign(date=[pd.Timestamp(day).date() for day in f["date"]]),
+    "index": lambda f: f.set_index(["date", "region"]),
+    "arrow": lambda f: f.convert_dtypes(dtype_backend="pyarrow"),
+    "floats": lambda f: f.assign(cases=f["cases"].astype(float)),
+    "text": lambda f: f.assign(date=f["date"].astype(str), cases=f["cases"].astype(str)),
+    "periods": lambda f: f.assign(date=pd.PeriodIndex(f["date"], freq="D").astype(str)),
+}
+
+
+@pytest.mark.parametrize("name", PANDAS)
+def test_frames_of_pandas_of_all_types(name: str) -> None:
+    panel = load_panel(PANDAS[name](frame().to_pandas()))
+    if name == "missing":
+        panel = panel.of(REGIONS)
+    is_true(panel, "day")
+
+
+POLARS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "categories": lambda f: f.with_columns(pl.col("region").cast(pl.Categorical)),
+    "enums": lambda f: f.with_columns(pl.col("region").cast(pl.Enum(REGIONS))),
+    "zoned": lambda f: f.with_columns(
+        pl.col("date").cast(pl.Datetime).dt.replace_time_zone("America/New_York")
+    ),
+    "decimals": lambda f: f.with_columns(pl.col("cases").cast(pl.Decimal(10, 2))),
+    "small": lambda f: f.with_columns(pl.col("cases").cast(pl.UInt16)),
+    "text": lambda f: f.with_columns(pl.all().cast(pl.String)),
+}
+
+
+@pytest.mark.parametrize("name", POLARS)
+def test_frames_of_polars_of_all_types(name: str) -> None:
+    is_true(load_panel(POLARS[name](frame())), "day")
+
+
+def test_a_frame_of_objects_that_are_no_numbers_is_refused() -> None:
+    mixed = frame().to_pandas().astype({"cases": object})
+    mixed.loc[3, "cases"] = "x"
+    with pytest.raises(EpifedError, match="column cases"):
+        load_panel(mixed)
+
+
+def test_a_day_of_another_century_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("\n".join([*plain(), "2092-10-05,01001,3"]) + "\n")
+    with pytest.raises(EpifedError, match=r"row 170, column date: .* nothing until 2092-10-05"):
+        load_panel(path)
+    path.write_text("\n".join([*plain(), "2021-03-05,01001,3"]) + "\n")
+    notes = load_panel(path).notes
+    assert "there is no report of any region between 2020-11-15 and 2021-03-05" in notes
+
+
+def test_midnight_of_another_zone_is_not_offered_as_a_time_of_the_day(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("\n".join(lines("date;region;cases", "%Y-%m-%dT23:00:00")) + "\n")
+    with pytest.raises(EpifedError, match="found '2020-10-05T23:00:00'; expected a day"):
+        load_panel(path)
+
+
+def test_rows_that_are_asked_for_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("\n".join(european()) + "\n")
+    options = {"date": "year_week", "region": "country", "cases": "weekly_count",
+               "date_format": "iso-week"}  # fmt: skip
+    deaths = load_panel(path, only=["indicator=deaths"], **options)
+    np.testing.assert_array_equal(deaths.counts, BY_WEEK // 50)
+    for only, said in (
+        ("indicator=tests", "found no row that says 'tests'"),
+        ("indicator", "expected COLUMN=VALUE"),
+        ("kind=cases", "found 0 columns kind; expected one"),
+    ):
+        with pytest.raises(EpifedError, match=said):
+            load_panel(path, only=only, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"BZh91AY&SY", "found a bzip2 file"),
+        (b"\xfd7zXZ\x00", "found a xz file"),
+        (b"%PDF-1.4\n", "found a PDF file"),
+        (b"<html><table></table></html>", "found a HTML file"),
+    ],
+)
+def test_what_is_no_table_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_bytes(content)
+    with pytest.raises(EpifedError, match=said):
+        load_panel(path)
+
+
+def test_a_zip_as_a_macintosh_packs_it(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("x/cases.csv", "\n".join(plain()) + "\n")
+        archive.writestr("__MACOSX/x/._cases.csv", b"\x00\x05\x16\x07")
+    path = tmp_path / "cases.zip"
+    path.write_bytes(packed.getvalue())
+    is_true(load_panel(path), "day")
