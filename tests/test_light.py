@@ -113,6 +113,17 @@ def test_run_without_pytorch_leaves_the_paper_s_model_out(
     assert methods == {"one-shot", "trend"}
 
 
+def test_the_end_of_a_job_loads_no_pytorch_where_it_is_installed() -> None:
+    done = python(
+        dict(os.environ),
+        "import sys, epifed.federation.flare.controller\n"
+        "from nvflare.apis.impl.wf_comm_server import WFCommServer\n"
+        "WFCommServer._cleanup_inflight_tensor_downloads(None, None)\n"
+        "print('torch' in sys.modules)",
+    )
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr
+
+
 @pytest.mark.parametrize("command", ["train", "run"])
 def test_networks_without_pytorch_are_one_sentence(
     light: dict[str, str], office: Path, command: str

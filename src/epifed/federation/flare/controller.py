@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,10 @@ SILENT_ROUNDS = 2
 RECENT = 20
 """Rounds that a status tells about."""
 ROSTER, SERVER_FILE, TRAININGS = "federation.toml", "server.json", "trainings"
+
+# When a job ends FLARE looks for tensors in flight, and loads PyTorch for it, wherever it is
+# installed. Here are none: what cannot be imported is not looked for.
+sys.modules.setdefault("nvflare.app_opt.pt.tensor_downloader", None)  # type: ignore[arg-type]
 
 
 class _BrokenOffError(Exception):
