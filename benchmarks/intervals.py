@@ -1,28 +1,27 @@
 """How the widths of intervals are chosen, and whether they hold where nothing was chosen.
 
-    python benchmarks/intervals.py fit DATA
+    python benchmarks/intervals.py choose DATA
     python benchmarks/intervals.py test DATA [RUNS] [--only German ...] [--keep]
 
-`fit` finds anew how wide intervals are beyond a week, constants of `epifed.intervals`, and prints
-them: from every fourth Thursday and Saturday in Germany, and Tuesdays and Saturdays before October
-2020 in the US, of some counties. The same data give the same constants. `test` scores forecasts
-from Tuesdays, with a release every week at ε = 1 and the noise of RUNS seeds (of three at other
-horizons than a week): WIS relative to the COVIDhub baseline, and how many of 100 forecasts the
-central 50 and 95 % intervals hold. Brackets are 95 % of what other draws of origins give, in blocks
-as long as the horizon, since errors of overlapping weeks are alike.
+`choose` prints what constants of `epifed.intervals` beyond a week would hold on Fridays: in
+Germany, in the US before October 2020, and after. `test` scores forecasts from Tuesdays, with a
+release every week at ε = 1 and the noise of RUNS seeds: WIS relative to the COVIDhub baseline, and
+how many of 100 forecasts the central 50 and 95 % intervals hold. Brackets are 95 % of what other
+draws of origins give, in blocks as long as the horizon: errors of overlapping weeks are alike.
 """
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import stats
 
 from epifed import intervals
 from epifed.anomalies import clean
@@ -43,14 +42,15 @@ from kept import keep, markdown, table
 
 Floats = NDArray[np.float64]
 
-TUESDAY, THURSDAY, SATURDAY = 1, 3, 5
+TUESDAY, FRIDAY = 1, 4
 HORIZONS = (1, 7, 14, 28)
 NOMINAL = (0.5, 0.95)
-DRAWS, FEWER = 1000, 3
-"""Draws of origins, and runs at other horizons than a week, where noise matters less still."""
-START = {"UNFORESEEN": 0.12, "TELLING": 1.2}
-"""The constants that are fitted, and where the search begins."""
-GERMAN_FROM, US_FROM, US_TEST = date(2020, 4, 1), date(2020, 6, 1), date(2020, 10, 1)
+DRAWS = 1000
+"""Draws of origins."""
+GRID = {"UNFORESEEN": (0.11, 0.12), "TELLING": (1.3, 1.5), "BELIEVED": (3.0, 5.0, 8.0)}
+"""The constants that are chosen."""
+GERMAN_FROM, GERMAN_TEST = date(2020, 4, 1), date(2020, 9, 1)
+US_FROM, US_TEST = date(2020, 6, 1), date(2020, 10, 1)
 SETTLED = timedelta(days=30)
 """Releases before the first forecast that is looked at."""
 
@@ -63,26 +63,6 @@ class Case:
     truth: Floats
     baseline: Floats
     """The score of the hub's baseline."""
-
-    def of(self, regions: slice) -> "Case":
-        """The same of some regions; nothing is kept of the others."""
-        made, past = self.made, self.made.past
-        some = replace(
-            past,
-            forecast=past.forecast[regions].copy(),
-            truth=past.truth[regions].copy(),
-            after_holiday=None if past.after_holiday is None else past.after_holiday[regions],
-        )
-        fewer = replace(
-            made,
-            regions=made.regions[regions],
-            point=made.point[regions],
-            now=made.now[regions],
-            past=some,
-            population=None if made.population is None else made.population[regions],
-            reported=made.reported[regions],
-        )
-        return Case(fewer, self.truth[regions], self.baseline[regions])
 
 
 def cases(
@@ -117,7 +97,7 @@ def cases(
                 continue
             truth = final[:, at + horizon]
             base = weighted_interval_score(truth, hub_baseline(final[:, : at + 1], horizon))
-            for run in range(runs if horizon == WEEK else min(runs, FEWER)):
+            for run in range(runs):
                 made = reckoned(known, learner, states[run], horizon)
                 yield run, horizon, Case(made, truth, base)
         day += timedelta(days=WEEK)
@@ -129,76 +109,37 @@ def inside(truth: Floats, quantiles: Floats, nominal: float) -> NDArray[np.bool_
     return (low <= truth) & (truth <= high)
 
 
-def fit(data: Path) -> None:
-    """Print the constants that score best on the part that is for it."""
+def choose(data: Path) -> None:
+    """Print what each choice of constants holds, and its WIS against that of the baseline."""
     german, us = load_panel(data), us_counties(data)
-    us = us.between(us.start, US_TEST + timedelta(days=28))
-    horizons = (14, 21, 28)
-
-    def fourth(day: date) -> bool:
-        return day.isocalendar().week % 4 == 0 and day >= GERMAN_FROM + SETTLED
-
-    def early(day: date) -> bool:
-        return US_FROM + SETTLED <= day < US_TEST
-
+    settled = US_FROM + SETTLED
     parts = (
-        (german, GERMAN_FROM, THURSDAY, fourth, slice(0, None, 8)),
-        (german, GERMAN_FROM, SATURDAY, fourth, slice(4, None, 8)),
-        (us, US_FROM, TUESDAY, early, slice(0, None, 60)),
-        (us, US_FROM, SATURDAY, early, slice(30, None, 60)),
+        ("Germany", german, GERMAN_FROM, lambda day: day >= GERMAN_TEST),
+        ("US, before", us, US_FROM, lambda day: settled <= day < US_TEST),
+        ("US, after", us, US_FROM, lambda day: day >= US_TEST),
     )
-    groups: list[list[Case]] = []
-    for panel, first, weekday, wanted, some in parts:
-        found: dict[int, list[Case]] = {horizon: [] for horizon in horizons}
-        for _, horizon, case in cases(panel, first, weekday, wanted, horizons, 1):
-            found[horizon].append(case.of(some))
-        groups += found.values()
-    start = np.log(list(START.values()))
-    _set(np.exp(start))
-    scale = [_scores(group)[0] for group in groups]
-
-    def cost(logs: Floats) -> float:
-        _set(np.exp(logs))
-        both = [_scores(group) for group in groups]
-        return float(np.mean([wis / s + off for (wis, off), s in zip(both, scale, strict=True)]))
-
-    simplex = np.vstack([start, start + 0.15 * np.eye(len(start))])
-    options = {"initial_simplex": simplex, "maxfev": 20, "xatol": 0.01, "fatol": 1e-5}
-    best = optimize.minimize(cost, start, method="Nelder-Mead", options=options)
-    print(f"cost {cost(start):.4f}, after the search {best.fun:.4f}")
-    for name, value in zip(START, np.exp(best.x), strict=True):
-        print(f"{name} = {value:.3g}")
+    choices = list(itertools.product(*GRID.values()))
+    rows = []
+    for name, panel, first, wanted in parts:
+        found: dict[tuple[int, tuple[float, ...]], list[list[float]]] = {}
+        for _, horizon, case in cases(panel, first, FRIDAY, wanted, (14, 28), 1):
+            for choice in choices:
+                _set(choice)
+                made = case.made.forecast().quantiles
+                score = weighted_interval_score(case.truth, made).sum(), case.baseline.sum()
+                held = [inside(case.truth, made, nominal).mean() for nominal in NOMINAL]
+                found.setdefault((horizon, choice), []).append([*score, *held])
+        for (horizon, choice), sums in sorted(found.items()):
+            score, base, *held = np.mean(sums, axis=0)
+            cells = [score / base, [100 * one for one in held]]
+            rows.append([name, f"{horizon}", *choice, *cells])
+    heads = ["Fridays", "days ahead", *GRID, "WIS / hub baseline", "in 50 and 95 %"]
+    print(markdown(table(heads, ["{}", "{}", *["{:g}"] * 3, "{:.3f}", "{:.1f} / {:.1f}"], rows)))
 
 
-def _set(values: Floats) -> None:
-    for name, value in zip(START, values, strict=True):
-        setattr(intervals, name, float(value))
-    intervals.shape.cache_clear()
-
-
-def _scores(group: Sequence[Case]) -> tuple[float, float]:
-    """The mean WIS of logarithms, in which small and large counts weigh alike, and the misses.
-
-    These are the squares by which intervals hold too few or too many, of few and of many cases and
-    after a holiday; a point at 95 % counts as two at 50 %.
-    """
-    scores, held, after, many = [], [], [], []
-    for case in group:
-        made = case.made.forecast().quantiles
-        logs = np.log1p(WEEK * case.truth), np.log1p(WEEK * made)
-        scores.append(weighted_interval_score(*logs).mean())
-        held.append([inside(case.truth, made, nominal) for nominal in NOMINAL])
-        after.append(np.asarray(case.made.past.after_holiday, dtype=np.bool_))
-        many.append(case.made.point > np.median(case.made.point))
-    every, unsettled, more = (
-        np.concatenate(held, axis=1),
-        np.concatenate(after),
-        np.concatenate(many),
-    )
-    parts = [every[:, more], every[:, ~more]]
-    parts += [every[:, unsettled]] if unsettled.sum() > 100 else []
-    missed = [((part.mean(axis=1) - NOMINAL) ** 2) @ (1, 4) for part in parts]
-    return float(np.mean(scores)), float(np.mean(missed))
+def _set(values: Sequence[float]) -> None:
+    for name, value in zip(GRID, values, strict=True):
+        setattr(intervals, name, value)
 
 
 @dataclass
@@ -229,12 +170,12 @@ class Sums:
     def of(self, wanted: Callable[[date], bool]) -> "Sums":
         """The same of some origins."""
         places = [i for i, day in enumerate(self.days) if wanted(day)]
-        runs = [[run[i] for i in places] for run in self.runs if run]
+        runs = [[run[i] for i in places] for run in self.runs]
         return Sums(self.groups, [self.days[i] for i in places], runs)
 
     def row(self, horizon: int) -> list[Any]:
         """The line of a table."""
-        whole = np.array([run for run in self.runs if run])  # [runs, origins, groups, sums]
+        whole = np.array(self.runs)  # [runs, origins, groups, sums]
         place = {group: i for i, group in enumerate(self.groups)}
         every = whole[:, :, place["all"]]
         cells: list[Any] = [f"{horizon}", _drawn(every, 0, 1, horizon)]
@@ -338,7 +279,7 @@ def whole_numbers(panel: CasePanel, wanted: Callable[[date], bool]) -> list[list
 def test(data: Path, runs: int, only: Sequence[str], kept: bool) -> None:
     """Print the tables, and keep them."""
     counties = load_panel(data)
-    first = date(2020, 9, 1)
+    first = GERMAN_TEST
     columns = ["days ahead", "WIS / hub baseline", "in 50 %", "in 95 %",
                "strata, 50 %", "strata, 95 %", "after a holiday"]  # fmt: skip
     held = "{:.1f} ± {:.1f} [{:.0f}, {:.0f}]"
@@ -377,17 +318,17 @@ def test(data: Path, runs: int, only: Sequence[str], kept: bool) -> None:
 
 
 def main() -> None:
-    """Fit, or test."""
+    """Choose, or test."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("fit", "test"))
+    parser.add_argument("what", choices=("choose", "test"))
     parser.add_argument("data", type=Path)
     parser.add_argument("runs", type=int, nargs="?", default=15)
     sets = ("German", "US", "communities", "simulated")
     parser.add_argument("--only", choices=sets, nargs="+", default=sets)
     parser.add_argument("--keep", action="store_true", help="keep it for the documentation")
     given = parser.parse_args()
-    if given.what == "fit":
-        fit(given.data)
+    if given.what == "choose":
+        choose(given.data)
     else:
         test(given.data, given.runs, given.only, given.keep)
 
