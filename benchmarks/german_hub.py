@@ -1,16 +1,24 @@
-"""States and nation of Germany beside the teams of the German hub, on the same 22 Mondays.
+"""States and nation of Germany beside the teams of the German hub, on the same Mondays.
 
 The counts of states and nation are the hub's own truth, by day of publication, as it was known on
-each Monday; what the counties share is learned from their final counts up to the day before
-(`--lead 1`: not in real time) or up to four days before (`--lead 4`: days of which all but 3 %
-were known), or from what was known on the mornings, as far as vintages reach (`--vintages`).
+each Monday. What the counties share is learned from what was known of them:
 
-    python benchmarks/german_hub.py --data shared/data --runs 15 --out german_hub
+    thursday   final counts up to four days before, of which all but 3 % were known (22 Mondays)
+    sunday     final counts up to the day before: not in real time (22 Mondays)
+    mornings   what was known on the morning, as far as vintages reach (9 Mondays)
+
+    python benchmarks/german_hub.py --data ../shared/data --work FOLDER --runs 15 --keep
+
+Every run's forecasts stay in the folder, under a hash of the code, so it may be stopped. `--only`
+takes some of the three. `--keep` writes `results/german_hub.json` and the figure of the first.
 """
 
 import argparse
 import math
+import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,11 +27,11 @@ import numpy as np
 import polars as pl
 
 from epifed.evaluate.backtest import mornings_between, run_backtest
-from epifed.files import to_json, write_text
+from epifed.evaluate.code import code_digest
 from epifed.hubs.layout import to_hub
 from epifed.hubs.locations import read_locations
 from epifed.hubs.scores import score
-from epifed.hubs.skill import compare
+from epifed.hubs.skill import compare, ratio
 from epifed.hubs.tables import TASK, read_forecasts, read_truth
 from epifed.learner import settings_for
 from epifed.levels import choose
@@ -33,121 +41,227 @@ from epifed.report.hub_figure import hub_figure
 from epifed.sources import load_panel
 from epifed.sources.vintages import load_vintages
 from epifed.targets import Targets, Totals
+from epifed.vintages import Vintages
 from epifed.weeks import Weeks
+from kept import ROOT, keep, table
 
 FIRST, LAST = date(2020, 10, 12), date(2021, 3, 8)
+FIRST_MORNING = date(2020, 8, 17)
+"""The first Monday with two weeks of vintages before it."""
 WARM_UP = 12
 """Weeks of releases before the first Monday, which the first forecasts know of."""
 LOCATIONS = Path(__file__).with_name("german_hub_locations.csv")
-BASELINE = "KIT-baseline"
+BASELINE, OURS = "KIT-baseline", "epifed"
 SOURCES = (
     "Forecasts: German and Polish COVID-19 Forecast Hub, the named teams. Truth and county cases: "
     "Robert Koch-Institut (RKI), CC BY 4.0; data changed (regions merged, daily differences)",
 )
 AHEAD = (1, 2)
+LEADS = {"thursday": 4, "sunday": 1, "mornings": 1}
+"""By how many days the published totals are known further than what the counties learn from."""
+LEVELS = ("nation", "state")
+BOTH = ["{:.3f}", "{:.3f} ± {:.3f}"]
+
+Runs = dict[float, list[pl.DataFrame]]
 
 
-def forecasts(
-    panel: CasePanel, totals: Totals, epsilon: float, run: int, vintages: Path | None
-) -> pl.DataFrame:
-    """The forecasts of one run from all Mondays, as a hub keeps them."""
-    locations = read_locations(LOCATIONS)
-    levels = choose(panel, ["state", "nation"])
-    targets = Targets(levels, AHEAD, Weeks(ends=5, reference=0), totals)
-    learner = "nowcast" if vintages else "trend"
-    settings = settings_for(panel, {"learner": learner, "epsilon": epsilon, "seed": run})
-    history = None
-    if vintages:
-        history = load_vintages(vintages, regions=panel.regions)
-        origins = mornings_between(date(2020, 8, 17), history.last, 7, panel, history, 7)
-    else:
+@dataclass(frozen=True)
+class Known:
+    """What the counties know in one of the three, and the totals that are published."""
+
+    name: str
+    panel: CasePanel
+    totals: Totals
+    vintages: Vintages | None
+
+    def origins(self) -> list[date]:
+        """The last days that the counties know, from the first release on."""
+        if self.vintages is not None:
+            last = self.vintages.last
+            return mornings_between(FIRST_MORNING, last, 7, self.panel, self.vintages, 7)
+        first = FIRST - timedelta(days=7 * WARM_UP + self.totals.lead)
         weeks = (LAST - FIRST).days // 7 + WARM_UP + 1
-        first = FIRST - timedelta(days=7 * WARM_UP + totals.lead)
-        origins = [first + timedelta(days=7 * week) for week in range(weeks)]
-    with tempfile.TemporaryDirectory() as out:
-        result = run_backtest(
-            panel, settings, origins, Path(out), vintages=history, targets=targets, workers=1
-        )
-    assert result.levels is not None
-    rows = to_hub(result.levels.forecasts, locations=locations)
-    return rows.select(*TASK, level="output_type_id", value="value").with_columns(
-        pl.col("horizon").cast(pl.Int64)
-    )
+        return [first + timedelta(days=7 * week) for week in range(weeks)]
+
+    def forecasts(self, epsilon: float, run: int) -> pl.DataFrame:
+        """The forecasts of one run from all Mondays, as a hub keeps them."""
+        levels = choose(self.panel, LEVELS)
+        targets = Targets(levels, AHEAD, Weeks(ends=5, reference=0), self.totals)
+        learner = "trend" if self.vintages is None else "nowcast"
+        asked = {"learner": learner, "epsilon": epsilon, "seed": run}
+        with tempfile.TemporaryDirectory() as out:
+            found = run_backtest(
+                self.panel, settings_for(self.panel, asked), self.origins(), Path(out),
+                vintages=self.vintages, targets=targets, workers=1,
+            )  # fmt: skip
+        assert found.levels is not None
+        rows = to_hub(found.levels.forecasts, locations=read_locations(LOCATIONS))
+        day = pl.col("reference_date")
+        asked_for = day >= FIRST_MORNING if self.vintages else day.is_between(FIRST, LAST)
+        columns = [*TASK, pl.col("output_type_id").alias("level"), "value"]
+        return rows.select(columns).with_columns(pl.col("horizon").cast(pl.Int64)).filter(asked_for)
 
 
-def name(epsilon: float) -> str:
-    return f"epifed-{'no_privacy' if math.isinf(epsilon) else f'eps_{epsilon:g}'}"
-
-
-def of_runs(table: pl.DataFrame, model: str, baseline: str) -> list[dict[str, Any]]:
-    """The scores of a model's runs, each against the baseline: mean and deviation.
-
-    `best` is the WIS of the best other model relative to ours, on the tasks of both.
-    """
-    keys = ("group", "horizon")
-    others = table.filter(pl.col("model").str.contains("#").not_())
-    rows = []
-    for run in table.filter(pl.col("model").str.starts_with(f"{model}#"))["model"].unique():
-        both = pl.concat([others, table.filter(pl.col("model") == run)])
-        records = compare(both, baseline, keys, against=run)
-        for row in (one for one in records if one["model"] == run):
-            same = [one for one in records if all(one[key] == row[key] for key in keys)]
-            rows.append(row | {"best": min(o["against"] for o in same if o["model"] != run)})
+def made(known: Known, epsilon: float, runs: int, work: Path) -> list[pl.DataFrame]:
+    """The forecasts of some runs; those that are not there yet are made and kept in a folder."""
     found = []
-    for group in sorted({tuple(row[key] for key in keys) for row in rows}):
-        mine = [row for row in rows if tuple(row[key] for key in keys) == group]
-        values = {
-            score: [row[score] for row in mine]
-            for score in ("mae_ratio", "wis_ratio", "coverage_50", "coverage_95", "best")
-        }
-        found.append(
-            {"model": model, "level": group[0], "horizon": group[1], "runs": len(mine)}
-            | {f"{k}": float(np.mean(v)) for k, v in values.items()}
-            | {f"{k}_deviation": float(np.std(v, ddof=len(v) > 1)) for k, v in values.items()}
-        )
+    for run in range(1 if math.isinf(epsilon) else runs):
+        path = work / code_digest()[:16] / f"{known.name}_{epsilon:g}_{run}.parquet"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            known.forecasts(epsilon, run).write_parquet(path.with_suffix(".new"))
+            path.with_suffix(".new").rename(path)
+            print(f"{known.name}, ε = {epsilon:g}, run {run}", file=sys.stderr, flush=True)
+        found.append(pl.read_parquet(path))
     return found
 
 
+def scored(runs: Runs, data: Path) -> tuple[pl.DataFrame, Runs]:
+    """The scores of the other teams, and of each of our runs, on the same Mondays."""
+    truth = read_truth(data / "hub_de_truth.csv")
+    teams = read_forecasts(data / "hub_de_forecasts.parquet").select(
+        "model", *TASK, "level", "value"
+    )
+    groups = read_locations(LOCATIONS).levels
+    days = pl.concat(one for every in runs.values() for one in every)["reference_date"].unique()
+    shared = teams.filter(
+        pl.col("reference_date").is_in(days.implode()), pl.col("horizon").is_in(AHEAD)
+    )
+    ours = {
+        epsilon: [
+            score(one.with_columns(model=pl.lit(OURS)).select(teams.columns), truth, groups).table
+            for one in every
+        ]
+        for epsilon, every in runs.items()
+    }
+    return score(shared, truth, groups).table, ours
+
+
+def said(epsilon: float) -> str:
+    """A budget as it is written."""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+def ahead(level: str, weeks: int) -> str:
+    """A level and how far ahead, as it is written."""
+    return f"{level}, {weeks} week{'s' if weeks > 1 else ''}"
+
+
+def over_runs(values: Sequence[float]) -> float | list[float]:
+    """One number, or mean and deviation of several."""
+    return (
+        float(values[0])
+        if len(values) == 1
+        else [float(np.mean(values)), float(np.std(values, ddof=1))]
+    )
+
+
+def beside(teams: pl.DataFrame, ours: Runs) -> dict[str, Any]:
+    """WIS and MAE relative to the baseline's, coverage, and the other model that is closest.
+
+    The closest is that with the least WIS relative to ours, on the tasks of both, however few.
+    """
+    rows: list[list[Any]] = []
+    for level in LEVELS:
+        for weeks in AHEAD:
+            here = (pl.col("group") == level) & (pl.col("horizon") == weeks)
+            others = {str(m): part for (m,), part in teams.filter(here).group_by("model")}
+            for epsilon, runs in ours.items():
+                mine = [one.filter(here) for one in runs]
+                close = {
+                    model: [one for run in mine if (one := ratio(part, run)) is not None]
+                    for model, part in others.items()
+                }
+                means = {m: float(np.mean([r.value for r in rs])) for m, rs in close.items() if rs}
+                closest = min(means, key=means.__getitem__)
+                row: list[Any] = [f"{ahead(level, weeks)}, ε = {said(epsilon)}", len(mine[0])]
+                for name in ("wis", "ae"):
+                    found = [ratio(run, others[BASELINE], name) for run in mine]
+                    row.append(over_runs([one.value for one in found if one is not None]))
+                row += [
+                    100 * float(np.mean([run[c].mean() for run in mine]))
+                    for c in ("in_50", "in_95")
+                ]
+                rows.append([*row, closest, means[closest], close[closest][0].tasks])
+    columns = [
+        "",
+        "tasks",
+        "WIS",
+        "MAE",
+        "in 50 %",
+        "in 95 %",
+        "closest other",
+        "its WIS / ours",
+        "shared",
+    ]
+    forms: list[Any] = ["{}", "{}", BOTH, BOTH, "{:.1f}", "{:.1f}", "{}", "{:.2f}", "{}"]
+    return table(columns, forms, rows)
+
+
+def coverage(ours: Runs) -> dict[str, Any]:
+    """How often the truth lay inside, nation and states together, over all runs."""
+    rows = []
+    for weeks in AHEAD:
+        for epsilon, runs in ours.items():
+            every = pl.concat(runs).filter(pl.col("horizon") == weeks)
+            inside = 100 * every.select("in_50", "in_95").to_numpy().mean(axis=0)
+            rows.append([f"{weeks} week{'s' if weeks > 1 else ''}, ε = {said(epsilon)}", *inside])
+    return table(["", "in 50 %", "in 95 %"], ["{}", "{:.1f}", "{:.1f}"], rows)
+
+
+def others(teams: pl.DataFrame) -> dict[str, Any]:
+    """All other models relative to the baseline, each on the tasks it has."""
+    rows = [
+        [f"{row['model']}, {ahead(row['group'], row['horizon'])}", row["wis_ratio"],
+         row["mae_ratio"], 100 * row["coverage_95"], row["shared_tasks"]]
+        for row in compare(teams, BASELINE)
+        if row["wis_ratio"] is not None
+    ]  # fmt: skip
+    columns = ["model", "WIS", "MAE", "in 95 %", "tasks"]
+    return table(columns, ["{}", "{:.3f}", "{:.3f}", "{:.1f}", "{}"], rows)
+
+
+def drawn(teams: pl.DataFrame, ours: Mapping[float, Sequence[pl.DataFrame]], path: Path) -> None:
+    """The figure of all models, ours by its first run at each budget."""
+    names = {e: f"{OURS}-{'no_privacy' if math.isinf(e) else f'eps_{e:g}'}" for e in ours}
+    first = [runs[0].with_columns(model=pl.lit(names[e])) for e, runs in ours.items()]
+    focus = next(iter(names.values()))
+    records = compare(pl.concat([teams, *first]), BASELINE)
+    drawing.save(hub_figure(records, ("group", "horizon"), BASELINE, focus, SOURCES), path)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Make what is missing, score it beside the teams, and keep it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--epsilon", type=float, nargs="*", default=[math.inf, 1.0, 0.1])
     parser.add_argument("--runs", type=int, default=15, help="at finite ε")
-    parser.add_argument("--lead", type=int, default=4)
-    parser.add_argument("--vintages", type=Path, help="on the mornings that it has, lead 1")
+    parser.add_argument("--only", choices=LEADS, nargs="*", default=list(LEADS))
+    parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
     panel = load_panel(asked.data)
     truth = read_truth(asked.data / "hub_de_truth.csv")
-    locations = read_locations(LOCATIONS)
-    lead = 1 if asked.vintages else asked.lead
-    totals = Totals.of(panel, truth, locations.regions, lead)
-    made = [read_forecasts(asked.data / "hub_de_forecasts.parquet")]
-    for epsilon in asked.epsilon:
-        for run in range(1 if math.isinf(epsilon) else asked.runs):
-            rows = forecasts(panel, totals, epsilon, run, asked.vintages)
-            made.append(rows.with_columns(model=pl.lit(f"{name(epsilon)}#{run}")))
-    every = pl.concat(made, how="diagonal").filter(pl.col("horizon").is_in(AHEAD))
-    ours = every.filter(pl.col("model").str.contains("#"))["reference_date"].unique()
-    days = [day for day in ours if asked.vintages or FIRST <= day <= LAST]
-    scored = score(every.filter(pl.col("reference_date").is_in(days)), truth, locations.levels)
-    first = pl.col("model").str.contains("#[1-9]").not_()
-    once = scored.table.filter(first).with_columns(pl.col("model").str.strip_suffix("#0"))
-    runs = [row for e in asked.epsilon for row in of_runs(scored.table, name(e), BASELINE)]
-    focus = name(asked.epsilon[0])
-    table = compare(once, BASELINE, against=focus)
-    write_text(asked.out / "german_hub.json", to_json({"runs": runs, "models": table}) + "\n")
-    figure = hub_figure(table, ("group", "horizon"), BASELINE, focus, SOURCES)
-    drawing.save(figure, asked.out / "german_hub.png")
-    pooled = scored.table.filter(pl.col("model").str.contains("#")).group_by("horizon")
-    print(pooled.agg(pl.col("in_95").mean(), pl.col("in_50").mean()))
-    for row in runs:
-        print(
-            f"{row['model']:22} {row['level']:7} week {row['horizon']}  MAE {row['mae_ratio']:.3f} "
-            f"± {row['mae_ratio_deviation']:.3f}  WIS {row['wis_ratio']:.3f} ± "
-            f"{row['wis_ratio_deviation']:.3f}  in 50/95 %: {row['coverage_50']:.3f} "
-            f"{row['coverage_95']:.3f}  best other / ours {row['best']:.3f}"
-        )
+    vintages = load_vintages(asked.data / "linelist_vintages.parquet", regions=panel.regions)
+    for name in asked.only:
+        totals = Totals.of(panel, truth, read_locations(LOCATIONS).regions, LEADS[name])
+        known = Known(name, panel, totals, vintages if name == "mornings" else None)
+        runs = {e: made(known, e, asked.runs, asked.work) for e in asked.epsilon}
+        teams, ours = scored(runs, asked.data)
+        found = {
+            name: beside(teams, ours) | {"runs": asked.runs},
+            f"{name} coverage": coverage(ours),
+            f"{name} others": others(teams),
+        }
+        for row in (row for part in found.values() for row in part["rows"]):
+            print(*row, sep="  ")
+        if asked.keep:
+            command = f"python benchmarks/german_hub.py --runs {asked.runs} --only {name} --keep"
+            print(keep("german_hub", command, found))
+            if name == "thursday":
+                drawn(teams, ours, ROOT / "docs" / "images" / "german_hub.png")
 
 
 if __name__ == "__main__":

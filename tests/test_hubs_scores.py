@@ -233,6 +233,33 @@ def test_a_truth_that_is_no_number_is_no_truth(tmp_path: Path) -> None:
     assert read_truth(path)["value"].to_list() == [1.0, 3.0]
 
 
+def test_a_truth_of_all_cases_so_far_or_with_thousands_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "truth.csv"
+    daily(list(np.cumsum(np.arange(60) % 7 + 1.0))).write_csv(path)
+    with pytest.raises(EpifedError, match="rise 59 times and fall 0 times, so they look accumul"):
+        read_truth(path)
+    path.write_text("date,location,value\n2020-11-02,a,1.234\n2020-11-03,a,980\n")
+    with pytest.raises(EpifedError, match=r"found '1\.234', which may be thousands"):
+        read_truth(path)
+
+
+def test_horizons_in_days_are_not_taken_for_weeks(tmp_path: Path) -> None:
+    frame = long("t-one", 100.0).drop("target_end_date")
+    frame.with_columns(pl.col("weeks_ahead") * 7).write_parquet(tmp_path / "table.parquet")
+    with pytest.raises(EpifedError, match="column horizon: found 7, which look like days"):
+        read_forecasts(tmp_path / "table.parquet")
+
+
+def test_locations_that_the_truth_does_not_know_are_named(tmp_path: Path) -> None:
+    both = pl.concat([long("t-base", 100.0), long("t-base", 100.0, location="1")])
+    both.write_parquet(tmp_path / "table.parquet")
+    pl.concat([daily([10.0] * 40, place) for place in ("a", "01")]).write_csv(tmp_path / "t.csv")
+    same = ("--forecasts", str(tmp_path / "table.parquet"), "--truth", str(tmp_path / "t.csv"))
+    done = CliRunner().invoke(app, ["hub", "score", *same, "--baseline", "t-base", "--json"])
+    assert json.loads(done.stdout)["unknown_locations"] == ["1"]
+    assert "the truth knows nothing of 1 location: 1" in done.stderr
+
+
 def test_no_case_after_no_case_is_steady() -> None:
     names = {"forecast_date": "reference_date", "weeks_ahead": "horizon", "quantile": "level"}
     frame = long("t-base", 100.0).rename(names).drop_nulls("level")

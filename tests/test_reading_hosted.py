@@ -10,7 +10,7 @@ import pytest
 from epifed.errors import EpifedError
 from epifed.sources.hosted import load_hosted
 from tests import offices
-from tests.test_reading_fuzz import RIGHT
+from tests.fuzzing import RIGHT
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,10 @@ class Assumptions:
     weeks_dated: str | None = _said(
         "Which day of a week stands in the column of the day.", "first", "last"
     )
-    counts: str | None = _said("New cases, or all cases so far.", "new", "cumulative")
+    counts: str | None = _said(
+        "New cases, all cases so far, or all of the year so far.",
+        "new", "cumulative", "cumulative-yearly",
+    )  # fmt: skip
     negatives: str | None = _said(
         "Corrections below zero: refuse (default), spread back over the days before, or zero.",
         "refuse", "spread", "zero",

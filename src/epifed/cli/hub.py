@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import AsJson, messages, print_table
+from epifed.cli.kit import AsJson, counted, messages, print_table
 from epifed.errors import EpifedError
 from epifed.files import to_json
+from epifed.reading import listed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -116,13 +117,19 @@ def score(
         write_parquet(out / "scores.parquet", scored.table)
         drawing.save(hub_figure(records, keys, baseline, against), out / "hub_scores.png")
     if as_json:
-        print(to_json({"baseline": baseline, "scores": records, "left_out": left_out}))
+        found = {"baseline": baseline, "scores": records, "left_out": left_out}
+        print(to_json(found | {"unknown_locations": scored.nowhere}))
     else:
         _print(records, keys, baseline, against)
     messages.print(
         f"left out: {scored.incomplete} forecasts without all quantile levels, {scored.unknown} "
         "of weeks whose truth is not known"
     )
+    if scored.nowhere:
+        messages.print(
+            f"the truth knows nothing of {counted(len(scored.nowhere), 'location')}: "
+            f"{listed(scored.nowhere)}"
+        )
     if out is not None:
         messages.print(f"the scores of all tasks and a figure are in {out}")
 

@@ -53,6 +53,8 @@ class Scored:
     """Forecasts without all quantile levels."""
     unknown: int
     """Forecasts of weeks whose truth is not known."""
+    nowhere: tuple[str, ...] = ()
+    """Locations of which the truth knows nothing."""
 
 
 def score(
@@ -86,7 +88,8 @@ def score(
     table = known.select(
         "model", *TASK, group.alias("group"), _phase().alias("phase"), "truth"
     ).with_columns(pl.DataFrame(columns | parts))
-    return Scored(table, every - len(complete), len(complete) - len(known))
+    places = set(complete["location"]) - set(truth["location"])
+    return Scored(table, every - len(complete), len(complete) - len(known), tuple(sorted(places)))
 
 
 def _wide(forecasts: pl.DataFrame) -> pl.DataFrame:

@@ -44,6 +44,9 @@ TRUTH_NAMES: dict[str, tuple[str, ...]] = {
     "location": ("location",),
     "value": ("observation", "value"),
 }
+LEAST_RISES, MOST_FALLS = 40, 0.02
+"""Rises of a location from which on a truth is judged, and falls for each of them in one that is
+accumulated."""
 FILES = (".csv", ".parquet")
 MODEL_OUTPUT = "model-output"
 
@@ -111,13 +114,45 @@ def truth_of(table: Table) -> pl.DataFrame:
 
 def _truth(where: Path | str, table: pl.DataFrame) -> pl.DataFrame:
     kinds = {"date": pl.Date, "location": pl.String, "value": pl.Float64}
+    _refuse_thousands(where, table)
     frame = _picked(where, table, TRUTH_NAMES, kinds).with_columns(pl.col("value").fill_nan(None))
     frame = frame.drop_nulls()
     if frame.is_empty():
         raise EpifedError(f"{where}: found no value; expected what was counted")
     if frame.select("date", "location").is_duplicated().any():
         raise EpifedError(f"{where}: found a date and location twice; expected each once")
-    return frame.sort("location", "date")
+    frame = frame.sort("location", "date")
+    _refuse_accumulated(where, frame)
+    return frame
+
+
+def _refuse_thousands(where: Path | str, table: pl.DataFrame) -> None:
+    """Refuse values that all have three digits behind a point: thousands, as some write them."""
+    for name in TRUTH_NAMES["value"]:
+        if name in table.columns and table.schema[name] == pl.String:
+            points = table[name].drop_nulls().filter(table[name].drop_nulls().str.contains(r"\."))
+            if len(points) and points.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$").all():
+                raise EpifedError(
+                    f"{where}: column {name}: found '{points[0]}', which may be thousands; "
+                    "expected numbers without signs between them"
+                )
+
+
+def _refuse_accumulated(where: Path | str, truth: pl.DataFrame) -> None:
+    """Refuse a truth that hardly ever falls in any location: all cases so far."""
+    step = pl.col("value").diff().over("location")
+    by_location = (
+        truth.with_columns(step=step)
+        .group_by("location")
+        .agg(rises=(pl.col("step") > 0).sum(), falls=(pl.col("step") < 0).sum())
+    )
+    risen = by_location.filter(pl.col("rises") >= LEAST_RISES)
+    if len(risen) and risen["falls"].sum() <= MOST_FALLS * risen["rises"].sum():
+        raise EpifedError(
+            f"{where}: found values that rise {risen['rises'].sum():,} times and fall "
+            f"{risen['falls'].sum():,} times, so they look accumulated; expected those of each "
+            "day or week"
+        )
 
 
 def by_last_days(truth: pl.DataFrame) -> pl.DataFrame:
@@ -198,6 +233,12 @@ def _with_end(path: Path, table: pl.DataFrame) -> pl.DataFrame:
     """Without a target's end, it lies whole weeks after the reference date, as hubverse has it."""
     two = {name: NAMES[name] for name in ("reference_date", "horizon")}
     both = _picked(path, table, two, {name: FORECASTS[name] for name in two})
+    known = both["horizon"].drop_nulls().unique()
+    if len(known) and (known % WEEK == 0).all() and int(known.max()) >= WEEK:  # type: ignore[arg-type]
+        raise EpifedError(
+            f"{path}: column horizon: found {', '.join(map(str, known.sort()))}, which look like "
+            "days; expected weeks, or a column target_end_date"
+        )
     weeks = pl.duration(weeks=pl.col("horizon"))
     end = both.select((pl.col("reference_date") + weeks).alias("target_end_date"))
     return table.with_columns(end.to_series())

@@ -24,12 +24,7 @@ def hub_figure(
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in records:
         if row["wis_ratio"] is not None:
-            name = ", ".join(
-                f"{row[key]} week{'s'[: row[key] != 1]} ahead"
-                if key == "horizon"
-                else str(row[key])
-                for key in keys
-            )
+            name = ", ".join(_named(key, row[key]) for key in keys)
             groups.setdefault(name, []).append(row)
     most = max(map(len, groups.values()), default=1)
     columns = min(len(groups), 2) or 1

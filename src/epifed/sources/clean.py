@@ -1,6 +1,5 @@
 """From a long table to daily new cases: totals, sums, differences, corrections, all of it said."""
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,10 +13,10 @@ from epifed.errors import EpifedError
 from epifed.reading import Assumptions, UnsaidError, short
 
 LEAST_STEPS, LEAST_RISES = 3, 10
-REGULAR = 0.8
-"""From this share of steps on, days are a week (or a month) apart."""
 FALLS_PER_RISE = 0.05
 """New cases fall about as often as they rise; accumulated ones hardly ever."""
+YEARLY = "cumulative-yearly"
+"""Accumulated counts that start anew with each year."""
 ROLLING_WEEKS = 4
 """Weeks of rolling sums in which it must be possible to say what the days were."""
 LEAST_STRETCHES, POSSIBLE = 20, 0.9
@@ -27,16 +26,11 @@ LEAVING = -0.2
 correlation of about -0.5; those of days have one of about 0, or above it."""
 MERGED = 0.2
 """From this share of empty regions on, cells look merged; fewer are forgotten."""
-ONE_WEEKDAY, LEAST_WEEKS = 0.95, 5
-"""From this share of all cases on one weekday, in so many weeks, days look like weeks."""
 LONG_GAP, LONGEST_GAP = 62, 366
 """Days without any row that are said, and after which a later day is taken for a typing error."""
-FIRST_DAY_NAMES = re.compile(r"start|begin|first|monday|montag|von\b")
-"""Names of a column of weeks that is of their first days, in small letters."""
-DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-_SAME_REGION = (pl.col("region") == pl.col("region").shift()).fill_null(value=False)
+SAME_REGION = (pl.col("region") == pl.col("region").shift()).fill_null(value=False)
 """Whether the row before, in order of region and day, is of the same region."""
 
 
@@ -93,6 +87,8 @@ def filled_down(state: Cleaning) -> Cleaning:
     first = state.frame.sort("row").row(0, named=True)
     if not state.said.fill_down:
         merged = gaps[0] and first["region"] is not None and not state.said.line_list
+        full = state.frame.sort("row").with_columns(pl.col("region").forward_fill())
+        merged = merged and not full.select("region", "day").is_duplicated().any()
         counted = state.frame.filter(pl.col("region").is_null(), pl.col("cases").is_not_null())
         if merged and len(counted) >= max(LEAST_STEPS, MERGED * len(state.frame)):
             raise UnsaidError(
@@ -109,7 +105,7 @@ def filled_down(state: Cleaning) -> Cleaning:
 def summed(state: Cleaning) -> Cleaning:
     """One row for each region and day, in order: several are refused, or summed."""
     frame = state.frame.sort("region", "day")
-    if not frame.select((_SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
+    if not frame.select((SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
         return state.now(frame)
     if state.said.duplicates != "sum" and not state.said.line_list:
         same = frame.unique(["region", "day", "cases"], keep="first", maintain_order=True)
@@ -130,6 +126,25 @@ def summed(state: Cleaning) -> Cleaning:
     )
     note = f"{len(frame):,} rows were summed to {len(merged):,} of one region and day each"
     return state.now(merged.sort("region", "day"), note, duplicates="sum")
+
+
+def of_one_spelling(state: Cleaning) -> Cleaning:
+    """Refuse regions that differ in capitals alone where no day has both: they are one."""
+    names = (
+        state.frame.select("region").unique().with_columns(key=pl.col("region").str.to_lowercase())
+    )
+    alike = names.filter(pl.col("key").is_duplicated())
+    if alike.is_empty():
+        return state
+    rows = state.frame.join(alike, on="region").select("key", "day", "region").unique()
+    both = rows.filter(pl.struct("key", "day").is_duplicated())["key"].unique()
+    for key in alike.filter(~pl.col("key").is_in(both.implode()))["key"].sort()[:1]:
+        one, other = alike.filter(key=key)["region"].sort()[:2]
+        raise EpifedError(
+            f"{state.where}: column {short(state.columns['region'])}: found '{short(one)}' and "
+            f"'{short(other)}', and no day that has both; expected one spelling of a region"
+        )
+    return state
 
 
 def without_leaps(state: Cleaning) -> Cleaning:
@@ -163,103 +178,17 @@ def twice(where: Path | str, frame: pl.DataFrame, columns: str) -> str | None:
     return None
 
 
-def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
-    """Rows of days, or of weeks where that was said; others are refused. `weeks`: by format."""
-    found = state.said.cadence or ("week" if weeks else _step(state.frame))
-    if found == "week":
-        return _by_last_days(_one_weekday(state), numbered=weeks)
-    if found == "day" and state.said.cadence is None and _weekday_alone(state.frame) is not None:
-        raise UnsaidError(
-            f"{state.where}: found a row for every day, but cases on one day of the week alone, so "
-            "they look like weekly counts; expected a row for every day or week",
-            {"cadence": "week"},
-            {"cadence": "day"},
-        )
-    if found == "day":
-        if state.said.weeks_dated is not None:
-            raise EpifedError(
-                f"{state.where}: found days; expected weeks, of which weeks_dated says the day"
-            )
-        return state.now(state.frame, cadence="day")
-    ways: list[dict[str, str]] = [{"cadence": "day"}]
-    if found != "a month":
-        ways.insert(0, {"cadence": "week"})
-    raise UnsaidError(
-        f"{state.where}: found days about {found} apart; expected a row for every day or week",
-        *ways,
-    )
-
-
-def _weekday_alone(frame: pl.DataFrame) -> int | None:
-    """The weekday that nearly all cases are on, where there are rows of others too; else none."""
-    by_day = (
-        frame.group_by(pl.col("day").dt.weekday().alias("weekday"))
-        .agg(pl.col("cases").sum(), weeks=pl.col("day").filter(pl.col("cases") > 0).n_unique())
-        .sort("cases")
-    )
-    if by_day.height < WEEK or not by_day["cases"].sum():
-        return None
-    _, cases, weeks = by_day.row(-1)
-    enough = cases >= ONE_WEEKDAY * float(by_day["cases"].sum()) and weeks >= LEAST_WEEKS
-    return int(by_day["weekday"][-1]) if enough else None
-
-
-def _one_weekday(state: Cleaning) -> Cleaning:
-    """Weeks that stand in a table of days: the rows of the other weekdays, all without a case."""
-    alone = _weekday_alone(state.frame)
-    others = state.frame.filter(pl.col("day").dt.weekday() != alone) if alone else state.frame[:0]
-    if others.is_empty() or others["cases"].sum() != 0:
-        return state
-    kept = state.frame.filter(pl.col("day").dt.weekday() == alone)
-    return state.now(kept, f"{len(others):,} rows without a case between the weeks were left out")
-
-
-def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
-    """Weeks by their last day: as they are dated, or six days later where that is the first."""
-    dated, column = state.said.weeks_dated, state.columns["day"]
-    if numbered or dated == "last":
-        note = "a row is a week, which goes by its last day"
-        return state.now(
-            state.frame, note, cadence="week", **({"weeks_dated": dated} if dated else {})
-        )
-    if dated == "first":
-        note = "a row is a week, dated by its first day; it goes by its last, six days later"
-        later = state.frame.with_columns(pl.col("day").dt.offset_by(f"{WEEK - 1}d"))
-        return state.now(later, note, cadence="week", weeks_dated="first")
-    if FIRST_DAY_NAMES.search(column.casefold()):
-        raise UnsaidError(
-            f"{state.where}: column {short(column)}: found weeks that may be dated by their first "
-            "day; expected it said which day it is",
-            {"weeks_dated": "first"},
-            {"weeks_dated": "last"},
-        )
-    ends = DAY_NAMES[state.frame["day"][0].weekday()]
-    note = (
-        f"a row is a week, taken as ending on the {ends} that it is dated (--weeks-dated first if "
-        "that is its first day)"
-    )
-    return state.now(state.frame, note, cadence="week")
-
-
-def _step(frame: pl.DataFrame) -> str:
-    """How far apart the days of a region are: a day, unless nearly all are weeks or months."""
-    counted = frame.filter(pl.col("cases").is_not_null())
-    days = counted.select(pl.col("day").diff().dt.total_days().filter(_SAME_REGION))
-    steps = days.to_series().to_numpy()
-    if len(steps) < LEAST_STEPS:
-        return "day"
-    if np.mean(steps % WEEK == 0) >= REGULAR:
-        return "week" if np.mean(steps > WEEK) < 1 / 2 else "several weeks"
-    return "a month" if np.mean((steps >= 28) & (steps <= 31)) >= REGULAR else "day"
-
-
 def as_new(state: Cleaning) -> Cleaning:
     """New cases: accumulated ones are refused unless said, and then become differences."""
     if state.said.counts == "new":
         return state.now(state.frame, counts="new")
     known = state.frame.filter(pl.col("cases").is_not_null())
+    week = state.found.get("cadence") == "week"
+    # A week belongs to the year of its middle, as in both calendars of weeks.
+    year = pl.col("day").dt.offset_by("-3d" if week else "0d").dt.year()
+    anew = _starts_anew(known, year)
     if state.said.counts is None:
-        steps = known.select(pl.col("cases").diff().filter(_SAME_REGION))["cases"]
+        steps = known.select(pl.col("cases").diff().filter(SAME_REGION))["cases"]
         rises, falls = int((steps > 0).sum()), int((steps < 0).sum())
         possible = not (known["cases"] < 0).any()
         if possible and rises >= LEAST_RISES and falls <= FALLS_PER_RISE * rises:
@@ -267,7 +196,7 @@ def as_new(state: Cleaning) -> Cleaning:
                 f"{state.where}: column {short(state.columns['cases'])}: found counts that rise "
                 f"{rises:,} times and fall {falls:,} times, so they look accumulated; expected "
                 "new cases",
-                {"counts": "cumulative"},
+                {"counts": YEARLY if anew else "cumulative"},
                 {"counts": "new"},
             )
         if state.found.get("cadence") == "day" and _rolling(known):
@@ -277,7 +206,16 @@ def as_new(state: Cleaning) -> Cleaning:
                 {"counts": "new"},
             )
         return state.now(state.frame, counts="new")
-    daily = known.with_columns(pl.col("cases").diff()).filter(_SAME_REGION)
+    if state.said.counts == "cumulative" and anew:
+        raise UnsaidError(
+            f"{state.where}: column {short(state.columns['cases'])}: found accumulated counts that "
+            "start anew with the year; expected that to be said",
+            {"counts": YEARLY},
+        )
+    change = pl.col("cases").diff()
+    if state.said.counts == YEARLY:
+        change = pl.when(year == year.shift()).then(change).otherwise("cases")
+    daily = known.with_columns(change).filter(SAME_REGION)
     if daily.is_empty():
         raise EpifedError(
             f"{state.where}: found one day for each region; expected at least two, because the "
@@ -287,7 +225,20 @@ def as_new(state: Cleaning) -> Cleaning:
         "differences of accumulated counts, on the later day where days are missing; a region's "
         "first day has none before it and is left out"
     )
-    return state.now(daily, note, counts="cumulative")
+    if state.said.counts == YEARLY:
+        note += "; a year's first count is new, as counts start anew with it"
+    return state.now(daily, note, counts=state.said.counts)
+
+
+def _starts_anew(known: pl.DataFrame, year: pl.Expr) -> bool:
+    """Whether counts mostly fall by half or more where a year begins, and else do not."""
+    counted = (pl.col("cases").shift() >= LEAST_RISES) & SAME_REGION
+    halved = pl.col("cases") <= pl.col("cases").shift() / 2
+    first = year != year.shift()
+    shares = known.select(
+        years=halved.filter(counted & first).mean(), days=halved.filter(counted & ~first).mean()
+    ).row(0, named=True)
+    return (shares["years"] or 0.0) > 1 / 2 and (shares["days"] or 0.0) <= FALLS_PER_RISE
 
 
 def _rolling(known: pl.DataFrame) -> bool:

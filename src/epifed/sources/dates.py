@@ -26,11 +26,18 @@ TIMED = " with a time of the day"
 """The end of a format that leaves the time of a day out."""
 _WEEKDAY = r"(?i)^(mo|mon|tue|wed|thu|fri|sat|sun|di|mi|do|fr|sa|so)[a-z]*\.?,? +(\S)"
 _MONTHS = {
-    "Jan": "januar|jänner|january|jan", "Feb": "februar|february|feb",
-    "Mar": "märz|maerz|march|mär|mrz|mar", "Apr": "april|apr", "May": "mai|may",
-    "Jun": "juni|june|jun", "Jul": "juli|july|jul", "Aug": "august|aug",
-    "Sep": "september|sept|sep", "Oct": "oktober|october|okt|oct", "Nov": "november|nov",
-    "Dec": "dezember|december|dez|dec",
+    "Jan": "januar|jänner|january|janvier|janv|enero|ene|gennaio|gen|stycznia|sty|januari|jan",
+    "Feb": "februar|february|février|fevrier|févr|fevr|febrero|febbraio|lutego|lut|februari|feb",
+    "Mar": "märz|maerz|march|mars|marzo|marca|maart|mär|mrz|mrt|mar",
+    "Apr": "april|avril|avr|abril|abr|aprile|kwietnia|kwi|apr",
+    "May": "mai|may|mayo|maggio|mag|maja|maj|mei",
+    "Jun": "juni|june|juin|junio|giugno|giu|czerwca|cze|jun",
+    "Jul": "juli|july|juillet|juil|julio|luglio|lug|lipca|lip|jul",
+    "Aug": "august|août|aout|agosto|ago|sierpnia|sie|augustus|aug",
+    "Sep": "september|septembre|septiembre|settembre|września|wrz|sept|sep|set",
+    "Oct": "oktober|october|octobre|octubre|ottobre|ott|października|paź|okt|oct",
+    "Nov": "november|novembre|noviembre|listopada|lis|nov",
+    "Dec": "dezember|december|décembre|decembre|diciembre|dicembre|grudnia|gru|déc|dez|dec|dic",
 }  # fmt: skip
 """Months as offices write them, by their English beginnings."""
 _SHAPES = {
@@ -129,6 +136,11 @@ def day_names(names: Sequence[str], format: str | None = None) -> list[bool]:
 def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
     """The format that all words have; ISO where none has them, so that the first bad is named."""
     fitting = _fitting(words)
+    if "epiweek" in fitting and _are_months(words):
+        raise EpifedError(
+            f"{where}: column {short(column)}: found months such as '{short(words.sort()[0])}'; "
+            "expected days or weeks"
+        )
     if not fitting:
         most = max(_SHAPES, key=lambda one: (_read(words, one).is_not_null().sum(), one == ISO))
         return most if _read(words, most).is_not_null().any() else ISO
@@ -139,6 +151,8 @@ def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
             what = "numbers that look like Excel's days"
         elif fitting[0].endswith(TIMED):
             what = "times of a day"
+        if re.search(r"(?i)mmwr|epi", column):
+            fitting = sorted(fitting, key=lambda one: one != "epiweek")
         ways = [{"date_format": one} for one in fitting]
         raise UnsaidError(
             f"{where}: column {short(column)}: found {what} such as '{example}'", *ways
@@ -164,6 +178,13 @@ def _fitting(words: pl.Series) -> list[str]:
     return found
 
 
+def _are_months(words: pl.Series) -> bool:
+    """Whether numbers that may be of weeks are of months: none above 12 in several years."""
+    found = [re.match(_BARE_WEEK, word) for word in words]
+    said = [{k[0]: int(v) for k, v in one.groupdict().items() if v} for one in found if one]
+    return max(one["w"] for one in said) <= 12 and len({one["y"] for one in said}) > 1
+
+
 def _midnight_elsewhere(words: pl.Series) -> bool:
     """Whether all times are the same whole hour, or two with the summer: midnight of another zone.
 
@@ -174,9 +195,10 @@ def _midnight_elsewhere(words: pl.Series) -> bool:
 
 
 def _shortened(words: pl.Series) -> pl.Series:
-    """Days whose months are spelled out, in German or English, with their English beginnings."""
-    if not words.str.contains(r"[A-Za-zä]{3}").any():
+    """Days whose months are spelled out, in some languages, with their English beginnings."""
+    if not words.str.contains(r"\pL{3}").any():
         return words
+    words = words.str.replace_all(r"(?i) (de|del) ", " ").str.replace(r"(?i)^1(er|º|°) ", "1 ")
     for month, names in _MONTHS.items():
         words = words.str.replace(rf"(?i)\.?( ?)\b({names})\b\.?", f"${{1}}{month}")
     return words

@@ -20,7 +20,7 @@ from epifed.sources import load_panel, recognise
 from epifed.sources.content import Content, existing, open_content
 from epifed.sources.csvs import read_header
 from epifed.sources.facts import Facts
-from epifed.sources.ids import filled
+from epifed.sources.ids import filled, spelled
 from epifed.sources.layout import lay_long, wanted_names
 from epifed.sources.table import RawTable
 from epifed.sources.tidy import Tidy, clean_rows, open_tidy
@@ -107,7 +107,9 @@ def _by_client(
 ) -> dict[str, pl.DataFrame]:
     """The rows of each client that has some, as they were read."""
     named = pl.col("region").cast(pl.String, strict=False)
-    found = frame.with_columns(client=filled(named, said.id_width))
+    names = frame.select(named).to_series()
+    found = frame.with_columns(spelled(names).alias("client"))
+    found = found.with_columns(filled(pl.col("client"), said.id_width))
     mine = found.filter(pl.col("client").is_in(sorted(clients)))
     parts = mine.partition_by("client", as_dict=True, include_key=False)
     return {str(client): rows for (client, *_), rows in parts.items()}

@@ -10,7 +10,7 @@ from epifed.errors import EpifedError
 from epifed.reading import Assumptions, UnsaidError, listed, short
 from epifed.sources.dates import day_names
 from epifed.sources.facts import FACTS, NAME, POPULATION, SAID_FACTS
-from epifed.sources.names import LEAST_DAYS, PLUS, likely, likely_day
+from epifed.sources.names import LEAST_DAYS, PLUS, RATES, likely, likely_day
 from epifed.sources.table import RawTable, refuse
 
 _DEFAULTS = {"day": "date", "region": "region", "cases": "cases"}
@@ -89,16 +89,17 @@ def of_one_kind(table: RawTable, columns: Mapping[str, str], error: UnsaidError)
 
     Cases and deaths, say, which are not to be added up.
     """
-    keys = {key: columns[key] for key in ("region", "day") if columns[key] in table.names}
-    others = [
-        n for n in table.names if n and n not in columns.values() and table.names.count(n) == 1
-    ]
-    if len(keys) < 2 or not others:
+    days = [columns["day"]] if columns["day"] in table.names else columns["day"].split(PLUS)
+    keys = {"region": columns["region"]} | {f"day {i}": day for i, day in enumerate(days)}
+    used = {columns["region"], columns["cases"], *days}
+    others = [n for n in table.names if n and n not in used and table.names.count(n) == 1]
+    if not set(keys.values()) <= set(table.names) or not others:
         return error
     wide = table.pick(keys | {f"other {i}": name for i, name in enumerate(others)})
+    many = ""
     for i, name in enumerate(others):
         kinds = wide[f"other {i}"].drop_nulls().unique().cast(pl.String).sort().to_list()
-        apart = not wide.select("region", "day", f"other {i}").is_duplicated().any()
+        apart = not wide.select(*keys, f"other {i}").is_duplicated().any()
         if apart and 1 < len(kinds) <= MOST_KINDS:
             first = next((kind for kind in kinds if kind.casefold() in CASE_WORDS), kinds[0])
             return UnsaidError(
@@ -106,7 +107,9 @@ def of_one_kind(table: RawTable, columns: Mapping[str, str], error: UnsaidError)
                 {"only": f"{name}={first}"},
                 *error.choices,
             )
-    return error
+        if apart and not many:
+            many = f", told apart by {short(name)} ({len(kinds)} of them)"
+    return UnsaidError(error.sentence + many, *error.choices)
 
 
 def _one(table: RawTable, wanted: str) -> str:
@@ -187,7 +190,9 @@ def _missing(
         numbers = _numbers(table, known)
         ways = [{"line_list": True}] if numbers is None else [{"cases": name} for name in numbers]
         return UnsaidError(sentence, *(offers | way for way in ways or [{"line_list": True}]))
-    if list(missing) == ["region", "cases"] and "region" not in offers and len(table.names) > 2:
+    dated = "day" not in missing or "date" in offers
+    nothing = {"region", "cases"} <= set(missing) and not offers.keys() & {"region", "cases"}
+    if dated and nothing and len(table.names) > 2:
         return UnsaidError(sentence, offers | {"layout": "regions-across"})
     return UnsaidError(sentence, offers) if len(offers) == len(missing) else EpifedError(sentence)
 
@@ -206,7 +211,9 @@ def _numbers(table: RawTable, known: Mapping[str, str]) -> list[str] | None:
     return [
         others[column.name]
         for column in as_text
-        if column.null_count() < len(column) and column.str.contains(r"^[\d., ]*\d$").mean() == 1
+        if column.null_count() < len(column)
+        and column.str.contains(r"^[\d., ]*\d$").mean() == 1
+        and not RATES.search(others[column.name].casefold())
     ]
 
 
@@ -218,6 +225,7 @@ def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> Lo
             f"{table.where}: found no column name that is a day; expected days-across"
         )
     columns, notes = _columns(table, said, ["region"])
+    _refuse_unnamed(table, days)
     wide = table.pick(columns | {f"day {i}": name for i, name in enumerate(across)})
     names = {f"day {i}": name for i, name in enumerate(across)}
     long = _melted(wide, list(names), list(columns)).with_columns(
@@ -227,6 +235,19 @@ def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> Lo
     told = (f"columns that are no day were left out: {listed(ignored)}",) if ignored else ()
     columns |= {"day": "(column names)", "cases": "(days)"}
     return LongTable(long.drop("across"), columns, "days-across", notes + told)
+
+
+def _refuse_unnamed(table: RawTable, days: Sequence[bool]) -> None:
+    """Refuse columns without a name among the days: of two columns of a day, which one counts?"""
+    first, last = days.index(True), len(days) - 1 - days[::-1].index(True)
+    places = [i for i, name in enumerate(table.names) if not name and first < i <= last + 1]
+    cells = table.cells(places)
+    filled = [place for place in places if cells[str(place)].drop_nulls().len()]
+    if filled:
+        raise EpifedError(
+            f"{table.where}: column {filled[0] + 1}: found no name beside a day, and cells below "
+            f"({len(filled)} such columns: merged cells?); expected one column for a day"
+        )
 
 
 def _regions_across(table: RawTable, said: Assumptions) -> LongTable:

@@ -18,6 +18,8 @@ from epifed.sources.names import header_below
 _MOST_ABOVE = 30
 _AS_TEXT = r'^="([^"]*)"$'
 """How spreadsheets write text that looks like a number: ="01001"."""
+_MARK = "\ufeff"
+"""How a file may begin, and so a line of one that was put below another."""
 IN_MEMORY = "DataFrame"
 """What stands for the file in a sentence on a table that is none."""
 
@@ -55,7 +57,7 @@ def _stripped(frame: pl.DataFrame, name: str, key: str) -> pl.Expr:
         column = column.cast(pl.String)
     elif frame.schema[name] != pl.String:
         return column.alias(key)
-    plain = column.str.strip_chars().str.replace(_AS_TEXT, "${1}")
+    plain = column.str.strip_chars_start(_MARK).str.strip_chars().str.replace(_AS_TEXT, "${1}")
     return plain.replace("", None).alias(key)
 
 

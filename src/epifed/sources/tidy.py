@@ -12,6 +12,7 @@ from epifed.frames import Table
 from epifed.panel import CasePanel
 from epifed.reading import Assumptions, UnsaidError
 from epifed.sources import clean
+from epifed.sources.cadence import of_one_cadence
 from epifed.sources.content import Content
 from epifed.sources.dates import ISO, WEEKLY, parse_days
 from epifed.sources.facts import Facts, region_facts
@@ -19,7 +20,7 @@ from epifed.sources.ids import parse_regions
 from epifed.sources.layout import lay_long, of_one_kind, wanted_names
 from epifed.sources.numbers import parse_counts
 from epifed.sources.table import IN_MEMORY, RawTable, open_table, some
-from epifed.sources.totals import without_sum_of_all, without_totals
+from epifed.sources.totals import without_sums, without_total_kinds, without_totals
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def open_tidy(table: Path | Content | Table, said: Assumptions) -> RawTable:
 
 def cleaned(table: RawTable, said: Assumptions) -> Tidy:
     """Lay a table out as a long one and clean it."""
-    long = lay_long(table, said)
+    long = without_total_kinds(table, lay_long(table, said), said)
     try:
         tidy = clean_rows(table.where, long.frame, long.columns, said)
     except UnsaidError as error:
@@ -94,9 +95,10 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
     if days.format not in (None, ISO):
         state = state.now(counts.frame, f"days are written as {days.format}")
     state = state.now(counts.frame, **({"date_format": days.format} if days.format else {}))
-    state = clean.without_leaps(clean.summed(state))
-    state = clean.of_one_cadence(state, weeks=days.format in WEEKLY)
-    state = without_sum_of_all(clean.without_negatives(clean.as_new(state)))
+    state = clean.without_leaps(clean.summed(clean.of_one_spelling(state)))
+    state = of_one_cadence(state, weeks=days.format in WEEKLY)
+    order = rows.sort("row", maintain_order=True)["region"].unique(maintain_order=True)
+    state = without_sums(clean.without_negatives(clean.as_new(state)), order.to_list())
     if state.frame["cases"].is_null().all():
         raise EpifedError(
             f"{where}: column {columns['cases']}: found only empty cells; expected counts"

@@ -239,3 +239,5 @@ class HubScores(Output):
     """A row for each model and part: MAE, WIS, their ratios to the baseline, coverage, skill."""
     left_out: dict[str, int]
     """Forecasts without all levels, and tasks without a truth."""
+    unknown_locations: list[str]
+    """Locations of which the truth knows nothing."""
