@@ -42,9 +42,9 @@ POWER = 0.25
 USUAL_ERROR, GROWING = 0.145, 0.2
 """The mean error a week ahead that is usual at high levels, as a log change, and the power of the
 horizon it grows with."""
-UNFORESEEN = 0.11
+UNFORESEEN = 0.12
 """What a growth that nobody foresaw adds in a week, by squares, beyond the first one."""
-TELLING, BELIEVED = 1.3, 8.0
+TELLING, BELIEVED = 1.3, 5.0
 """How many times as much clients err by it as the country's level tells, and how many errors of the
 country, a horizon apart, what is usually unforeseen is worth."""
 CHANCE, FADING = 0.55, 0.3
