@@ -1,6 +1,6 @@
 """The simulated list is as late as the real one, and ends as the final counts."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,13 @@ from epifed.vintages import Vintages
 
 # Known / final by lag in the RKI's list of August to October 2020.
 REAL = [0.50, 0.87, 0.94, 0.97, 0.98, 0.99, 0.99, 0.99]
+# The same of the first mornings, for reports of Monday … Sunday.
+REAL_WEEK = [
+    [0.53, 0.49, 0.54, 0.51, 0.51, 0.36, 0.35],
+    [0.91, 0.91, 0.90, 0.91, 0.81, 0.74, 0.88],
+    [0.97, 0.97, 0.97, 0.95, 0.87, 0.93, 0.96],
+    [0.98, 0.98, 0.98, 0.96, 0.96, 0.98, 0.98],
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +36,35 @@ def test_completeness_by_lag_is_the_real_one(late: Vintages) -> None:
     assert table["share"].to_list() == pytest.approx(REAL, abs=0.05)
 
 
+def test_less_is_known_after_a_weekend_as_in_the_real_list(late: Vintages) -> None:
+    table = late.completeness(4).drop_nulls("weekday").sort("lag", "weekday")
+    found = table["share"].to_numpy().reshape(4, 7)
+    assert np.abs(found - REAL_WEEK).max() < 0.06
+
+
+def test_less_is_known_after_a_holiday(country: Simulation, late: Vintages) -> None:
+    final = country.county_panel
+
+    def known(day: date) -> float:
+        on = late.as_known(day + timedelta(days=1), like=final)
+        return float(on.counts[:, -1].sum() / final.counts[:, final.index(day)].sum())
+
+    christmas = known(date(2020, 12, 25))
+    fridays = [known(date(2020, 12, day)) for day in (4, 11, 18)]
+    assert christmas < 0.85 * np.mean(fridays)
+
+
 def test_authorities_differ_as_the_real_ones_do(late: Vintages) -> None:
-    known, now = late.known(30)[:-28, :, 0], late.known(30)[28:, :, 28]
+    # Before Christmas.
+    known, now = late.known(30)[:28, :, 0], late.known(30)[28:56, :, 28]
     missing = 1 - known.sum(axis=0) / now.sum(axis=0)
     assert np.quantile(missing, [0.1, 0.5, 0.9]) == pytest.approx([0.12, 0.5, 0.85], abs=0.12)
     # Of the county-days with so many cases, in the real list, the share that shows none yet.
-    for least, most, real in ((3, 10, 0.36), (10, 30, 0.29), (30, 1000, 0.25)):
-        some = (now >= least) & (now < most)
-        assert (known[some] == 0).mean() == pytest.approx(real, abs=0.08)
+    weekend = (late.first.weekday() - 1 + np.arange(28)) % 7 >= 5
+    for days, few, more in ((~weekend, 0.31, 0.25), (weekend, 0.59, 0.54)):
+        for least, most, real in ((3, 10, few), (10, 30, more)):
+            some = (now[days] >= least) & (now[days] < most)
+            assert (known[days][some] == 0).mean() == pytest.approx(real, abs=0.1)
 
 
 def test_in_the_end_it_is_the_final_count(country: Simulation, late: Vintages) -> None:

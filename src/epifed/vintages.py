@@ -294,9 +294,9 @@ class Vintages:
             return np.zeros((len(self.regions), 1)), day - _DAY
         first = int(days.min())
         width = max(int(days.max()), (day - _EPOCH).days) - first + 1
-        counts = np.zeros((len(self.regions), width))
-        np.add.at(counts, (rows, days - first), cases)
-        return counts, _EPOCH + first * _DAY
+        places = rows * width + days - first
+        counts = np.bincount(places, cases, len(self.regions) * width).astype(np.float64)
+        return counts.reshape(-1, width), _EPOCH + first * _DAY
 
     def completeness(self, lags: int = 14) -> pl.DataFrame:
         """The share of cases that is known, by lag, for each weekday of the reporting date and all.

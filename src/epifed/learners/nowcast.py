@@ -10,6 +10,7 @@ known, the counts are taken as complete.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -26,8 +27,11 @@ from epifed.learners.shared import GROWTH, HISTORY, LEVEL, MODES, Signals, signa
 from epifed.learners.trend import Growth, LastDays, Trend, carried_on, change_of, level_of
 from epifed.nowcast import LATE_DAYS, USUAL_LATE
 from epifed.panel import CasePanel
-from epifed.rhythm import Rhythm
+from epifed.rhythm import AHEAD, Rhythm
+from epifed.settings import Settings
 
+WEEKS_AHEAD = tuple(WEEK * weeks for weeks in range(1, AHEAD + 1))
+"""Horizons that are mostly asked for together."""
 HINDCASTS = 63
 """Past mornings at most whose forecasts are repeated."""
 WEIGHT, LATE = 2, slice(3, 3 + LATE_DAYS)
@@ -63,9 +67,10 @@ CLEANED = 12 * WEEK
 """Days in which anomalous reports are looked for."""
 
 
-MOST_MADE = 512
+MOST_MADE = 256
 _MADE: dict[bytes, Floats] = {}
-"""Forecasts of past mornings that this process has made, by the name of all they depend on."""
+"""Forecasts [horizons, clients] of past mornings that this process has made, by the name of all
+they depend on."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,10 @@ class Nowcast(Trend):
         *(f"late share of a day {age} days old, against the usual" for age in range(LATE_DAYS)),
     )
     further_bound: ClassVar[float] = math.hypot(WEIGHT_SHARE, LATE_SHARE)
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._filled: tuple[CasePanel, Releases, _Morning] | None = None
 
     @classmethod
     def at(cls, step: Step) -> type[Learner[Any, Any]]:
@@ -140,7 +149,8 @@ class Nowcast(Trend):
             return super().hindcast(panel, state, horizon)
         history, known = panel.history, nowcast.mornings(panel)
         bare = replace(panel, history=None)
-        facts = repr((self.own, panel.start, horizon, *_public(panel))).encode()
+        ahead = WEEKS_AHEAD if horizon in WEEKS_AHEAD else (horizon,)
+        facts = repr((self.own, panel.start, ahead, *_public(panel))).encode()
         made: list[Floats] = []
         for back in range(min(HINDCASTS, len(known) - 1), -1, -1):
             at = len(known) - 1 - back
@@ -152,8 +162,8 @@ class Nowcast(Trend):
             if name not in _MADE:
                 until = history.as_known(history.first + timedelta(days=at), like=bare)
                 until = replace(until, history=None)
-                _MADE[name] = self._forecast(until, known[: at + 1], then, horizon)
-            made.append(_MADE[name])
+                _MADE[name] = self._forecasts(until, known[: at + 1], then, ahead)
+            made.append(_MADE[name][ahead.index(horizon)])
         while len(_MADE) > MOST_MADE:
             del _MADE[next(iter(_MADE))]
         past = np.stack(made, axis=1)
@@ -168,15 +178,13 @@ class Nowcast(Trend):
 
     def completed(self, panel: CasePanel, state: Releases) -> CasePanel:
         """The panel with its late days filled up."""
-        known = nowcast.mornings(panel)
-        done = self._morning(replace(panel, history=None), known, state).panel
-        return replace(done, history=panel.history)
+        return replace(self._filled_up(panel, state).panel, history=panel.history)
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
         """What the country, the region, the client, its calendar and late reports add."""
         if panel.history is None:
             return super().parts(panel, state, horizon)
-        morning = self._morning(replace(panel, history=None), nowcast.mornings(panel), state)
+        morning = self._filled_up(panel, state)
         own = morning.own
         found, growing = self._parts(own, panel, state, horizon)
         taken, blended, reported = (
@@ -189,6 +197,13 @@ class Nowcast(Trend):
     def _signals(self, state: Releases) -> Signals:
         """What the releases say, their changes divided by the clients' mean weight."""
         return signals(_unweighted(state))
+
+    def _filled_up(self, panel: CasePanel, state: Releases) -> _Morning:
+        """The panel's morning; the last one is remembered."""
+        if self._filled is None or self._filled[0] is not panel or self._filled[1] is not state:
+            known = nowcast.mornings(panel)
+            self._filled = panel, state, self._morning(replace(panel, history=None), known, state)
+        return self._filled[2]
 
     def _morning(self, panel: CasePanel, known: Floats, state: Releases | None = None) -> _Morning:
         """The last of some mornings, whose panel ends on its newest day."""
@@ -206,11 +221,14 @@ class Nowcast(Trend):
         full = nowcast.completed(panel, known, nowcast.median_of(mean))
         return _Morning(full, own.ending(week), mean.sum(axis=1))
 
-    def _forecast(self, panel: CasePanel, known: Floats, state: Releases, horizon: int) -> Floats:
-        """The average of the week that ends so many days after the last morning's newest day."""
+    def _forecasts(
+        self, panel: CasePanel, known: Floats, state: Releases, ahead: Sequence[int]
+    ) -> Floats:
+        """The averages of the weeks that end so many days after the last morning's newest day."""
         morning = self._morning(panel, known, state)
         growing = self._growth(morning.own, panel, self._signals(state), 1)
-        return carried_on(_blended(morning, growing), growing, 1, horizon)[:, -1]
+        own = _blended(morning, growing)
+        return np.stack([carried_on(own, growing, 1, days)[:, -1] for days in ahead])
 
 
 def _cleaned(panel: CasePanel) -> CasePanel:

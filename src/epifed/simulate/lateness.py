@@ -1,7 +1,7 @@
 """How late reports reach the list: on which morning a simulated case is known, and its onset.
 
 Each authority has its habit: some send a day's cases before the next morning nearly always, some
-nearly never, and mostly all of them or none.
+nearly never, and mostly all of them or none. At weekends and on holidays less is sent.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.panel import CasePanel
+from epifed.simulate.reporting import sent_on
 from epifed.simulate.simulation import Simulation
 from epifed.vintages import Vintages
 
@@ -20,9 +21,9 @@ Counts = NDArray[np.int64]
 
 MORNINGS = 70
 """Mornings that are kept, the last ones; the first of them holds all that was known before."""
-LATER = (0.74, 0.54, 0.5, 0.42, 0.32, 0.28)
+LATER = (0.81, 0.68, 0.58, 0.48, 0.27, 0.21)
 """Of the cases that are still missing, the share that is known on each further morning, from the
-second on; then as on the last."""
+second on, where a working day lies before it; then as on the last."""
 LONGEST_LAG = 27
 """After so many further mornings nothing comes any more."""
 KNOWN_ONSET = 0.48
@@ -36,15 +37,11 @@ _KEY = 7_001
 def vintages(simulation: Simulation) -> Vintages:
     """The list of the counties as known on each of the last mornings."""
     rng = np.random.default_rng(np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY,)))
-    cases, first = (
-        simulation.by_county(counts).astype(np.int64)
-        for counts in (simulation.cases, simulation.first_report)
-    )
-    days = len(cases)
+    days = len(simulation.cases)
     begin = max(days - MORNINGS + 1, 1)
     frames = [
         _rows(simulation, part, lag, delay, begin)
-        for lag, known in enumerate(_by_lag(cases, first, rng))
+        for lag, known in enumerate(_by_lag(simulation, rng))
         for delay, part in _by_delay(known, rng)
     ]
     return Vintages.from_changes(
@@ -61,13 +58,9 @@ class Mornings:
 
     def __init__(self, simulation: Simulation) -> None:
         root = np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY, 1))
-        cases, first = (
-            simulation.by_county(counts).astype(np.int64)
-            for counts in (simulation.cases, simulation.first_report)
-        )
         self.final = simulation.county_panel
         """In the end."""
-        self._come = np.stack([*_by_lag(cases, first, np.random.default_rng(root))])
+        self._come = np.stack([*_by_lag(simulation, np.random.default_rng(root))])
 
     def on(self, morning: date) -> CasePanel:
         """What was known on the morning of a day, of the days before it."""
@@ -79,15 +72,21 @@ class Mornings:
         return replace(panel, counts=known.T)
 
 
-def _by_lag(cases: Counts, first: Counts, rng: np.random.Generator) -> Iterator[Counts]:
+def _by_lag(simulation: Simulation, rng: np.random.Generator) -> Iterator[Counts]:
     """The cases [days, counties] that become known on each morning after their day.
 
     What the first report has beyond the final count is taken back on the second morning.
     """
+    cases, first = (
+        simulation.by_county(counts).astype(np.int64)
+        for counts in (simulation.cases, simulation.first_report)
+    )
+    sending = sent_on(simulation.start, len(cases) + LONGEST_LAG)[:, None]
     yield first
     left = np.maximum(cases - first, 0)
     for lag in range(1, LONGEST_LAG):
-        come = rng.binomial(left, LATER[min(lag, len(LATER)) - 1])
+        chance = LATER[min(lag, len(LATER)) - 1] * sending[lag : lag + len(cases)]
+        come = rng.binomial(left, chance)
         left = left - come
         yield come - np.maximum(first - cases, 0) if lag == 1 else come
     yield left

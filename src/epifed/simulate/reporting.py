@@ -14,10 +14,12 @@ from epifed.simulate.presets import Preset, Regime, over_days
 Array = NDArray[np.float64]
 Counts = NDArray[np.int32]
 
-PUNCTUAL = 1.5
-"""Both parameters of the beta distribution of the share of its cases that an authority sends before
-the next morning: a half on average, in some nearly all or none."""
-AT_ONCE = 0.5
+PUNCTUAL = (1.6, 1.5)
+"""The parameters of the beta distribution of the share of its cases that an authority sends before
+the next morning, on working days: half of them on average, in some nearly all or none."""
+SENDING = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.72, 0.7])
+"""What is sent on Monday … Sunday, relative to a working day: some offices are empty."""
+AT_ONCE = 0.7
 """Small: a day's cases are sent all together or not at all (sum of the beta parameters)."""
 WITHDRAWN = 0.01
 """Cases published at first and taken back later, relative to those published with them."""
@@ -65,18 +67,25 @@ def report(
         cases[day] = rng.binomial(desk, chance[day][county_of])
         desk -= cases[day]
     rng = np.random.default_rng(correction_seed)
-    sent = _sent_at_once(days, len(country.county_ids), np.random.default_rng(habit_seed))
+    sending = sent_on(preset.start - timedelta(days=BURN_IN), days)
+    sent = _sent_at_once(sending, len(country.county_ids), np.random.default_rng(habit_seed))
     first = rng.binomial(cases, sent[:, county_of])
     first += rng.poisson(WITHDRAWN * first)
     return Reports(onsets, cases, first.astype(np.int32), waiting + tested + desk)
 
 
-def _sent_at_once(days: int, counties: int, rng: np.random.Generator) -> Array:
+def sent_on(first: date, days: int) -> Array:
+    """What authorities send to the list on each day, relative to a working day."""
+    return np.asarray(SENDING[_office_days(first, days)])
+
+
+def _sent_at_once(sending: Array, counties: int, rng: np.random.Generator) -> Array:
     """The share of each day's cases, by county, that is known on the next morning."""
-    habit = rng.beta(PUNCTUAL, PUNCTUAL, size=counties)
+    habit = rng.beta(*PUNCTUAL, size=counties)
     habit = np.clip(habit, 0.01, 0.99)
-    shares = rng.beta(AT_ONCE * habit, AT_ONCE * (1 - habit), size=(days, counties))
-    return np.asarray(shares)
+    days = len(sending), counties
+    shares = rng.beta(AT_ONCE * habit, AT_ONCE * (1 - habit), size=days)
+    return np.where(rng.random(days) < sending[:, None], shares, 0.0)
 
 
 def found_shares(
@@ -101,11 +110,8 @@ def desk_chances(
     first, days = preset.start - timedelta(days=BURN_IN), len(national.infections)
     people = country.county_population
     counties = len(people)
-    dates = [first + timedelta(days=i) for i in range(days)]
-    weekday = np.array([day.weekday() for day in dates])
-    office_day = np.where([day in holidays(day.year) for day in dates], 6, weekday)
-    eve = [day.month == 12 and day.day in (24, 31) and day.weekday() < 5 for day in dates]
-    office_day[eve] = 5
+    weekday = (first.weekday() + np.arange(days)) % 7
+    office_day = _office_days(first, days)
     at = [(day - first).days for day, _ in preset.regimes]
     share = np.stack([np.interp(np.arange(days), at, row) for row in np.eye(len(at))])
 
@@ -200,6 +206,15 @@ def _behind(
         now = stays | (rng.random(counties) < rate[day])
         behind[day] = now
     return behind
+
+
+def _office_days(first: date, days: int) -> NDArray[np.int64]:
+    """The weekday as which offices work on each day: on holidays Sunday, on their eves Saturday."""
+    dates = [first + timedelta(days=i) for i in range(days)]
+    found = np.array([day.weekday() for day in dates])
+    found[[day in holidays(day.year) for day in dates]] = 6
+    found[[day.month == 12 and day.day in (24, 31) and day.weekday() < 5 for day in dates]] = 5
+    return found
 
 
 def holidays(year: int) -> frozenset[date]:

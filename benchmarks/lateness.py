@@ -1,0 +1,78 @@
+"""How late the simulated list is beside the real one, by weekday of the report and lag.
+
+    python benchmarks/lateness.py --data DIR
+
+Kept for docs/real-time.md: known / final by lag, for all days and each weekday, and how many of
+their cases counties send before the next morning.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from epifed.simulate import SimulationSettings, simulate
+from epifed.simulate.lateness import vintages
+from epifed.simulate.realism import WEEKDAYS
+from epifed.sources.vintages import load_vintages
+from epifed.vintages import LAGS, Vintages
+from kept import keep, table
+
+SEED = 21
+SHOWN = (0, 1, 2, 3, 4, 7)
+COUNTIES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def shares(late: Vintages) -> dict[str, list[float]]:
+    """Known / final at the shown lags, of all days and of each weekday."""
+    found = late.completeness(max(SHOWN) + 1).filter(pl.col("lag").is_in(SHOWN)).sort("lag")
+    every: list[tuple[int | None, str]] = [(None, "all"), *enumerate(WEEKDAYS)]
+    return {
+        name: found.filter(pl.col("weekday").eq_missing(pl.lit(day)))["share"].round(3).to_list()
+        for day, name in every
+    }
+
+
+def of_counties(late: Vintages) -> list[float]:
+    """Quantiles over counties of the share that is known on the first morning."""
+    known = late.known(LAGS + 1)
+    first, then = known[:-LAGS, :, 0], known[LAGS:, :, LAGS]
+    looked = ~np.isnan(first[:, 0]) & ~np.isnan(then[:, 0])
+    total = np.maximum(then[looked].sum(axis=0), 1)
+    found = np.quantile(first[looked].sum(axis=0) / total, COUNTIES)
+    return [round(float(share), 3) for share in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    real = load_vintages(parser.parse_args().data)
+    made = vintages(simulate(SimulationSettings(preset="autumn-2020", seed=SEED)))
+    both = shares(real), shares(made)
+    off = max(abs(x - y) for name in both[0] for x, y in zip(*(b[name] for b in both), strict=True))
+    rows = [
+        [name, *([x, y] for x, y in zip(*(b[name] for b in both), strict=True))] for name in both[0]
+    ]
+    counties = [list(pair) for pair in zip(of_counties(real), of_counties(made), strict=True)]
+    keep(
+        "lateness",
+        "python benchmarks/lateness.py",
+        {
+            "weekdays": table(
+                ["reported on", *(f"lag {lag}" for lag in SHOWN)],
+                ["{}", *["{:.2f} / {:.2f}"] * len(SHOWN)],
+                rows,
+            ),
+            "counties": table(
+                ["", *(f"{level:.0%}" for level in COUNTIES)],
+                ["{}", *["{:.2f} / {:.2f}"] * len(COUNTIES)],
+                [["known on the first morning", *counties]],
+            ),
+            "largest-difference": round(off, 3),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
