@@ -1,14 +1,14 @@
 """What sealed reports cost: bytes, a site's and an aggregator's time, an aggregator's memory.
 
-    python benchmarks/aggregators.py [SITES]
+    python benchmarks/aggregators.py [SITES] [--keep]
 
 A site splits, seals and signs; an aggregator unpacks the question of a round, checks the
 signatures, opens all shares and adds the noise, and keeps the answer. CPU seconds; no network.
 """
 
+import argparse
 import json
 import re
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,13 +33,14 @@ from epifed.federation.sealed import ReportKey
 from epifed.federation.terms import Terms
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
+from kept import keep, table
 
 NAMES = ("one", "other")
 LENGTHS = (7, 11_777)
 REPETITIONS = 5
 
 
-def main(sites: int, folder: Path) -> None:
+def main(sites: int, folder: Path) -> list[dict[str, Any]]:
     """Print the machine, then a line for each length."""
     kits = {name: folder / name for name in NAMES}
     for kit in kits.values():
@@ -60,6 +61,7 @@ def main(sites: int, folder: Path) -> None:
         learner="trend", noise="aggregators", rounds=rounds, clients_per_round=sites, epsilon=1.0
     )
     plan = PrivacyPlan.of(settings, sites)
+    found = []
     for length in LENGTHS:
         values = {
             "training": f"bench-{length}",
@@ -73,7 +75,27 @@ def main(sites: int, folder: Path) -> None:
             "length": length,
             "aggregators": [(name, keys.text) for name, keys in public.items()],
         }
-        print(json.dumps(measured(kits, keys, values)), flush=True)
+        found.append(measured(kits, keys, values))
+        print(json.dumps(found[-1]), flush=True)
+    return found
+
+
+def as_table(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was measured, as the documentation has it."""
+    heads = ["numbers", "bytes a report", "ms at a site", "seconds at each aggregator"]
+    formats = ["{}", "{:,.0f}", "{:.1f}", "{:.2f}, {:.2f}", "{:.1f} MB", "{:.0f} MB"]
+    rows = [
+        [
+            f"{one['numbers']:,}",
+            one["bytes_a_report"],
+            one["ms_at_a_site"],
+            one["seconds_at_each_aggregator"],
+            one["bytes_of_the_last_question"] / 1e6,
+            one["peak_mb_of_this_process"],
+        ]
+        for one in found
+    ]
+    return table([*heads, "the last one's question", "peak of one process"], formats, rows)
 
 
 def measured(
@@ -113,5 +135,12 @@ def _sealed(pact: Pact, keys: dict[str, ReportKey], steps: NDArray[np.int64]) ->
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sites", type=int, nargs="?", default=400)
+    parser.add_argument("--keep", action="store_true")
+    given = parser.parse_args()
     with TemporaryDirectory() as temporary:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 400, Path(temporary))
+        costs = main(given.sites, Path(temporary))
+    if given.keep:
+        kept = {"aggregators": as_table(costs)}
+        print(keep("federation", "python benchmarks/aggregators.py --keep", kept))

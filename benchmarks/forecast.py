@@ -1,7 +1,7 @@
 """How good the shared trend's point forecast is, and what each idea in it gives.
 
-    python benchmarks/forecast.py DATA [RUNS] [--from 2020-09-01] [--to 2022-06-30] [--keep]
-    python benchmarks/forecast.py DATA 5 --us --from 2020-10-06 --to 2021-02-23 [--keep]
+    python benchmarks/forecast.py DATA [RUNS] [--from 2020-09-01] [--to 2022-06-30] --keep Germany
+    python benchmarks/forecast.py DATA 5 --us --from 2020-10-06 --to 2021-02-23 --keep US
 
 MAE relative to persistence, 7 days ahead, releases a week apart, from Tuesdays and from all
 weekdays (seven times weekly), without privacy and at ε = 1 and 0.1, with noise of RUNS seeds. The
@@ -11,6 +11,7 @@ negative counts are zero, from Tuesdays alone; `--keep` keeps all of it for the 
 """
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Iterator
@@ -31,13 +32,21 @@ from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.sources import load_panel
 from epifed.windows import smooth
-from kept import keep, shown, table
+from kept import RESULTS, keep, shown, table
 
 Floats = NDArray[np.float64]
 
 HORIZON = 7
 TUESDAY = 1
 DRAWS = 1000
+LADDER = (
+    "growth of the country",
+    "+ holidays of the regions",
+    "+ a level comes back",
+    "+ growth by size",
+    "+ growth by place",
+)
+LADDERS = ("Germany", "April to August 2020", "US")
 RATIO = ("{:.2f}", "{:.3f} [{:.2f}, {:.2f}]", "{:.3f} ± {:.3f} [{:.2f}, {:.2f}]")
 
 
@@ -118,13 +127,14 @@ def together(parts: list[Errors]) -> Errors:
 
 def ladder(panel: CasePanel, days: list[date]) -> Iterator[tuple[str, Errors]]:
     """The forecast without privacy, one idea more from line to line."""
+    country, holidays, level, size, place = LADDER
     without_level = patch.object(trend, "REVERTING", 0.0)
     with without_level:
-        yield "growth of the country", backtest(panel, days, math.inf, 1, holidays="none", modes=0)
-        yield "+ holidays of the regions", backtest(panel, days, math.inf, 1, modes=0)
-    yield "+ a level comes back", backtest(panel, days, math.inf, 1, modes=0)
-    yield "+ growth by size", backtest(panel, days, math.inf, 1, modes=1)
-    yield "+ growth by place", backtest(panel, days, math.inf, 1)
+        yield country, backtest(panel, days, math.inf, 1, holidays="none", modes=0)
+        yield holidays, backtest(panel, days, math.inf, 1, modes=0)
+    yield level, backtest(panel, days, math.inf, 1, modes=0)
+    yield size, backtest(panel, days, math.inf, 1, modes=1)
+    yield place, backtest(panel, days, math.inf, 1)
 
 
 def us_counties(data: Path) -> CasePanel:
@@ -174,7 +184,18 @@ def main() -> None:
             given.keep: table(["ε per release", *heads], ["{}", *[RATIO] * len(heads)], rows),
             f"{given.keep} ladder": table(["step", "MAE / persistence"], ["{}", RATIO], steps),
         }
-        print(keep("forecast", " ".join(["python", *sys.argv]), found))
+        command = " ".join(["python", *sys.argv]).replace(str(given.data), "../shared/data")
+        print(keep("forecast", command, found))
+        ladders = {name: kept_rows(f"{name} ladder") for name in LADDERS}
+        beside = [[step, *(ladders[name].get(step) for name in LADDERS)] for step in LADDER]
+        joined = table(["step", *LADDERS], ["{}", *["{:.3f}"] * len(LADDERS)], beside)
+        keep("forecast", "python benchmarks/forecast.py, each --keep", {"ladders": joined})
+
+
+def kept_rows(name: str) -> dict[str, float]:
+    """The ratio of each step of a ladder that is kept; none of one that is not."""
+    kept = json.loads((RESULTS / "forecast.json").read_text()).get(name, {"rows": []})
+    return {step: ratio[0] for step, ratio in kept["rows"]}
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
 """Small panels and clients that several tests use."""
 
+import json
 import os
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.cli.outputs import schema
 from epifed.clients import Clients, make_clients
+from epifed.files import to_json
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 from epifed.windows import Windows
@@ -28,6 +33,13 @@ def small_panel(regions: int = 12, days: int = 40, seed: int = 0) -> CasePanel:
         population=rng.integers(20_000, 800_000, size=regions),
         source="small",
     )
+
+
+def conforming(command: str, found: Any) -> Any:
+    """What a command prints with --json, which its schema allows."""
+    told = json.loads(to_json(found))
+    jsonschema.Draft202012Validator(schema(command)).validate(told)
+    return told
 
 
 def small_settings(**changes: object) -> Settings:

@@ -84,7 +84,7 @@ def test_a_backlog_is_replaced_by_the_usual_weekday() -> None:
 def test_what_was_found_is_said() -> None:
     cleaned = found((40, 71_356), (50, 0))
     assert cleaned.sentence() == (
-        "2 reports of 1 regions are not taken for counts of their day, such as r0 on 2020-12-12: "
+        "not taken for a count of its day: 2 reports of 1 region, such as r0 on 2020-12-12: "
         "71,356 reported, 40.0 expected (backlog)"
     )
     assert "such as r0 on 2020-12-22: 0 reported, 80.0 expected (silence)" in cleaned.sentence(14)

@@ -54,6 +54,28 @@ def test_a_number_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
     assert done.stdout == "['table.md', 'wrong.md']\n"
 
 
+def tables_by_hand(text: str) -> list[str]:
+    """The heads of tables that are mostly numbers, yet neither kept nor said not to be measured."""
+    kept = re.compile(r"<!-- numbers: .+? -->.*?<!-- /numbers -->|^```.*?^```", re.DOTALL | re.M)
+    found = []
+    for before, table in re.findall(r"(.*\n?.*\n)((?:\|.*\n)+)", kept.sub("", text)):
+        head, _, *rows = table.splitlines()
+        cells = [cell.strip() for row in rows for cell in row.strip("|").split("|")[1:]]
+        numbers = [cell for cell in cells if re.match(r"[-−+<≤±*]*\d", cell)]
+        if 2 * len(numbers) > len(cells) and "<!-- not measured: " not in before:
+            found.append(head)
+    return found
+
+
+def test_a_table_of_numbers_is_written_from_results_that_are_kept() -> None:
+    by_hand = {page.name: tables_by_hand(page.read_text()) for page in pages()}
+    assert {name: found for name, found in by_hand.items() if found} == {}
+    table = "| ε | MAE |\n| --- | ---: |\n| 1 | 0.7 |\n"
+    assert tables_by_hand(f"a\n\n{table}\nb\n") == ["| ε | MAE |"]
+    assert tables_by_hand(f"<!-- not measured: goals -->\n\n{table}") == []
+    assert tables_by_hand(f"<!-- numbers: a/b -->\n\n{table}\n<!-- /numbers -->\n") == []
+
+
 def test_the_notebook_is_small_and_without_outputs() -> None:
     """They would be stale; the site runs it."""
     path = DOCS / "tutorials" / "paper.ipynb"

@@ -75,7 +75,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_a_run_repeats_what_the_check_warns_of(finished: tuple[Path, str]) -> None:
-    assert "note: 1 region-days (0.2%) have no report and are taken as zero" in finished[1]
+    assert "note: no report: 1 region-day (0.2%), taken as zero" in finished[1]
 
 
 def test_a_run_that_ends_early_knows_its_own_data(finished: tuple[Path, str]) -> None:

@@ -2,19 +2,24 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from epifed.check import check_panel
 from epifed.cli.app import COMMANDS, app
-from epifed.cli.kit import caption, counted, refuse_unwritable
+from epifed.cli.kit import caption, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import origins_between, run_backtest
 from epifed.learner import settings_for
+from epifed.panel import CasePanel
 from epifed.settings import Settings
 from tests.helpers import small_panel
 
@@ -97,9 +102,11 @@ def test_an_unreadable_file_is_left_to_epifed(
 
 
 def test_one_is_not_several() -> None:
-    assert [counted(n, "region") for n in (0, 1, 2, 1200)] == [
-        "0 regions", "1 region", "2 regions", "1,200 regions",
-    ]  # fmt: skip
+    one = CasePanel(np.full((1, 1), 0.5), ("a",), date(2024, 1, 1), source="memory")
+    assert repr(one).startswith("CasePanel(1 region × 1 day, ")
+    warnings = check_panel(one).warnings
+    assert "not a whole number: 1 count" in warnings
+    assert not any(re.search(r"\b1 [\w-]+s\b", said) for said in warnings), warnings
 
 
 def test_zeros_are_worth_a_word_where_there_are_some() -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from epifed.cli.app import COMMANDS, app, load_command
 from epifed.cli.outputs import OUTPUTS, schema
 from epifed.sources.rki import COLUMNS
+from tests.helpers import conforming
 from tests.test_fetch import ROW
 
 
@@ -33,13 +34,11 @@ def test_every_command_with_json_has_a_schema() -> None:
         jsonschema.Draft202012Validator.check_schema(schema(command))
 
 
-def printed(command: str, *options: str | Path) -> Any:
+def printed(command: str, *options: str | Path, code: int = 0) -> Any:
     """What a command prints with --json, which its schema allows."""
     done = CliRunner().invoke(app, [*command.split(), *map(str, options), "--json"])
-    assert done.exit_code == 0, (done.output, done.exception)
-    found = json.loads(done.stdout)
-    jsonschema.Draft202012Validator(schema(command)).validate(found)
-    return found
+    assert done.exit_code == code, (done.output, done.exception)
+    return conforming(command, json.loads(done.stdout))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,10 @@ def test_prices(model: Path) -> None:
 def test_data(country: Path, tmp_path: Path) -> None:
     assert printed("data check", country)["expected_noise"]
     assert printed("data check", country, "--vintages", country)["vintages"]["completeness"]
-    printed("data communities", "--data", country, "--out", tmp_path / "drawn")
+    autumn, size = tmp_path / "autumn", ("--counties", "12", "--communities", "24")
+    printed("simulate", "--preset", "autumn-2020", *size, "--out", autumn)
+    drawn = printed("data communities", "--data", autumn, "--out", tmp_path / "drawn")
+    assert drawn["2020-11"][0]["population_median"] > 0
 
 
 def test_a_download(tmp_path: Path) -> None:
@@ -131,6 +133,24 @@ def test_kits(tmp_path: Path) -> None:
         'clients = ["01001"]\n'
     )
     printed("federation init", tmp_path / "federation.toml", "--out", tmp_path / "flu")
+    (tmp_path / "cases.csv").write_text("date,region,cases\n2024-01-01,01001,3\n")
+    own = ("--kit", tmp_path / "flu" / "kits" / "north", "--data", tmp_path / "cases.csv")
+    found = printed("federation check", *own, code=1)
+    assert {one["ok"] for one in found} == {True, False}
+
+
+@pytest.mark.parametrize(
+    "running", [{"job": "1f"}, {"training": "week", "finished": False},
+                {"training": "week", "finished": False, "versions": {"north": "0.1.0"}}]
+)  # fmt: skip
+def test_a_training_that_only_starts(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its first round a job says less."""
+    jobs = pytest.importorskip("epifed.federation.flare.jobs", reason="no federation here")
+    monkeypatch.setattr(jobs, "look", lambda _: {"connected": ["north"], "running": [running]})
+    printed("federation status", "--kit", "kit")
+    done = CliRunner().invoke(app, ["federation", "status", "--kit", "kit"])
+    assert (done.exit_code, done.exception) == (0, None)
+    assert f"starting: {running.get('training', '1f')}\n" in done.stdout
 
 
 @pytest.mark.long

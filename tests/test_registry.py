@@ -110,7 +110,7 @@ print(load_panel(sys.argv[1], format="counts", region="b"))
     assert names.split() == [
         *SOURCE_NAMES, "absent", "anything", "counts", "number", "raises", "unmade",
     ]  # fmt: skip
-    assert panel == "CasePanel(1 regions × 20 days, 2020-11-01 … 2020-11-20, 'memory')"
+    assert panel == "CasePanel(1 region × 20 days, 2020-11-01 … 2020-11-20, 'memory')"
     checked = cli(other, "data", "check", str(file), "--format", "counts", "--json")
     assert json.loads(checked.stdout)["cases"] == 80
 

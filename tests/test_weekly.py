@@ -129,7 +129,7 @@ def test_few_cases_of_a_week_without_a_report_are_not_zero() -> None:
     panel = weeks(counts, reported=reported)
     assert clean(panel).panel.counts[:, 11].tolist() == [pytest.approx(6), 0.0]
     assert panel.digest() != replace(panel, reported=None).digest()
-    assert "1 region-weeks (4.2%) have no report and are not taken as zero" in "".join(
+    assert "no report: 1 region-week (4.2%), not taken as zero" in "".join(
         check_panel(panel).warnings
     )
 

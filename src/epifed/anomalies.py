@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from epifed import holidays
 from epifed.days import WEEK
 from epifed.panel import CasePanel
+from epifed.words import counted
 
 Floats = NDArray[np.float64]
 Kinds = NDArray[np.uint8]
@@ -102,9 +103,11 @@ class Cleaned:
         if found.is_empty():
             return f"no report {span}stands out"
         first = found.row(0, named=True)
+        reports = counted(len(found), "report")
+        regions = counted(found["region"].n_unique(), "region")
         return (
-            f"{len(found):,} reports {span}of {found['region'].n_unique():,} regions are not taken "
-            f"for counts of their {self.panel.step}, such as {first['region']} on {first['day']}: "
+            f"not taken for a count of its {self.panel.step}: {reports} {span}of {regions}, "
+            f"such as {first['region']} on {first['day']}: "
             f"{first['reported']:,.6g} reported, {first['expected']:,.1f} expected "
             f"({first['kind']})"
         )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from epifed.anomalies import ANOMALOUS, clean
 from epifed.days import USUAL_HORIZON, USUAL_WINDOW, Step
 from epifed.panel import CasePanel
+from epifed.words import counted
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 ONE_WEEKDAY = 0.9
@@ -83,17 +84,19 @@ class CheckReport:
         found = list(self.notes)
         if self.gaps.missing:
             found.append(
-                f"{self.gaps.missing:,} region-{self.step}s ({self.gaps.share:.1%}) have no report "
-                f"and are {GAPS_ARE[self.step]}"
+                f"no report: {counted(self.gaps.missing, f'region-{self.step}')} "
+                f"({self.gaps.share:.1%}), {GAPS_ARE[self.step]}"
             )
         if self.fractional:
-            found.append(f"{self.fractional:,} counts are not whole numbers")
+            found.append(f"not a whole number: {counted(self.fractional, 'count')}")
         if self.cases == 0:
             found.append("there is no case at all")
         elif self.silent_regions:
             found.append(f"regions without a case: {len(self.silent_regions):,}")
         if self.silent_weekends:
-            found.append(f"{len(self.silent_weekends):,} regions never have a case on a weekend")
+            found.append(
+                f"never a case on a weekend: {counted(len(self.silent_weekends), 'region')}"
+            )
         if self.weekdays is not None and max(self.weekdays) >= ONE_WEEKDAY * 7:
             day = WEEKDAYS[self.weekdays.index(max(self.weekdays))]
             found.append(
@@ -102,12 +105,15 @@ class CheckReport:
             )
         if self.anomalies:
             worst = self.anomalies[0]
+            reports = counted(sum(self.anomaly_counts.values()), "report")
             found.append(
-                f"{sum(self.anomaly_counts.values()):,} reports are no count of their {self.step}, "
-                f"the worst {worst.reported:,.6g} in {worst.region} on {worst.day}"
+                f"no count of its {self.step}: {reports}, the worst {worst.reported:,.6g} in "
+                f"{worst.region} on {worst.day}"
             )
         if not self.enough_days:
-            found.append(f"{self.days:,} {self.step}s are too few; windows need {self.days_needed}")
+            found.append(
+                f"too few: {counted(self.days, self.step)}; windows need {self.days_needed}"
+            )
         return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
 from epifed.release import read_release
 from epifed.settings import NoiseName, Settings
+from epifed.words import counted
 
 EXPECTED = (
     "expected a directory by 'epifed run', 'epifed reproduce' or 'epifed backtest', or a release "
@@ -95,7 +96,7 @@ class Explanation:
     def sentences(self) -> list[str]:
         """The guarantee as one would tell it."""
         return [
-            f"{self.result} holds {_count(self.trainings, 'training')} with {self.clients} "
+            f"{self.result} holds {counted(self.trainings, 'training')} with {self.clients} "
             f"clients, {self.private_trainings} of them with differential privacy.",
             *(line for budget in self.budgets for line in self._of_budget(budget)),
             f"The unit is {self.unit} with all its days, the neighbouring relation is "
@@ -116,7 +117,7 @@ class Explanation:
         worth = _worth(budget.error_over_persistence)
         if math.isinf(budget.epsilon):
             return [
-                f"ε = ∞ ({_count(budget.trainings, 'training')}): no privacy. Whoever sees the "
+                f"ε = ∞ ({counted(budget.trainings, 'training')}): no privacy. Whoever sees the "
                 f"model may be able to tell with certainty who took part.{worth}"
             ]
         by_epsilon = _percent(budget.right_at_most)
@@ -135,7 +136,7 @@ class Explanation:
             )
         return [
             f"ε = {rounded_up(budget.epsilon_spent)} at δ = {self.delta:g} "
-            f"({_count(budget.trainings, 'training')}, each by itself): in "
+            f"({counted(budget.trainings, 'training')}, each by itself): in "
             f"{_rounds(spent.rounds)} a client is asked with probability "
             f"{spent.sampling_rate:.3g}, and the sum gets noise of "
             f"{spent.noise_multiplier:.4g} times the largest update{each}.{seen} Whoever guesses "
@@ -250,7 +251,7 @@ def _beside(folder: ResultsFolder) -> str | None:
     if folder.beside is None or folder.backtest is None:
         return None
     releases = sum(record.releases for record in folder.backtest.by_budget)
-    further = _count(releases, "further training")
+    further = counted(releases, "further training")
     return (
         f"{folder.beside.path.name} within it holds {further} of the learner "
         f"{folder.beside.settings.learner}, which are not counted here: explain that directory "
@@ -346,10 +347,6 @@ def _worth(ratio: float | None) -> str:
         f' Its mean absolute error is {ratio:.3g} times that of persistence ("next week is like '
         f'today"): {better}.'
     )
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s'[: number != 1]}"
 
 
 def _rounds(number: int) -> str:

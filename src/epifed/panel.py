@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from epifed.days import DAYS_OF, WEEK, Day, Step, refuse_apart, to_day
 from epifed.errors import EpifedError
 from epifed.frames import Table, long_rows
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.vintages import Vintages
@@ -114,7 +115,7 @@ class CasePanel:
         """Regions, days and source in one line."""
         regions, steps = self.counts.shape
         period = f"{self.start} … {self.end}"
-        size = f"{regions} regions × {steps} {self.step}s"
+        size = f"{counted(regions, 'region')} × {counted(steps, self.step)}"
         return f"CasePanel({size}, {period}, {Path(self.source).name!r})"
 
     @classmethod

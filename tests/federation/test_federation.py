@@ -34,7 +34,7 @@ from tests.federation.helpers import (
     plan,
     settings_of,
 )
-from tests.helpers import small_settings
+from tests.helpers import conforming, small_settings
 
 EVIL = "site-3"
 """The site that runs changed code. Outside the trainings called evil it is only overheard."""
@@ -241,7 +241,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(local: LocalFederation) 
     status = training.finished()
     assert status["stopped"]
     assert 1 <= status["round"] < settings.rounds
-    assert look(local.desk)["connected"] == ["site-1", "site-2", "site-3"]
+    found = conforming("federation status", look(local.desk))
+    assert found["connected"] == ["site-1", "site-2", "site-3"]
     assert local.train(wanted)["finished"]
     simulated = train(_view(settings), settings)
     model = read_release(local.kit("site-1") / "models" / "stopped.epifed")
@@ -325,6 +326,8 @@ def test_what_the_coordinator_gets_tells_neither_who_nor_how_many_were_drawn(
         assert status.keys() <= STATUS_KEYS
         assert status.get("sites", sites) == sites
         assert set(status.get("versions", sites)) == set(sites)
+    conforming("federation status", {"connected": sites, "running": draws.statuses})
+    conforming("federation train", draws.statuses[-1])
     assert any("epifed_status.json" in name for name in draws.files)
     told = json.dumps([draws.statuses, draws.report]) + "".join(draws.files.values())
     for client in local.federation.clients:

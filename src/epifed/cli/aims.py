@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from epifed.cli.kit import counted, refuse_unwritable
+from epifed.cli.kit import refuse_unwritable
 from epifed.errors import EpifedError
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.forecasting import Forecast

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import counted
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json, write_parquet, write_text
+from epifed.words import counted
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,10 +9,10 @@ import typer
 from epifed.cli.communities import communities
 from epifed.cli.completeness import describe, print_completeness
 from epifed.cli.convert import convert
-from epifed.cli.kit import counted
 from epifed.cli.source import Reading, reads_cases
 from epifed.days import USUAL_HORIZON, USUAL_WINDOW
 from epifed.files import to_json
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.check import CheckReport
@@ -278,7 +278,7 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     if report.step == "week":
         facts = [fact for fact in facts if fact[0] != "silent weekends"]
     if report.fractional:
-        facts.insert(3, ("not whole", f"{report.fractional:,} counts are not whole numbers"))
+        facts.insert(3, ("not whole", counted(report.fractional, "count")))
     return facts
 
 

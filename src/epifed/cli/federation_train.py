@@ -85,7 +85,8 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
         return
     print(f"connected: {', '.join(found['connected']) or 'no site'}")
     for running in found["running"]:
-        print(outcome(running) if "round" in running else f"starting: {running['job']}")
+        starting = running.get("training") or running.get("job")
+        print(outcome(running) if "round" in running else f"starting: {starting}")
     if not found["running"]:
         print("no training is running")
 

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from epifed.errors import EpifedError
 from epifed.settings import Settings, read_values
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.panel import CasePanel
@@ -221,11 +222,6 @@ def refuse_unwritable(out: Path) -> None:
         raise EpifedError(
             f"{out}: cannot be written to: {error.strerror}; expected a directory for the results"
         ) from None
-
-
-def counted(number: int, word: str) -> str:
-    """So many of something, in words: 1 region, 2 regions."""
-    return f"{number:,} {word}{'s'[: number != 1]}"
 
 
 def figure_name(region: str) -> str:

@@ -22,7 +22,6 @@ from epifed.cli.kit import (
     Workers,
     ahead,
     caption,
-    counted,
     guarantee,
     messages,
     parse_epsilons,
@@ -33,6 +32,7 @@ from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.days import WEEK, Step
 from epifed.files import to_json
 from epifed.settings import Settings
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.evaluate.folder import ResultsFolder

@@ -42,7 +42,10 @@ OUTPUTS: dict[str, Any] = {
 
 
 class _Schema(GenerateJsonSchema):
-    """JSON has no infinity: epifed prints the text "inf"."""
+    """JSON has no infinity: epifed prints the text "inf". A dataclass, too, has no other fields."""
+
+    def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
+        return super().dataclass_schema(schema) | {"additionalProperties": False}
 
     def float_schema(self, schema: Any) -> JsonSchemaValue:
         return {"anyOf": [super().float_schema(schema), {"enum": ["inf", "-inf"]}]}
@@ -53,9 +56,9 @@ def schema(command: str) -> dict[str, Any]:
 
     >>> sorted(schema("ledger verify")["properties"])
     ['head', 'rows', 'verified']
+    >>> schema("ledger verify")["title"]
+    'epifed ledger verify --json'
     """
     made = TypeAdapter(OUTPUTS[command]).json_schema(schema_generator=_Schema)
-    return {
-        "$schema": GenerateJsonSchema.schema_dialect,
-        "title": f"epifed {command} --json",
-    } | made
+    said = {"$schema": GenerateJsonSchema.schema_dialect, "title": f"epifed {command} --json"}
+    return said | made | said

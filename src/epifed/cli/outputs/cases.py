@@ -3,6 +3,7 @@
 from datetime import date
 from typing import Literal
 
+from epifed.check import Anomaly, Gaps
 from epifed.cli.outputs.base import ExpectedNoise, Output, Row, Values
 from epifed.days import Step
 from epifed.evaluate.manifest import BacktestRecord, GridRecord
@@ -25,27 +26,6 @@ class Simulated(Output):
     seconds: float
     realism: dict[str, list[Row]]
     """With `--realism`: its tables."""
-
-
-class Gaps(Output):
-    """Days without a report."""
-
-    missing: int
-    share: float
-    regions: int
-    longest: int
-    longest_region: str | None
-
-
-class Anomaly(Output):
-    """A report that is no count of its day."""
-
-    region: str
-    name: str
-    day: date
-    kind: str
-    reported: float
-    expected: float
 
 
 class Completeness(Output):
@@ -121,6 +101,10 @@ class ZeroEntries(Output):
     zeros: int
     samples: int
     share: float
+    population_q1: float | None
+    """Of the regions behind them; none without a sample."""
+    population_median: float | None
+    population_q3: float | None
 
 
 class Forecasted(Output):

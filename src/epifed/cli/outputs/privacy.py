@@ -3,7 +3,13 @@
 from datetime import date
 from typing import Literal
 
+from pydantic import Field
+
+from epifed.audit.findings import Check
+from epifed.audit.one_run import OneRun
 from epifed.cli.outputs.base import ExpectedNoise, Output, Values
+from epifed.ledger.book import RunRecord
+from epifed.ledger.budget import Schedule
 
 
 class Calibrated(Output):
@@ -80,28 +86,6 @@ class CapRecord(Output):
     unit: str
 
 
-class LedgerRun(Output):
-    """A training in a ledger."""
-
-    run: str
-    opened: str
-    sampling_rate: float
-    noise_multiplier: float
-    rounds: int
-    mechanism: str
-    accountant: str
-    settings_hash: str
-    training: str
-    first_day: date | None
-    last_day: date | None
-    note: str
-    spent: int
-    """Rounds that were paid for."""
-    outcome: str
-    closed: str | None
-    model_hash: str | None
-
-
 class LedgerShown(Output):
     """All runs, what is spent and what is left."""
 
@@ -112,29 +96,24 @@ class LedgerShown(Output):
     taken_epsilon: float
     """With what open runs still hold."""
     left_epsilon: float
-    runs: list[LedgerRun]
+    runs: list[RunRecord]
     rows: int
     head: str
     """The hash of the last row."""
 
 
-class Planned(Output):
-    """So many equal trainings."""
+class LedgerPlan(Output):
+    """How many trainings fit under a cap."""
 
     releases: int
     noise_multiplier: float
     epsilon_each: float
-
-
-class LedgerPlan(Planned):
-    """How many trainings fit under a cap."""
-
     cap: CapRecord
     taken_epsilon: float
     sampling_rate: float
     rounds: int
-    curve: list[Planned]
-    fixed_noise: Planned | None
+    curve: list[Schedule]
+    fixed_noise: Schedule | None
     """With `--noise-multiplier` or `--epsilon-each`."""
 
 
@@ -158,28 +137,6 @@ class ManyRuns(Output):
     threshold: float
 
 
-class OneRun(Output):
-    """What one training with canaries showed."""
-
-    lower_bound: float
-    canaries: int
-    guesses: int
-    right: int
-    level: float
-
-
-class CheckedRule(Output):
-    """A rule of the deployed code."""
-
-    name: str
-    passed: bool
-    expected: str
-    found: str
-    group: str
-    power: str
-    seconds: float
-
-
 class Audited(Output):
     """A lower bound on ε from outside, and the rules."""
 
@@ -201,7 +158,7 @@ class Audited(Output):
     neighbouring: str
     many_runs: ManyRuns | None
     one_run: OneRun | None
-    checks: list[CheckedRule]
+    checks: list[Check]
 
 
 class Attacked(Output):
@@ -238,6 +195,25 @@ class Finding(Output):
     sentence: str
 
 
+class RoundProblem(Output):
+    """Who did not count in a round."""
+
+    site: str
+    reason: str
+
+
+class RoundLine(Output):
+    """A round of a training."""
+
+    round: int
+    epsilon: float
+    """Spent so far."""
+    problems: list[RoundProblem]
+    time: float
+    """Seconds since 1970."""
+    sites: list[str]
+
+
 class TrainingStatus(Output):
     """How far a training of a federation is."""
 
@@ -251,13 +227,34 @@ class TrainingStatus(Output):
     delta: float
     accountant: str
     sites: list[str]
+    """Of this job, that have not gone silent."""
     enrolled_sites: int
     ledger_run: str | None
     noise: str
+    versions: dict[str, str]
+    """The epifed of each party."""
+    lines: list[RoundLine] = Field(default_factory=list)
+    """The last rounds; none before the first of a job."""
+    stopped: bool = False
+    """Whether it ends after this round, as the coordinator wished."""
+    sha256: str | None = None
+    """Of the release file, once it is finished; with it who has it."""
+    delivered: list[str] = Field(default_factory=list)
+    missing: list[str] = Field(default_factory=list)
+    undelivered: dict[str, str] = Field(default_factory=dict)
+    """Why it is missing, in a word."""
 
 
 class Starting(Output):
-    """A training that has not said anything yet."""
+    """A training whose job has not begun a round."""
+
+    training: str
+    finished: Literal[False]
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class Unknown(Output):
+    """A job that has not said anything yet."""
 
     job: str
 
@@ -266,7 +263,7 @@ class FederationStatus(Output):
     """Who is connected, and what runs."""
 
     connected: list[str]
-    running: list[TrainingStatus | Starting]
+    running: list[TrainingStatus | Starting | Unknown]
 
 
 class SentLine(Output):
