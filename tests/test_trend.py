@@ -14,6 +14,7 @@ from epifed.clients import make_clients
 from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.learner import Vector, settings_for
+from epifed.learners.carried import DAMPING, REVERTING
 from epifed.learners.releases import Releases
 from epifed.learners.shared import (
     FOLLOW,
@@ -25,14 +26,7 @@ from epifed.learners.shared import (
     TYPICAL,
     signals,
 )
-from epifed.learners.trend import (
-    DAMPING,
-    LARGEST_CHANGE,
-    LEVEL_SHARE,
-    REVERTING,
-    LastDays,
-    Trend,
-)
+from epifed.learners.trend import LARGEST_CHANGE, LEVEL_SHARE, LastDays, Trend
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings

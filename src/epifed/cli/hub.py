@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import AsJson, counted, messages, print_table
+from epifed.cli.kit import AsJson, messages, print_table
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.reading import listed
+from epifed.words import counted
 
 if TYPE_CHECKING:
     import polars as pl

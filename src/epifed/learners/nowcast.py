@@ -22,9 +22,10 @@ from epifed.anomalies import clean
 from epifed.days import WEEK, Step
 from epifed.intervals import LEAST_ERRORS
 from epifed.learner import SOFTENING, Floats, Learner, Parts, Period
+from epifed.learners.carried import Growth, carried_on, change_of, level_of
 from epifed.learners.releases import Releases
 from epifed.learners.shared import GROWTH, HISTORY, LEVEL, MODES, Signals, signals
-from epifed.learners.trend import Growth, LastDays, Trend, carried_on, change_of, level_of
+from epifed.learners.trend import LastDays, Trend
 from epifed.nowcast import LATE_DAYS, USUAL_LATE
 from epifed.panel import CasePanel
 from epifed.rhythm import AHEAD, Rhythm

@@ -21,6 +21,15 @@ from epifed import holidays
 from epifed.days import WEEK, Step
 from epifed.errors import EpifedError
 from epifed.learner import DAYS_BACK, SOFTENING, Floats, Learner, Own, Parts, Period, Signal, Vector
+from epifed.learners.carried import (
+    Growth,
+    bounded,
+    carried_on,
+    change_of,
+    lasting,
+    level_of,
+    reverted,
+)
 from epifed.learners.releases import ReleaseLearner, Releases
 from epifed.learners.shared import (
     GROWTH,
@@ -49,20 +58,13 @@ LEVEL_SHARE = 0.1
 """Bound on the number that says a client's level."""
 HIGHEST_LEVEL = 0.9
 """Beyond it a level is known too badly to be turned back into cases."""
-LEVEL_MIDDLE = 2.5
-"""Log of the daily cases in 100,000 inhabitants in the middle of all levels."""
 
 PAID_FOR = ((150.0, 3), (100.0, 1))
 """From which number of clients times ε on so many modes are better sent than not."""
 PLACE_SHARE = np.array([0.8, 0.5, 0.5])
 """Share of what size and place said of the last week's growth that holds for the next."""
-REVERTING = 0.13
-"""Share of its distance from the country's level that a client loses in a week."""
 FARTHEST_LEVEL = 1.5
-DAMPING = 0.3
-"""Growth of a forecast week relative to that of the week before."""
-LARGEST_FORECAST = 0.8
-"""Bound on the log growth forecast for the first week."""
+"""Bound on a client's log distance from the country's level that comes back."""
 
 ENTRIES = ("change times size", "change times latitude", "change times longitude")
 """What is sent of size and place, in words."""
@@ -217,7 +219,7 @@ class Trend(ReleaseLearner[LastDays]):
 
     def predict(self, state: Releases, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the growth of the country."""
-        growth = _bounded(self._signals(state).growth[:1])
+        growth = bounded(self._signals(state).growth[:1])
         grown = np.exp(float(growth[0]) * lasting(self.settings.horizon / WEEK))
         last: Floats = inputs[..., -1].astype(np.float64)
         return last * float(grown)
@@ -237,7 +239,7 @@ class Trend(ReleaseLearner[LastDays]):
         level = np.clip(state.values[pairs, LEVEL], -HIGHEST_LEVEL, HIGHEST_LEVEL)
         noise = (LEVEL_WIDTH / (1 - level**2)) ** 2 / state.precision[pairs, LEVEL]
         now, before = LEVEL_WIDTH * np.arctanh(level)
-        said = _bounded(self._signals(state).growth[later + horizon])
+        said = bounded(self._signals(state).growth[later + horizon])
         return np.stack([now - before - said * lasting(horizon / WEEK), noise.sum(axis=0)], axis=1)
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
@@ -315,40 +317,7 @@ class Trend(ReleaseLearner[LastDays]):
         apart = np.clip(apart, -FARTHEST_LEVEL, FARTHEST_LEVEL)
         apart = apart - self.uneven * np.maximum(-mean, 0.0)
         apart = np.where(np.isnan(mean), 0.0, apart)
-        return Growth(_bounded(country), region, -apart)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Log growth of the first week [regions, days]; of `own`, the distance that is reverted."""
-
-    country: Floats
-    region: Floats
-    own: Floats
-
-    @property
-    def shared(self) -> Floats:
-        """What the country and the region say together."""
-        return _bounded(self.country + self.region)
-
-    def over(self, weeks: float) -> Floats:
-        """The growth from now to so many weeks ahead."""
-        return self.shared * lasting(weeks) + self.own * reverted(weeks)
-
-
-def lasting(weeks: float) -> float:
-    """Weeks of the first week's growth that so many weeks add up to."""
-    return float((1 - DAMPING**weeks) / (1 - DAMPING))
-
-
-def reverted(weeks: float) -> float:
-    """Share of a client's distance from the country's level that so many weeks take away."""
-    return float(1 - (1 - REVERTING) ** weeks)
-
-
-def _bounded(growth: Floats) -> Floats:
-    bounded: Floats = np.clip(growth, -LARGEST_FORECAST, LARGEST_FORECAST)
-    return bounded
+        return Growth(bounded(country), region, -apart)
 
 
 def _covariates(panel: CasePanel) -> list[Floats]:
@@ -360,55 +329,3 @@ def _covariates(panel: CasePanel) -> list[Floats]:
     if panel.positions is None:
         return [size]
     return [size, panel.positions[:, 1], panel.positions[:, 0]]
-
-
-def change_of(own: Rhythm, now: Floats, before: Floats, recency: float) -> tuple[Floats, Floats]:
-    """The relative change of the last week [clients, days] against the one before, and its cases.
-
-    The last days count most, and days on or after holidays little.
-    """
-    trust = np.minimum(own.trust[:, WEEK:], own.trust[:, :WEEK])
-    weight = trust * recency ** np.arange(WEEK)[::-1]
-    added, whole = (weight * (now - before)).sum(axis=1), (weight * (now + before)).sum(axis=1)
-    change: Floats = added / (whole + SOFTENING)
-    return change, whole
-
-
-def level_of(own: Rhythm, panel: CasePanel, days: int) -> Floats:
-    """The level of each of the last days, between -1 and 1: cases of a week by inhabitants.
-
-    Where the population is not known, by the client's own average so far.
-    """
-    if panel.population is not None:
-        total = _running(own.usual[:, -(days + WEEK - 1) :])
-        usual = panel.population[:, None] / 1e5 * math.exp(LEVEL_MIDDLE)
-    else:
-        total = _running(own.usual)
-        ends = np.arange(total.shape[1] - days, total.shape[1])
-        usual = (total[:, ends] + 1) / ends
-    cases = (total[:, -days:] - total[:, -days - WEEK : -WEEK] + SOFTENING) / WEEK
-    level: Floats = np.tanh(np.log(cases / usual) / LEVEL_WIDTH)
-    return level
-
-
-def _running(values: Floats) -> Floats:
-    """The sums up to before each day, and up to the last."""
-    total = np.zeros((values.shape[1] + 1, len(values))).T
-    np.cumsum(values, axis=1, out=total[:, 1:])
-    return total
-
-
-def carried_on(own: Rhythm, growing: Growth, days: int, horizon: int) -> Floats:
-    """The average of the week that ends `horizon` days after each of the last days."""
-    length = own.usual.shape[1]
-    origins = np.arange(length - days, length)
-    total = np.zeros((days, len(own.usual))).T
-    for ahead in range(horizon - WEEK + 1, min(horizon, 0) + 1):
-        total += own.counts[:, origins + ahead]
-    for weeks in range(1, -(-horizon // WEEK) + 1):
-        first, last = max(horizon - WEEK, (weeks - 1) * WEEK) + 1, min(horizon, weeks * WEEK)
-        if first > last:
-            continue
-        so_far = _running(own.again(weeks, length - days + first, length + last))
-        total += (so_far[:, last - first + 1 :] - so_far[:, :days]) * np.exp(growing.over(weeks))
-    return np.ascontiguousarray(np.maximum(total, 0.0)) / WEEK
