@@ -6,7 +6,7 @@ TESTS ?= tests
 # Three workers for two cores: a federation mostly waits. Files in their order, the longest first.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool vendor bench bench-peers clean
+.PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
@@ -15,7 +15,7 @@ RUNS := $(VENV)/.runs$(subst [,-,$(subst ],,$(WITH)))
 run: $(RUNS)
 	$(BIN)/epifed run --out out
 
-test: lint chromium haproxy promtool
+test: lint chromium haproxy promtool systemd-analyze
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # The tests with those that take minutes each: kills of sites and aggregators, three and five machines.
@@ -89,6 +89,20 @@ promtool: $(VENV)/.installed
 	    (cd $$folder && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .) >/dev/null 2>&1 && \
 	    cp $$folder/usr/bin/promtool $(BIN)/; rm -rf $$folder; [ -x $(BIN)/promtool ]; } || \
 	  echo "promtool is not here and could not be fetched: alerts and metrics are not checked by Prometheus' own tool"
+
+# systemd's own checker for docs/systemd, out of Debian's packages and into .venv (systemd itself is not installed), else
+# not missed.
+systemd-analyze: $(VENV)/.installed
+	@command -v systemd-analyze >/dev/null || [ -x $(BIN)/systemd-analyze ] || \
+	  { folder=$$(mktemp -d) && { [ "$$(id -u)" != 0 ] || apt-get update -qq; } >/dev/null 2>&1; \
+	    (cd $$folder && apt-get download -qq systemd libsystemd-shared && for one in *.deb; do dpkg -x $$one .; done && \
+	      mv usr/lib/*/systemd/libsystemd-shared-*.so usr/bin/systemd-analyze . ) >/dev/null 2>&1 && \
+	    mkdir -p $(VENV)/systemd && mv $$folder/libsystemd-shared-*.so $$folder/systemd-analyze $(VENV)/systemd/ && \
+	    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/systemd-analyze "$$@"\n' "$(abspath $(VENV))/systemd" "$(abspath $(VENV))/systemd" \
+	      >$(BIN)/systemd-analyze && chmod +x $(BIN)/systemd-analyze && \
+	    { $(BIN)/systemd-analyze --version >/dev/null 2>&1 || rm $(BIN)/systemd-analyze; }; \
+	    rm -rf $$folder; [ -x $(BIN)/systemd-analyze ]; } || \
+	  echo "systemd-analyze is not here and could not be fetched: the units of docs/systemd are not checked by systemd's own tool"
 
 # The charting library of the report, from its package, checked against the hash that is kept.
 vendor:

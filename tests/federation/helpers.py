@@ -11,6 +11,7 @@ from typing import Any
 from epifed.federation.flare.local import LocalFederation
 from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.server import Order, read_state
+from epifed.learner import Learner, Vector, View, make_learner
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 from tests.helpers import small_panel, small_settings
@@ -29,6 +30,13 @@ def settings_of(learner: str, **changes: Any) -> Settings:
         return small_settings(**changes)
     values = {"learner": learner, "rounds": 1, "clients_per_round": 6}
     return Settings.of(**values | changes)
+
+
+def view_of(settings: Settings) -> View:
+    """What a learner reads of all clients in one process."""
+    days = panel()
+    found: View = make_learner(settings).deployed_view(days, (days.start, days.end))
+    return found
 
 
 def plan(name: str, settings: Settings, *, seeded: bool = True) -> Order:
@@ -70,12 +78,13 @@ class Training(threading.Thread):
         super().__init__(daemon=True)
         self.local, self.wanted = local, wanted
         self.status: dict[str, Any] = {}
+        self.told: list[dict[str, Any]] = []
         self.error: Exception | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            self.status = self.local.train(self.wanted)
+            self.status = self.local.train(self.wanted, self.told.append)
         except Exception as error:
             self.error = error
 
@@ -98,3 +107,24 @@ class Training(threading.Thread):
         assert not self.is_alive(), "the training did not finish"
         assert self.error is None, self.error
         return self.status
+
+
+def silenced(settings: Settings, rows: dict[int, list[int]]) -> Learner[Any, Any]:
+    """A learner to which some clients contribute nothing in some rounds.
+
+    Everybody is drawn: row k is client k.
+    """
+    kind: Any = type(make_learner(settings))
+
+    class Silenced(kind):  # type: ignore[misc]
+        round = 0
+
+        def contribute(self, state: Any, view: View) -> Vector:
+            updates: Vector = super().contribute(state, view)
+            if len(view):
+                self.round += 1
+                updates[rows.get(self.round, [])] = 0.0
+            return updates
+
+    made: Learner[Any, Any] = Silenced(settings)
+    return made

@@ -17,13 +17,10 @@ import pytest
 from epifed.federation.flare.jobs import halt, look
 from epifed.federation.flare.local import LocalFederation
 from epifed.federation.greeting import Spoken
-from epifed.learner import Vector, View, make_learner
-from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.registry import LEARNERS
 from epifed.release import read_release
-from epifed.settings import Settings
 from epifed.training import train
-from epifed.windows import Windows, slide
+from epifed.windows import slide
 from tests.federation.evil import deeds as evil
 from tests.federation.helpers import (
     HERE,
@@ -33,6 +30,8 @@ from tests.federation.helpers import (
     panel,
     plan,
     settings_of,
+    silenced,
+    view_of,
 )
 from tests.helpers import conforming, small_settings
 
@@ -52,13 +51,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         yield local
 
 
-def _view(settings: Settings) -> View:
-    """What a learner reads of all clients in one process."""
-    days = panel()
-    found: View = make_learner(settings).deployed_view(days, (days.start, days.end))
-    return found
-
-
 TRAININGS = [("fedavg", 2.0), ("fedavg", math.inf)] + [
     (learner, 2.0) for learner in LEARNERS if learner != "fedavg"
 ]
@@ -75,7 +67,7 @@ def test_federation_and_simulation_give_the_same_weights(
     settings = settings_of(learner, epsilon=epsilon)
     wanted = plan(_name(learner, epsilon), settings)
     status = local.train(wanted)
-    simulated = train(_view(settings), settings)
+    simulated = train(view_of(settings), settings)
     assert status["delivered"] == ["site-1", "site-2", "site-3"]
     for site in local.federation.sites:
         model = read_release(local.kit(site.name) / "models" / f"{wanted.training}.epifed")
@@ -122,29 +114,14 @@ def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
         assert found == expected[deed], (number, deed, reasons[number])
     assert {site for problems in reasons.values() for site, _ in problems} == {EVIL}
     mine = [panel().regions.index(c) for c in local.federation.site(EVIL).clients]
-    silenced = {
+    rows = {
         number: mine[:1] if deed in evil.ALONE else mine
         for number, deed in evil.DEEDS.items()
         if deed != "good"
     }
-    simulated = train(_view(settings), settings, learner=_Silenced(settings, silenced))
+    simulated = train(view_of(settings), settings, learner=silenced(settings, rows))
     model = read_release(local.kit(EVIL) / "models" / f"{wanted.training}.epifed")
     np.testing.assert_allclose(model.vector, simulated.vector, rtol=1.3e-6, atol=1e-5)
-
-
-class _Silenced(FedAvg):
-    """Some clients contribute nothing to some rounds. Everybody is drawn: row k is client k."""
-
-    def __init__(self, settings: Settings, rows: dict[int, list[int]]) -> None:
-        super().__init__(settings)
-        self.rows, self.round = rows, 0
-
-    def contribute(self, state: FedAvgState, view: Windows) -> Vector:
-        updates = super().contribute(state, view)
-        if len(view):
-            self.round += 1
-            updates[self.rows.get(self.round, [])] = 0.0
-        return updates
 
 
 def _overheard(local: LocalFederation) -> bytes:
@@ -244,7 +221,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(local: LocalFederation) 
     found = conforming("federation status", look(local.desk))
     assert found["connected"] == ["site-1", "site-2", "site-3"]
     assert local.train(wanted)["finished"]
-    simulated = train(_view(settings), settings)
+    simulated = train(view_of(settings), settings)
     model = read_release(local.kit("site-1") / "models" / "stopped.epifed")
     np.testing.assert_allclose(model.vector, simulated.vector, rtol=1.3e-6, atol=1e-5)
 

@@ -1,13 +1,37 @@
-"""The bad network of tests: slow, narrow, half open, cut."""
+"""A bad network: slow, narrow, half open, cut. The tool, and trainings through it."""
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from epifed.federation.flare.local import LocalFederation
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.server import Order
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
+from epifed.release import read_release
+from epifed.training import train
+from tests.federation.helpers import Training, panel, plan, settings_of, silenced, view_of
 from tests.federation.proxy import Proxy
+
+FAR = "site-3"
+"""The site with a network of its own; the others share one."""
+SLOW = 0.05
+"""Seconds that a byte takes from the far site, or to it."""
+WAITS = 15.0
+"""Seconds that a round waits for an answer."""
+ROUNDS = 16
+LARGE = 1e5
+"""An ε that asks for so little noise that a client who is missing is seen."""
 
 
 @pytest.fixture
@@ -72,3 +96,119 @@ def test_the_proxy_passes_delays_narrows_and_cuts(echo: int) -> None:
             socket.create_connection(("127.0.0.1", proxy.port), 10) as other,
         ):
             _said_back(other, b"x")
+
+
+@dataclass
+class Networked:
+    """A federation that is running, and the networks of its sites."""
+
+    local: LocalFederation
+    near: Proxy
+    far: Proxy
+
+    def train(self, name: str) -> tuple[Training, Order]:
+        """Begin a training in which everybody is drawn, in one job."""
+        settings = settings_of("trend", rounds=ROUNDS, epsilon=LARGE, clients_per_round=12)
+        wanted = plan(name, settings, seeded=False)
+        return Training(self.local, wanted), wanted
+
+    def clean(self, training: Training) -> int:
+        """Wait for a round in which nobody was without; its number."""
+
+        def found() -> list[int]:
+            return [n for n, sites in self.report(training.wanted).items() if not sites]
+
+        training.until(lambda: bool(found()), "a round with everybody")
+        return max(found())
+
+    def report(self, wanted: Order) -> dict[int, list[str]]:
+        """By round, the sites that were without; each round once."""
+        path = self.local.training_folder(wanted) / "report.jsonl"
+        text = path.read_text() if path.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert [line["round"] for line in lines] == [*range(1, len(lines) + 1)]
+        return {line["round"]: [one["site"] for one in line["problems"]] for line in lines}
+
+    def runs(self, ledger: Path, wanted: Order) -> list[Any]:
+        return [r for r in Ledger(ledger).book().runs.values() if r.training == wanted.training]
+
+    def check(self, wanted: Order, status: dict[str, Any]) -> None:
+        """Every round was paid once, everybody has the release, and it is what was answered."""
+        assert status["finished"]
+        assert status["missing"] == []
+        assert len(self.report(wanted)) == wanted.settings.rounds
+        assert self.local.ledger is not None
+        model = read_release(self.local.kit("site-1") / "models" / f"{wanted.training}.epifed")
+        own = [self.local.kit(site.name) / "site.ledger" for site in self.local.federation.sites]
+        for ledger in (self.local.ledger, *own):
+            (run,) = self.runs(ledger, wanted)
+            assert (run.spent, run.outcome) == (wanted.settings.rounds, "finished")
+            assert run.model_hash == model.sha256
+        regions = panel().regions
+        rows = {
+            number: [regions.index(c) for s in sites for c in self.local.federation.site(s).clients]
+            for number, sites in self.report(wanted).items()
+        }
+        settings = wanted.settings
+        answered = train(view_of(settings), settings, learner=silenced(settings, rows)).vector
+        everybody = train(view_of(settings), settings).vector
+        known = slice(0, 2)  # growth and level; behind them stands how well they are known
+        apart = np.abs(model.vector - answered)[known].max()
+        assert apart < 0.1 * np.abs(everybody - answered)[known].max()
+
+
+@pytest.fixture(scope="module")
+def networked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Networked]:
+    folder = tmp_path_factory.mktemp("network")
+    ledger = folder / "budget.ledger"
+    Ledger.create(ledger, Cap(1e6, 1e-5, "rdp"))
+    roster = rehearsal_federation(
+        panel(),
+        3,
+        rounds_per_job=20,
+        round_timeout=WAITS,
+        terms={"epsilon_per_release": 1e6, "epsilon_total": 1e6},
+    )
+    with ExitStack() as stack:
+        local = stack.enter_context(LocalFederation.make(folder, roster, panel(), ledger))
+        near = stack.enter_context(Proxy(roster.server.port))
+        far = stack.enter_context(Proxy(roster.server.port, delay=SLOW))
+        for site in roster.sites:
+            path = local.kit(site.name) / "startup" / "fed_client.json"
+            values = json.loads(path.read_text())
+            port = far.port if site.name == FAR else near.port
+            values["servers"][0]["service"]["target"] = f"localhost:{port}"
+            path.write_text(json.dumps(values))
+        local.start()
+        yield Networked(local, near, far)
+
+
+def test_a_site_that_is_slow_cut_and_half_open_stops_nobody(networked: Networked) -> None:
+    training, wanted = networked.train("far")
+    began = networked.clean(training)
+    for _ in range(2):
+        networked.far.cut()
+        training.until_round(training.done() + 2)
+    assert networked.far.cuts
+    back = networked.clean(training)
+    assert back > began, "what a cut had lost was not asked for again"
+    silent = training.done()
+    networked.far.silent = True
+    training.until_round(ROUNDS)
+    networked.far.silent = False
+    networked.check(wanted, training.finished())
+    without = networked.report(wanted)
+    assert {site for n, sites in without.items() if n > began for site in sites} == {FAR}
+    assert all(without[n] == [FAR] for n in range(silent + 2, ROUNDS + 1))
+
+
+def test_rounds_are_not_spent_while_nobody_can_be_reached(networked: Networked) -> None:
+    training, wanted = networked.train("nobody")
+    began = networked.clean(training)
+    networked.near.silent = networked.far.silent = True
+    training.until(lambda: any("waiting" in one for one in training.told), "a wait")
+    networked.near.silent = networked.far.silent = False
+    networked.check(wanted, training.finished())
+    without = networked.report(wanted)
+    assert 1 <= sum(len(sites) == 3 for n, sites in without.items() if n > began) <= 2
+    assert without[ROUNDS] == []

@@ -50,6 +50,8 @@ class Country:
     sites: int = 5
     trained: list[str] = field(default_factory=list)
     fails: int = 0
+    come: datetime | None = None
+    """When there are five sites."""
 
     def clock(self) -> datetime:
         return self.now
@@ -58,7 +60,8 @@ class Country:
         self.now += timedelta(seconds=seconds)
 
     def connected(self) -> Collection[str]:
-        return range(self.sites)  # type: ignore[return-value]
+        there = 5 if self.come and self.now >= self.come else self.sites
+        return range(there)  # type: ignore[return-value]
 
     def train(self, week: Week) -> None:
         self.trained.append(week.name)
@@ -126,6 +129,18 @@ def test_too_few_sites_are_waited_for_and_the_week_is_skipped_or_not(tmp_path: P
     brave = Country(MONDAY, sites=2)
     brave.run(BERLIN.model_copy(update={"if_too_few": "go-on"}), tmp_path / "go on")
     assert (brave.trained, _outcomes(tmp_path / "go on")) == (["week-2026-03-02"], ["done"])
+
+
+def test_too_few_sites_are_waited_for_as_long_as_the_week_may_be_begun(tmp_path: Path) -> None:
+    waiting = BERLIN.model_copy(update={"if_too_few": "wait"})
+    few = Country(MONDAY, sites=2)
+    few.run(waiting, tmp_path / "in vain")
+    assert few.now - MONDAY == timedelta(hours=waiting.make_up_hours)
+    assert (few.trained, _outcomes(tmp_path / "in vain")) == ([], ["skipped"])
+    slow = Country(MONDAY, sites=2, come=MONDAY + timedelta(hours=20))
+    slow.run(waiting, tmp_path / "they come")
+    assert timedelta(hours=20) <= slow.now - MONDAY < timedelta(hours=21)
+    assert slow.trained == ["week-2026-03-02"]
 
 
 def test_a_missed_week_is_made_up_while_it_is_young(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """What a rehearsed year is to be: its events, its clock, and what must become of each week."""
 
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.settings import Settings
+from epifed.year.chart import HEIGHT, chart
 from epifed.year.clock import Clock, RestartError
 from epifed.year.events import SAID, Event, Events, foreseen, usual
 from epifed.year.plan import Plan, least_sites
@@ -80,6 +83,30 @@ def test_a_list_that_cannot_happen_is_one_sentence(tmp_path: Path, text: str, sa
     words = ("--weeks", "2", "--sites", "2", "--clients", "4")
     assert said in _refusal(*words, "--events", str(path), "--out", str(out))
     assert not out.exists()
+
+
+def test_the_picture_of_a_year_has_a_bar_for_each_week_that_was_run() -> None:
+    events = [["site-2 stopped"], [], ["holidays"], ["the <server> lost"]]
+    weeks = [
+        {
+            "week": number,
+            "day": date(2020, 12, 7) + timedelta(weeks=number),
+            "events": what,
+            "outcome": "skipped" if number == 2 else "done",
+            "sites": 0 if number == 2 else 3,
+            "spent": 0.5 * number,
+            "planned": 0.5 * number,
+            "scores": {"mae_ratio": 0.9} if number != 2 else None,
+        }
+        for number, what in enumerate(events)
+    ]
+    svg = ElementTree.fromstring(chart({"sites": 4, "weeks": weeks}))
+    classes = Counter(one.get("class") for one in svg.iter())
+    assert (classes["site"], classes["skipped"], classes["event"], classes["dot"]) == (3, 1, 2, 3)
+    bars = [one for one in svg.iter("rect") if one.get("class") == "site"]
+    assert {bar.get("height") for bar in bars} == {f"{0.75 * HEIGHT:.1f}"}
+    told = [one.text for one in svg.iter("title")]
+    assert "week 3; the <server> lost" in told
 
 
 def test_a_year_needs_a_folder_and_events_a_year(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ anything is decoded.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -109,6 +110,16 @@ def pack_task(task: Task) -> Parts:
     """A task as it travels."""
     unsaid = {"state"} if task.aggregators else {"state", *SEALED_FIELDS}
     return _packed({k: v for k, v in vars(task).items() if k not in unsaid}, task.state)
+
+
+def pack_tasks(tasks: Mapping[str, Task]) -> dict[str, Parts]:
+    """The tasks of a round as they travel; a state that they share is held once."""
+    states: dict[int, Any] = {}
+    packed = {}
+    for site, task in tasks.items():
+        parts = pack_task(task)
+        packed[site] = parts | {"array": states.setdefault(id(task.state), parts["array"])}
+    return packed
 
 
 def unpack_task(parts: Parts) -> Task:

@@ -23,6 +23,8 @@ Mail = Annotated[
 
 QUESTIONS = 50
 """For work, a second, of all waiting sites together: they keep about half a core busy."""
+AGAIN = 2.0
+"""Seconds without a sign of its reply before which no question is asked again."""
 START = 60.0
 """Seconds that a site's worker has at least for its start."""
 
@@ -66,7 +68,7 @@ class Federation(Table):
     certificate_days: int = Field(730, ge=1, description="life of a party's certificate")
     rounds_per_job: int = Field(10, ge=1, description="rounds until sites that came late may join")
     round_timeout: float = Field(120.0, gt=0, description="seconds a round waits for its sites")
-    min_sites: int = Field(1, ge=1, description="sites that must be connected for rounds to run")
+    min_sites: int = Field(1, ge=1, description="sites that must answer for a round to be spent")
     removed: tuple[Name, ...] = Field((), description="sites whose certificates are void")
     server: Server
     terms: Terms = Field(Terms(), description="proposed to the sites, each of which has its own")
@@ -130,6 +132,12 @@ class Federation(Table):
     def request_interval(self) -> float:
         """Seconds between two questions of a waiting site for work."""
         return min(max(0.2, len(self.sites) / QUESTIONS), 2.0)
+
+    @property
+    def ask_again(self) -> float:
+        """Seconds after which a site repeats a question, or its answer, that a cut line has lost:
+        several times in a round."""
+        return max(AGAIN, self.round_timeout / 4)
 
     @property
     def start_timeout(self) -> float:

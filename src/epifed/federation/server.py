@@ -218,13 +218,14 @@ class StoredTraining:
         return release
 
     def _tasks(self, number: int, drawn: set[str]) -> dict[str, Task]:
+        settings, state = self.settings.to_toml(), self.rounds.learner.pack(self.state)
         return {
             site.name: Task(
                 training=self.order.training,
                 round=number,
                 rounds=self.settings.rounds,
                 paid=self.paid,
-                settings=self.settings.to_toml(),
+                settings=settings,
                 first_day=str(self.order.first_day),
                 last_day=str(self.order.last_day),
                 enrolled=self.plan.clients,
@@ -232,7 +233,7 @@ class StoredTraining:
                 randomness=self.rounds.randomness.name,
                 clients=site.clients,
                 drawn="".join("01"[client in drawn] for client in site.clients),
-                state=self.rounds.learner.pack(self.state),
+                state=state,
             )
             for site in self.federation.sites
         }
@@ -345,7 +346,8 @@ class ServedTraining(StoredTraining):
         number, clients = self.done + 1, self.federation.clients
         drawn = {clients[k] for k in self.rounds.draw()}
         vectors, problems = ask(self._tasks(number, drawn), self.rounds)
-        rows = [vectors[client] for client in clients if client in drawn & vectors.keys()]
+        came = drawn & vectors.keys()
+        rows = [vectors[client] for client in clients if client in came]
         updates = np.stack(rows) if rows else self.rounds.nobody()
         self._wait(number, self.rounds.close(self.state, updates), self.paid)
         self._pay(number)

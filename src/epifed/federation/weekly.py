@@ -58,7 +58,8 @@ class Schedule(Table):
     least_sites: int = Field(1, ge=1)
     deadline_minutes: int = Field(240, ge=0, le=7 * 24 * 60)
     """How long too few sites are waited for."""
-    if_too_few: Literal["skip", "go-on"] = "skip"
+    if_too_few: Literal["skip", "go-on", "wait"] = "skip"
+    """What is done then; who waits, waits until the week is too old to be begun, and skips it."""
     make_up_hours: int = Field(72, ge=1, le=7 * 24)
     """How old a week may be when it is begun; an older one is skipped."""
 
@@ -97,7 +98,15 @@ class Schedule(Table):
 
     def missed(self, week: "Week", now: datetime) -> bool:
         """Whether it is too late to begin a week."""
-        return now - week.due > timedelta(hours=self.make_up_hours)
+        return now > self._last_begin(week)
+
+    def patience(self, week: "Week", now: datetime) -> datetime:
+        """Until when a week that could begin now waits for enough sites."""
+        deadline = now + timedelta(minutes=self.deadline_minutes)
+        return self._last_begin(week) if self.if_too_few == "wait" else deadline
+
+    def _last_begin(self, week: "Week") -> datetime:
+        return week.due + timedelta(hours=self.make_up_hours)
 
     def _moment(self, day: date) -> datetime:
         """The moment of a week. A time that the clock skips is as long after midnight; of one that
@@ -262,10 +271,10 @@ def _run(
             return "skipped", f"missed: {hours:.0f} hours late, {schedule.make_up_hours} allowed"
         if other := running.rival(week):
             return "skipped", f"'{other}' is this week's training already"
-        until = now() + timedelta(minutes=schedule.deadline_minutes)
+        until = schedule.patience(week, now())
         while (came := len(running.connected())) < schedule.least_sites:
             if now() >= until:
-                if schedule.if_too_few == "skip":
+                if schedule.if_too_few != "go-on":
                     return "skipped", f"{came} sites came, {schedule.least_sites} expected"
                 break
             sleep(min(30.0, max(1.0, (until - now()).total_seconds())))

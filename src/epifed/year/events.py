@@ -103,7 +103,7 @@ def foreseen(schedule: Schedule, sites: Sequence[str], events: Events) -> list[O
                 off = max(off, one.hours)
         too_few = len(set(sites) - away - missing) < schedule.least_sites
         too_late = timedelta(hours=off) > timedelta(hours=schedule.make_up_hours)
-        skipped = too_late or (too_few and schedule.if_too_few == "skip")
+        skipped = too_late or (too_few and schedule.if_too_few != "go-on")
         outcomes.append("skipped" if skipped else "done")
     return outcomes
 

@@ -12,6 +12,7 @@ from epifed.holidays import closed
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.simulate.settings import CALENDAR
+from epifed.year import chart
 from epifed.year.account import Accounts
 from epifed.year.course import course_of
 from epifed.year.plan import Plan
@@ -34,6 +35,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto
   color: #1a1a1a; background: #fff }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right }
+td:nth-child(2), td:nth-child(5) { white-space: nowrap }
 th:nth-child(3), td:nth-child(3), th:nth-child(4), td:nth-child(4) { text-align: left }
 .wrong { color: #a40000; font-weight: 600 }
 @media (prefers-color-scheme: dark) { body { color: #eee; background: #16181c }
@@ -181,6 +183,7 @@ def _page(found: dict[str, Any]) -> str:
     )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>A rehearsed year</title>'
-        f"<style>{_STYLE}</style><h1>A rehearsed year</h1><ul>{said}</ul>"
+        f"<style>{_STYLE}{chart.STYLE}</style><h1>A rehearsed year</h1><ul>{said}</ul>"
+        f"{chart.chart(found)}"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></html>\n"
     )

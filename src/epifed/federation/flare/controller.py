@@ -28,7 +28,7 @@ from epifed.federation.messages import (
     Parts,
     Task,
     most_bytes,
-    pack_task,
+    pack_tasks,
     said,
     unreceived,
 )
@@ -66,6 +66,10 @@ class _BrokenOffError(Exception):
     """The job ended within a round, which is not counted."""
 
 
+class _TooFewError(Exception):
+    """Fewer sites answer than a round may be spent on; the next job asks again who is there."""
+
+
 class FederationController(Controller):  # type: ignore[misc]
     """Plays at most `rounds` rounds of a training, then ends the job; the next one goes on.
 
@@ -79,7 +83,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self.rounds_of_job = rounds
         self.status: dict[str, Any] = {"training": self.order.training, "finished": False}
         self._foreign: dict[str, Spoken] = {}
-        self._late: list[Problem] = []
+        self._late = set[str]()
         self._silences: dict[str, int] = {}
         self._parent = os.getppid()
         self._aggregated = self.order.settings.noise == "aggregators"
@@ -114,8 +118,9 @@ class FederationController(Controller):  # type: ignore[misc]
         except _BrokenOffError:
             self.log_warning(fl_ctx, "broken off within a round", fire_event=False)
         except AwayError as away:
-            self.status["waiting"] = f"the aggregator '{away}' does not answer"
-            self.log_warning(fl_ctx, self.status["waiting"], fire_event=False)
+            self._wait(f"the aggregator '{away}' does not answer", fl_ctx)
+        except _TooFewError as few:
+            self._wait(str(few), fl_ctx)
         except EpifedError as error:
             self.status["error"] = str(error)
             self.log_error(fl_ctx, str(error), fire_event=False)
@@ -149,6 +154,7 @@ class FederationController(Controller):  # type: ignore[misc]
 
         last = min(training.settings.rounds, training.done + self.rounds_of_job)
         while training.done < last and not (abort_signal.triggered or self.status.get("stopped")):
+            self._refuse_too_few(federation, fl_ctx)
             if isinstance(training, RelayedTraining):
                 training.play(post, report)
             else:
@@ -198,6 +204,17 @@ class FederationController(Controller):  # type: ignore[misc]
         here = connected - self._foreign.keys()
         return {name for name in here if self._silences.get(name, 0) < SILENT_ROUNDS}
 
+    def _refuse_too_few(self, federation: Federation, fl_ctx: FLContext) -> None:
+        """Refuse to spend a round: who is present does not depend on whom it would draw."""
+        present = len(self._present(federation, fl_ctx))
+        if present < federation.min_sites:
+            raise _TooFewError(f"{present} sites answer, {federation.min_sites} expected")
+
+    def _wait(self, reason: str, fl_ctx: FLContext) -> None:
+        """Leave the rest of the rounds to the next job."""
+        self.status["waiting"] = reason
+        self.log_warning(fl_ctx, reason, fire_event=False)
+
     def _adders(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
         """The aggregators of this job, if the training has any."""
         enrolled = {one.name for one in federation.aggregators} if self._aggregated else set()
@@ -233,10 +250,11 @@ class FederationController(Controller):  # type: ignore[misc]
         """What the sites answer to their tasks, and who is missing and why."""
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
-        asked = {site: pack_task(task) for site, task in tasks.items() if site in present}
+        asked = pack_tasks({site: task for site, task in tasks.items() if site in present})
         self._exchange(TRAIN, asked, answers, federation.round_timeout, abort_signal, fl_ctx)
         self._go_on(abort_signal)
-        problems, self._late = self._late, []
+        late, self._late = self._late, set()
+        problems = [Problem(site, Code.LATE) for site in sorted(late)]
         for site in tasks:
             if site in answers:
                 self._silences.pop(site, None)
@@ -350,7 +368,7 @@ class FederationController(Controller):  # type: ignore[misc]
     ) -> None:
         """An answer that nobody waits for: the round is over, or it came before."""
         self._silences.pop(client.name, None)
-        self._late.append(Problem(client.name, Code.LATE))
+        self._late.add(client.name)
 
 
 @dataclass(frozen=True)

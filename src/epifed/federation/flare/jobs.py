@@ -125,6 +125,8 @@ def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -
     client = {
         "format_version": 2,
         "max_runner_sync_timeout": federation.start_timeout,
+        "get_task_timeout": federation.ask_again,
+        "submit_task_result_timeout": federation.ask_again,
         "executors": [
             {"tasks": [HELLO, TRAIN, ADD, DELIVER], "executor": {"path": EXECUTOR, "args": {}}}
         ],

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from epifed.federation.roster import AGAIN
 from epifed.files import write_text
 
 PACKAGE = "epifed.federation.flare"
@@ -60,7 +61,7 @@ def site_resources() -> dict[str, Any]:
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [EXECUTOR],
         "allow_log_streaming": False,
-        "client": {"retry_timeout": 30, "compression": "Gzip"},
+        "client": {"retry_timeout": 30, "compression": "Gzip", "communication_timeout": AGAIN},
         "components": [
             _component(
                 "resource_manager",

@@ -1,0 +1,245 @@
+"""How many sites one server holds: what each of them costs it, sites without PyTorch.
+
+    python benchmarks/load.py --sites 4 --sites 16 --sites 32 --keep
+
+The sites are real processes with real certificates and the learner `trend`, in all rounds of one
+job. They share the machine's cores with the server, so seconds on the wall mean little and the
+server's own processor time is counted: of its process, which passes everything on between sites and
+job, and of the job's worker. Memory is the proportional set size. Stops before a number of sites
+that would leave less than `--spare` GB of memory free.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from _clock import machine
+from epifed.federation.flare.local import LocalFederation
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.server import Order
+from epifed.settings import Settings
+from federation import invented, memory, processor
+from kept import keep, table
+
+EACH = 4
+"""Clients of a site."""
+SITE_GB = 0.3
+FAR, FARTHER, RELAYS = 400, 4000, 20
+
+
+def free_gb() -> float:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(one.split()[1]) for one in lines if one.startswith("MemAvailable")) / 2**20
+
+
+def connections(port: int) -> int:
+    """Established ones at a port of this machine."""
+    rows = [
+        row.split()
+        for name in ("/proc/net/tcp", "/proc/net/tcp6")
+        if Path(name).exists()
+        for row in Path(name).read_text().splitlines()[1:]
+    ]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
+def entries(pid: int, what: str) -> int:
+    """The open files (`fd`) or the threads (`task`) of a process."""
+    try:
+        return len([*Path(f"/proc/{pid}/{what}").iterdir()])
+    except OSError:
+        return 0
+
+
+def with_torch(pid: int) -> bool:
+    try:
+        return b"libtorch" in Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
+
+
+class Scale(threading.Thread):
+    """The server's processes: how their processor time grows, and the most of all else."""
+
+    def __init__(self, local: LocalFederation) -> None:
+        super().__init__(daemon=True)
+        self.local, self.end = local, threading.Event()
+        self.times: list[tuple[float, float, float]] = []
+        self.most: dict[str, float] = {}
+
+    def __enter__(self) -> "Scale":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end.set()
+        self.join()
+
+    def run(self) -> None:
+        port, main = self.local.federation.server.port, self.local.processes["server"].pid
+        ticks = 0
+        while not self.end.wait(0.2):
+            workers = self.local.workers("server")
+            self.times.append((time.time(), processor(main), sum(map(processor, workers))))
+            ticks += 1
+            if ticks % 10 == 0:
+                site = [self.local.processes["site-1"].pid, *self.local.workers("site-1")]
+                now = {
+                    "connections": connections(port),
+                    "files": entries(main, "fd"),
+                    "worker_files": sum(entries(one, "fd") for one in workers),
+                    "threads": sum(entries(one, "task") for one in (main, *workers)),
+                    "memory": memory(main),
+                    "worker_memory": sum(map(memory, workers)),
+                    "site_memory": sum(map(memory, site)),
+                    "torch": max(map(with_torch, (main, *workers, *site))),
+                }
+                self.most = {k: max(v, self.most.get(k, 0)) for k, v in now.items()}
+
+    def seconds(self, began: float, ended: float) -> tuple[float, float]:
+        """Processor time of the server's process and of its worker, between two times of day."""
+        found = np.array(self.times)
+        passing, job = (
+            float(np.diff(np.interp([began, ended], found[:, 0], found[:, i]))[0]) for i in (1, 2)
+        )
+        return passing, job
+
+
+def measure(sites: int, rounds: int) -> dict[str, Any]:
+    panel = invented(EACH * sites)
+    settings = Settings.resolve(
+        len(panel.regions), {"learner": "trend", "epsilon": 1.0, "rounds": rounds}
+    )
+    roster = rehearsal_federation(
+        panel, sites, rounds_per_job=rounds, min_sites=sites, round_timeout=600
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalFederation.make(Path(folder), roster, panel) as local,
+    ):
+        local.start()
+        order = Order.of("measured", settings, panel.start, panel.end, seeded=True)
+        began = time.time()
+        with Scale(local) as scale:
+            local.train(order)
+            ended = time.time()
+        text = (local.training_folder(order) / "report.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    times = [line["time"] for line in lines]
+    passing, job = scale.seconds(times[0], times[-1])
+    whole = scale.seconds(began, ended)
+    return {
+        "sites": sites,
+        "without": sum(len(line["problems"]) for line in lines),
+        "seconds_round": float(np.median(np.diff(times))),
+        "passing": passing / (len(times) - 1),
+        "job": job / (len(times) - 1),
+        "whole": sum(whole),
+        **scale.most,
+        "load": os.getloadavg()[0],
+    }
+
+
+def line_of(rows: list[dict[str, Any]], *names: str) -> tuple[float, float]:
+    """Slope and beginning of a line through the sums of some columns, by the number of sites."""
+    slope, begin = np.polyfit(
+        [one["sites"] for one in rows], [sum(one[name] for name in names) for one in rows], 1
+    )
+    return float(slope), float(begin)
+
+
+COLUMNS = {
+    "sites": "{}",
+    "server's processor time a round": "{:.2f} s",
+    "of it passing on": "{:.2f} s",
+    "the job": "{:.2f} s",
+    "a site and round": "{:.0f} ms",
+    "memory of the server": "{:.0f} MB",
+    "of a site": "{:.0f} MB",
+    "connections": "{:.0f}",
+    "open files": "{:.0f}",
+    "threads": "{:.0f}",
+}
+
+
+def row(one: dict[str, Any]) -> list[Any]:
+    spent = one["passing"] + one["job"]
+    return [
+        str(one["sites"]),
+        spent,
+        one["passing"],
+        one["job"],
+        1000 * spent / one["sites"],
+        one["memory"] + one["worker_memory"],
+        one["site_memory"],
+        one["connections"],
+        one["files"] + one["worker_files"],
+        one["threads"],
+    ]
+
+
+def results(rows: list[dict[str, Any]], rounds: int) -> dict[str, Any]:
+    sites = table([*COLUMNS], [*COLUMNS.values()], [row(one) for one in rows])
+    found: dict[str, Any] = {
+        "sites": sites,
+        "about": {
+            "machine": machine(),
+            "rounds": rounds,
+            "most": max(one["sites"] for one in rows),
+            "without": sum(one["without"] for one in rows),
+            "torch": any(one["torch"] for one in rows),
+            "load": [round(one["load"], 1) for one in rows],
+        },
+    }
+    if len(rows) > 1:
+        (passing, first), (job, second) = line_of(rows, "passing"), line_of(rows, "job")
+        memory_each, memory_first = line_of(rows, "memory", "worker_memory")
+        found["drawn out"] = {
+            "seconds_each": passing + job,
+            "passing_each": passing,
+            "job_each": job,
+            "memory_each": memory_each,
+            "connections_each": line_of(rows, "connections")[0],
+            "files_each": line_of(rows, "files", "worker_files")[0],
+            f"seconds_{FAR}": first + second + (passing + job) * FAR,
+            f"memory_{FAR}": (memory_first + memory_each * FAR) / 1024,
+            f"connections_{FAR}": line_of(rows, "connections")[0] * FAR,
+            f"seconds_{FARTHER}": first + second + (passing + job) * FARTHER,
+            f"memory_{FARTHER}": (memory_first + memory_each * FARTHER) / 1024,
+            f"connections_{FARTHER}": line_of(rows, "connections")[0] * FARTHER,
+            "relay_seconds": first + passing * FARTHER / RELAYS,
+            "behind_relays_seconds": first + second + passing * RELAYS + job * FARTHER,
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sites", type=int, action="append", help="numbers of sites")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--spare", type=float, default=6.0, help="GB of memory that stay free")
+    parser.add_argument("--keep", action="store_true", help="for the documentation")
+    given = parser.parse_args()
+    rows = []
+    for sites in given.sites or [4, 8]:
+        if free_gb() - SITE_GB * sites < given.spare:
+            print(f"{sites} sites: too little memory is free", file=sys.stderr)
+            continue
+        rows.append(measure(sites, given.rounds))
+        print(json.dumps(rows[-1]), flush=True)
+    found = results(rows, given.rounds)
+    print(json.dumps(found))
+    if given.keep:
+        print(keep("load", " ".join(["python", *sys.argv]), found))
+
+
+if __name__ == "__main__":
+    main()

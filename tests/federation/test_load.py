@@ -1,0 +1,42 @@
+"""What a server holds and does for a round: bounded by its sites, once for what they share."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from epifed.federation.flare.controller import FederationController
+from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.messages import Task, pack_tasks, unpack_task
+from epifed.federation.server import Answers, ServedTraining
+from epifed.rounds import Rounds
+from tests.federation.helpers import panel, plan, settings_of
+
+
+def test_the_state_of_a_round_is_held_once_for_all_sites(tmp_path: Path) -> None:
+    order = plan("held-once", settings_of("fedavg", epsilon=2.0))
+    training = ServedTraining(tmp_path, rehearsal_federation(panel(), 6), order, None)
+    seen: dict[str, Task] = {}
+
+    def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+        del rounds
+        seen.update(tasks)
+        return {}, []
+
+    training.play(ask, lambda _: None)
+    packed = pack_tasks(seen)
+    assert len({id(parts["array"]) for parts in packed.values()}) == 1
+    assert len({id(task.settings) for task in seen.values()}) == 1
+    for site, parts in packed.items():
+        found = unpack_task(parts)
+        assert (found.clients, found.drawn) == (seen[site].clients, seen[site].drawn)
+        assert (found.state == seen[site].state).all()
+
+
+def test_a_site_that_floods_a_round_is_remembered_once() -> None:
+    held = SimpleNamespace(_silences={"site-1": 1, "site-2": 1}, _late=set())
+    flooding: Any = SimpleNamespace(name="site-1")
+    flood: Any = FederationController.process_result_of_unknown_task
+    for _ in range(1000):
+        flood(held, flooding, "", "", {}, None)
+    assert held._late == {"site-1"}
+    assert held._silences == {"site-2": 1}
