@@ -31,7 +31,7 @@ from epifed.evaluate.code import code_digest
 from epifed.hubs.layout import to_hub
 from epifed.hubs.locations import read_locations
 from epifed.hubs.scores import score
-from epifed.hubs.skill import compare, ratio
+from epifed.hubs.skill import DRAWS, compare, ratio
 from epifed.hubs.tables import TASK, read_forecasts, read_truth
 from epifed.learner import settings_for
 from epifed.levels import choose
@@ -199,14 +199,47 @@ def beside(teams: pl.DataFrame, ours: Runs) -> dict[str, Any]:
 
 
 def coverage(ours: Runs) -> dict[str, Any]:
-    """How often the truth lay inside, nation and states together, over all runs."""
+    """How often the truth lay inside, nation and states together, over all runs, and how sure.
+
+    Forecasts of one date err alike: between the ends lie 95 % of drawings of the dates.
+    """
+    rng = np.random.default_rng(0)
     rows = []
     for weeks in AHEAD:
         for epsilon, runs in ours.items():
             every = pl.concat(runs).filter(pl.col("horizon") == weeks)
             inside = 100 * every.select("in_50", "in_95").to_numpy().mean(axis=0)
-            rows.append([f"{weeks} week{'s' if weeks > 1 else ''}, ε = {said(epsilon)}", *inside])
-    return table(["", "in 50 %", "in 95 %"], ["{}", "{:.1f}", "{:.1f}"], rows)
+            by_date = _by_date(every)["inside"].to_numpy()
+            drawn = rng.choice(by_date, (DRAWS, len(by_date))).mean(axis=1)
+            ends = [float(end) for end in np.quantile(drawn, [0.025, 0.975])]
+            rows.append([_far(weeks, epsilon), *map(float, inside), ends])
+    return table(
+        ["", "in 50 %", "in 95 %", "dates drawn anew"],
+        ["{}", "{:.1f}", "{:.1f}", "{:.0f} to {:.0f}"],
+        rows,
+    )
+
+
+def dates(ours: Runs) -> dict[str, Any]:
+    """The same for each Monday, at the first budget."""
+    first = pl.concat(next(iter(ours.values())))
+    parts = [_by_date(first.filter(pl.col("horizon") == weeks)) for weeks in AHEAD]
+    both = parts[0].join(parts[1], on="reference_date", how="left", suffix="_later")
+    rows = [[str(day), *values] for day, *values in both.sort("reference_date").iter_rows()]
+    columns = ["Monday", "1 week, in 95 %", "above", "2 weeks, in 95 %", "above "]
+    return table(columns, ["{}", *["{:.0f}"] * 4], rows)
+
+
+def _by_date(scores: pl.DataFrame) -> pl.DataFrame:
+    """In per cent, how much of each date's truth lay inside, and above the median."""
+    above = (pl.col("overprediction") < pl.col("underprediction")).mean()
+    return scores.group_by("reference_date").agg(
+        inside=100 * pl.col("in_95").mean(), above=100 * above
+    )
+
+
+def _far(weeks: int, epsilon: float) -> str:
+    return f"{weeks} week{'s' if weeks > 1 else ''}, ε = {said(epsilon)}"
 
 
 def others(teams: pl.DataFrame) -> dict[str, Any]:
@@ -251,8 +284,9 @@ def main() -> None:
         runs = {e: made(known, e, asked.runs, asked.work) for e in asked.epsilon}
         teams, ours = scored(runs, asked.data)
         found = {
-            name: beside(teams, ours) | {"runs": asked.runs},
+            name: beside(teams, ours) | {"runs": {said(e): len(runs[e]) for e in runs}},
             f"{name} coverage": coverage(ours),
+            f"{name} dates": dates(ours),
             f"{name} others": others(teams),
         }
         for row in (row for part in found.values() for row in part["rows"]):

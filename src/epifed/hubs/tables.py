@@ -147,12 +147,11 @@ def _refuse_accumulated(where: Path | str, truth: pl.DataFrame) -> None:
         .agg(rises=(pl.col("step") > 0).sum(), falls=(pl.col("step") < 0).sum())
     )
     risen = by_location.filter(pl.col("rises") >= LEAST_RISES)
-    rises, falls = (int(risen[name].sum()) for name in ("rises", "falls"))
-    if len(risen) and falls <= MOST_FALLS * rises:
+    rises, falls = int(risen["rises"].sum()), int(risen["falls"].sum())
+    if rises and falls <= MOST_FALLS * rises:
         raise EpifedError(
-            f"{where}: found values that rise {rises:,} times and fall "
-            f"{falls:,} times, so they look accumulated; expected those of each "
-            "day or week"
+            f"{where}: found values that rise {rises:,} times and fall {falls:,} times, so they "
+            "look accumulated; expected those of each day or week"
         )
 
 
