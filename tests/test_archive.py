@@ -31,6 +31,16 @@ def test_the_archive_becomes_the_vintages_that_were_given(tmp_path: Path) -> Non
     assert (kept.history.known(20) == same.known(20)).all()
 
 
+def test_an_archive_that_was_filled_is_as_one_that_grew(tmp_path: Path) -> None:
+    _, late = late_list(regions=3, days=90)
+    history = late.until(late.first + 28 * DAY)
+    archive.fill(tmp_path, history)
+    kept = archive.remember(tmp_path, given(late.as_known(late.first + 29 * DAY)))
+    assert kept.history is not None
+    assert kept.history.snapshots == late.until(late.first + 29 * DAY).snapshots
+    assert (kept.history.known(20) == late.until(late.first + 29 * DAY).known(20)).all()
+
+
 def stored(folder: Path) -> Vintages:
     return Vintages.from_changes(pl.read_parquet(folder / archive.FILE))
 

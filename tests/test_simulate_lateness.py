@@ -100,3 +100,12 @@ def test_any_morning_knows_what_had_come_by_then(country: Simulation) -> None:
         for lag in range(8)
     ]
     assert by_lag == pytest.approx(REAL, abs=0.05)
+
+
+def test_the_history_of_a_morning_is_what_was_known_on_those_before(country: Simulation) -> None:
+    mornings, last = Mornings(country), country.county_panel.end - timedelta(days=20)
+    history = mornings.history(last, 30)
+    assert history.snapshots[0] == last - timedelta(days=29)
+    for morning in (history.snapshots[0], last - timedelta(days=3), last):
+        known = history.as_known(morning, like=country.county_panel)
+        assert (known.counts == mornings.on(morning).counts).all()

@@ -48,6 +48,11 @@ def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel
     return _with(panel, kept, morning)
 
 
+def fill(folder: Path, history: Vintages) -> None:
+    """Put a history of one list into an archive, as if each of its mornings had been kept."""
+    write_parquet(folder / FILE, _bounded(history).to_frame())
+
+
 def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
     """A panel with the history of its regions, each of which was remembered alone.
 

@@ -69,7 +69,7 @@ def rehearse(
     if weeks is not None:
         from epifed.cli.federation_year import rehearse_year
 
-        wish = Wish(settings, {"learner": "trend", "epsilon": 1.0}, **given)
+        wish = Wish(settings, {"learner": "nowcast", "epsilon": 1.0}, **given)
         size = (weeks, sites, aggregators, clients)
         rehearse_year(*size, wish.settings(clients), events, out, as_json=as_json)
         return

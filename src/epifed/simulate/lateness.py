@@ -4,7 +4,7 @@ Each authority has its habit: some send a day's cases before the next morning ne
 nearly never, and mostly all of them or none. At weekends and on holidays less is sent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -71,6 +71,21 @@ class Mornings:
         panel = self.final.between(self.final.start, morning - timedelta(days=1))
         return replace(panel, counts=known.T)
 
+    def history(self, last: date, mornings: int) -> Vintages:
+        """What was known on so many mornings, up to the last one."""
+        start, days = self.final.start, (last - self.final.start).days
+        begin = max(days - mornings + 1, 1)
+        frames = [
+            _changes(start, self.final.regions, come[:days], lag, begin)
+            for lag, come in enumerate(self._come)
+        ]
+        return Vintages.from_changes(
+            pl.concat(frames),
+            source="simulated",
+            regions=self.final.regions,
+            snapshots=[start + timedelta(days=day) for day in range(begin, days + 1)],
+        )
+
 
 def _by_lag(simulation: Simulation, rng: np.random.Generator) -> Iterator[Counts]:
     """The cases [days, counties] that become known on each morning after their day.
@@ -116,21 +131,26 @@ def _ending(delay: int) -> float:
 def _rows(
     simulation: Simulation, cases: Counts, lag: int, delay: int | None, begin: int
 ) -> pl.DataFrame:
-    """The changes that these cases are, on the mornings that the simulation has."""
-    day, county = np.nonzero(cases)
+    """The changes that these cases are, with the onset of cases that are so many days late."""
+    found = _changes(simulation.start, simulation.country.county_ids, cases, lag, begin)
+    early = pl.lit(None, pl.Date) if delay is None else pl.col("reported") - timedelta(days=delay)
+    return found.with_columns(onset=early)
+
+
+def _changes(
+    start: date, regions: Sequence[str], cases: Counts, lag: int, begin: int
+) -> pl.DataFrame:
+    """The changes that cases [days, regions] are on the mornings up to that after the last day."""
+    day, region = np.nonzero(cases)
     morning = np.maximum(day + 1 + lag, begin)
     inside = morning <= len(cases)
-    day, county, morning = day[inside], county[inside], morning[inside]
-    start = np.datetime64(simulation.start)
-    reported = start + day
-    onset = np.full(len(day), np.datetime64("NaT", "D")) if delay is None else reported - delay
-    ids = pl.Series(simulation.country.county_ids, dtype=pl.String)
+    day, region, morning = day[inside], region[inside], morning[inside]
+    first = np.datetime64(start)
     return pl.DataFrame(
         {
-            "as_of": start + morning,
-            "region": ids.gather(county),
-            "reported": reported,
-            "onset": onset,
-            "cases": cases[day, county],
+            "as_of": first + morning,
+            "region": pl.Series(regions, dtype=pl.String).gather(region),
+            "reported": first + day,
+            "cases": cases[day, region],
         }
     )

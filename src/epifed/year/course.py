@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from epifed.archive import KEPT_MORNINGS
 from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.flare.weeks import Trainings
 from epifed.federation.weekly import Journal, Week, begun_in, budgeted, run_weeks, weeks_left
@@ -154,7 +155,8 @@ class Course:
                 if event.what == "bad-file"
                 for name in event.who
             }
-            parties.write_files(mornings.on(week.day), broken)
+            before = mornings.history(week.day - timedelta(days=1), KEPT_MORNINGS)
+            parties.write_files(mornings.on(week.day), before, broken)
         elif act.kind == "leave":
             parties.leave(*act.who)
         elif act.kind == "return":

@@ -12,16 +12,18 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Self
 
+from epifed.archive import fill
 from epifed.errors import EpifedError
 from epifed.federation.delivery import MODELS
 from epifed.federation.flare.kits import SERVER
 from epifed.federation.flare.local import LocalFederation
 from epifed.federation.roster import Federation
-from epifed.federation.site import ARCHIVE, LEDGER
+from epifed.federation.site import ARCHIVE, LEDGER, archive_of
 from epifed.federation.weekly import Week
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
+from epifed.vintages import Vintages
 from epifed.year.events import renamed
 
 ROSTER, BUDGET, BACKUP, MACHINES, MACHINE = (
@@ -113,9 +115,14 @@ class Parties:
             self.stop(site)
         self.local.wait_until_gone(sites)
 
-    def write_files(self, panel: CasePanel, broken: Collection[str]) -> None:
-        """Give each site that runs the list of this morning; some of them one without a header."""
+    def write_files(self, panel: CasePanel, history: Vintages, broken: Collection[str]) -> None:
+        """Give each site that runs the list of this morning; some of them one without a header.
+
+        What its service would have kept on the mornings before, each day, it has in its archives.
+        """
         for site in self.running:
+            for client in self.local.federation.site(site).clients:
+                fill(archive_of(self.local.kit(site), client), history.of((client,)))
             self.local.write_data(site, panel)
             if site in broken:
                 path = self.local.data(site)
