@@ -1,9 +1,14 @@
 """A call that hangs is given up; what it would have said or raised otherwise comes through."""
 
+import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from epifed.errors import EpifedError
@@ -61,3 +66,25 @@ def test_a_status_that_never_comes_is_said_in_a_sentence(
     monkeypatch.setattr(Desk, "session", lambda self: threading.Event().wait(2))
     with pytest.raises(EpifedError, match=r"has not answered for 0\.2 seconds"):
         look(Desk(tmp_path))
+
+
+def test_a_worker_whose_party_was_killed_ends(tmp_path: Path) -> None:
+    """Also one that waits for ever, as a job does whose answer never comes."""
+    pid = tmp_path / "pid"
+    worker = (
+        "import os, threading; from epifed.federation.flare.leash import with_party; "
+        f"with_party(0.2, 0.1); open({str(pid)!r}, 'w').write(str(os.getpid())); "
+        "threading.Event().wait(600)"
+    )
+    party = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
+    with subprocess.Popen([sys.executable, "-c", party]) as running:
+        _until(lambda: pid.exists() and pid.read_text() != "")
+        running.kill()
+    _until(lambda: not psutil.pid_exists(int(pid.read_text())))
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.05)

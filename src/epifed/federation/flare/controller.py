@@ -22,6 +22,7 @@ from nvflare.apis.signal import Signal
 from epifed.errors import EpifedError
 from epifed.federation.codes import Code
 from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
+from epifed.federation.flare.leash import with_party
 from epifed.federation.flare.shield import GATE, shield_worker
 from epifed.federation.greeting import Spoken, foreign, refuse_foreign
 from epifed.federation.messages import (
@@ -79,6 +80,7 @@ class FederationController(Controller):  # type: ignore[misc]
     def __init__(self, order: str, rounds: int) -> None:
         super().__init__(task_check_period=CHECK_PERIOD)
         shield_worker()
+        with_party()
         self.order = Order.unsealed(order)
         self.rounds_of_job = rounds
         self.status: dict[str, Any] = {"training": self.order.training, "finished": False}

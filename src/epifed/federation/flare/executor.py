@@ -13,6 +13,7 @@ from nvflare.apis.signal import Signal
 
 from epifed.federation.aggregator import TERMS, AggregatorWork
 from epifed.federation.codes import Code
+from epifed.federation.flare.leash import with_party
 from epifed.federation.greeting import Spoken
 from epifed.federation.messages import Parts, pack_code
 from epifed.federation.site import SiteWork
@@ -25,6 +26,7 @@ class FederationExecutor(Executor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        with_party()
         self._work: SiteWork | AggregatorWork | None = None
 
     def execute(
