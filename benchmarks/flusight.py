@@ -19,6 +19,7 @@ import polars as pl
 
 import epifed
 from _runs import MEAN, hub_rows, of_runs, over_runs, said
+from epifed.hubs.locations import Locations
 from epifed.hubs.scores import score
 from epifed.hubs.skill import compare
 from epifed.hubs.tables import TASK, read_forecasts, read_truth
@@ -29,6 +30,8 @@ NATION = "US"
 NAME = "epifed"
 ALL = "all"
 HORIZONS = (0, 1, 2, 3)
+COLUMNS = ["", ALL, *map(str, HORIZONS), "in 50 %", "in 95 %"]
+FORMS = ["{}", *[MEAN] * 5, "{:.1f}", "{:.1f}"]
 
 
 def records(teams: pl.DataFrame, truth: pl.DataFrame, ours: pl.DataFrame) -> dict[str, Any]:
@@ -75,31 +78,31 @@ def main() -> None:
     )
     truth = read_truth(asked.data / "flu_admissions.csv")
     teams = read_forecasts(asked.data / "flusight_forecasts.parquet")
-    teams = teams.filter(pl.col("location") != NATION)
     last = max(teams["target_end_date"])
+    codes = Locations({region: region for region in panel.regions} | {"nation": NATION})
 
     def forecasts(epsilon: float, run: int) -> pl.DataFrame:
         found = epifed.backtest(
             panel, first, last, learner="trend", epsilon=epsilon, seed=run,
             week_ends="saturday", reference_day="saturday", ahead=HORIZONS,
+            level=("region", "nation"),
         )  # fmt: skip
-        return hub_rows(found.levels)
+        return hub_rows(found.levels, codes)
 
-    rows, tasks = [], 0
-    for epsilon in asked.epsilon:
-        made = of_runs(asked.work, "flusight", epsilon, asked.runs, forecasts)
-        runs = [records(teams, truth, one) for one in made]
-        many = f" for each release ({len(runs)} runs)" if len(runs) > 1 else ""
-        rows.append(row(f"ε = {said(epsilon)}{many}", NAME, runs))
-        tasks = runs[0][f"{NAME} {ALL}"]["tasks"]
-    rows.append(row(ENSEMBLE, ENSEMBLE, runs[:1]))
-    for one in rows:
-        print(*one, sep="  ")
+    made = {e: of_runs(asked.work, "flusight", e, asked.runs, forecasts) for e in asked.epsilon}
+    found: dict[str, Any] = {}
+    for place, name in (("states", "season 2023-24"), ("nation", "season 2023-24, nation")):
+        here = (pl.col("location") == NATION) == (place == "nation")
+        rows: list[list[Any]] = []
+        for epsilon, every in made.items():
+            runs = [records(teams.filter(here), truth, one.filter(here)) for one in every]
+            many = f" for each release ({len(runs)} runs)" if len(runs) > 1 else ""
+            rows.append(row(f"ε = {said(epsilon)}{many}", NAME, runs))
+        rows.append(row(ENSEMBLE, ENSEMBLE, runs[:1]))
+        about = {"first_release": str(first), "tasks": runs[0][f"{NAME} {ALL}"]["tasks"]}
+        found[name] = table(COLUMNS, FORMS, rows) | about
+        print(place, *rows, sep="\n")
     if asked.keep:
-        columns = ["", ALL, *map(str, HORIZONS), "in 50 %", "in 95 %"]
-        forms = ["{}", *[MEAN] * 5, "{:.1f}", "{:.1f}"]
-        about = {"baseline": BASELINE, "first_release": str(first), "tasks": tasks}
-        found = {"season 2023-24": table(columns, forms, rows) | about}
         command = f"python benchmarks/flusight.py --runs {asked.runs} --keep"
         print(keep("weekly", command, found))
 
