@@ -1,46 +1,37 @@
 """Influenza admissions of US states against FluSight-baseline, on exactly its tasks.
 
-    python benchmarks/flusight.py --data ../shared/data --runs 15 --out benchmarks/results
+    python benchmarks/flusight.py --data ../shared/data --work FOLDER --runs 15 --keep
 
 Every state is a client, every Saturday from `--from` on a release; the reference date of a hub's
 round is the Saturday after the last week that was known. Truth is the file's, a later state than
-what teams had. `epifed backtest --hub` and `epifed hub score` give the same numbers.
+what teams had. `epifed backtest --hub` and `epifed hub score` give the same numbers. Every run's
+forecasts stay in the folder, so it may be stopped; `--keep` writes `results/weekly.json`.
 """
 
 import argparse
 import math
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 import epifed
-from epifed.files import to_json, write_text
-from epifed.hubs.layout import to_hub
+from _runs import MEAN, hub_rows, of_runs, over_runs, said
+from epifed.hubs.locations import Locations
 from epifed.hubs.scores import score
 from epifed.hubs.skill import compare
 from epifed.hubs.tables import TASK, read_forecasts, read_truth
+from kept import keep, table
 
-BASELINE = "FluSight-baseline"
+BASELINE, ENSEMBLE = "FluSight-baseline", "FluSight-ensemble"
 NATION = "US"
 NAME = "epifed"
 ALL = "all"
-SCORES = ("wis_ratio", "mae_ratio", "coverage_50", "coverage_95")
-
-
-def forecasts(panel: epifed.CasePanel, epsilon: float, run: int, first: date, last: date) -> Any:
-    """The forecasts of one run from all Saturdays, as the hub keeps them."""
-    found = epifed.backtest(
-        panel, first, last, learner="trend", epsilon=epsilon, seed=run,
-        week_ends="saturday", reference_day="saturday", ahead=(0, 1, 2, 3),
-    )  # fmt: skip
-    assert found.levels is not None
-    rows = to_hub(found.levels.forecasts)
-    return rows.select(*TASK, level="output_type_id", value="value").with_columns(
-        pl.col("horizon").cast(pl.Int64)
-    )
+HORIZONS = (0, 1, 2, 3)
+COLUMNS = ["", ALL, *map(str, HORIZONS), "in 50 %", "in 95 %"]
+FORMS = ["{}", *[MEAN] * 5, "{:.1f}", "{:.1f}"]
 
 
 def records(teams: pl.DataFrame, truth: pl.DataFrame, ours: pl.DataFrame) -> dict[str, Any]:
@@ -58,14 +49,28 @@ def records(teams: pl.DataFrame, truth: pl.DataFrame, ours: pl.DataFrame) -> dic
     return {f"{row['model']} {row.get('horizon', ALL)}": row for row in rows}
 
 
+def row(label: str, model: str, runs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """A line of the table: WIS over all horizons and at each, and coverage."""
+    every = [
+        over_runs([run[f"{model} {horizon}"]["wis_ratio"] for run in runs])
+        for horizon in (ALL, *HORIZONS)
+    ]
+    inside = [
+        100 * sum(run[f"{model} {ALL}"][name] for run in runs) / len(runs)
+        for name in ("coverage_50", "coverage_95")
+    ]
+    return [label, *every, *inside]
+
+
 def main() -> None:
     """Print the scores relative to the baseline, by horizon and over all, and keep them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=15, help="at finite ε")
     parser.add_argument("--epsilon", type=float, nargs="*", default=[math.inf, 1.0])
     parser.add_argument("--from", dest="first", type=date.fromisoformat, default="2022-09-03")
+    parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
     first = date.fromisoformat(str(asked.first))
     panel = epifed.load_panel(
@@ -73,37 +78,33 @@ def main() -> None:
     )
     truth = read_truth(asked.data / "flu_admissions.csv")
     teams = read_forecasts(asked.data / "flusight_forecasts.parquet")
-    teams = teams.filter(pl.col("location") != NATION)
     last = max(teams["target_end_date"])
-    rows: list[dict[str, Any]] = []
-    for epsilon in asked.epsilon:
-        runs = asked.runs if math.isfinite(epsilon) else 1
-        made = [
-            records(teams, truth, forecasts(panel, epsilon, run, first, last))
-            for run in range(runs)
-        ]
-        for key in (key for key in made[0] if epsilon == asked.epsilon[0] or key.startswith(NAME)):
-            every = {name: [one[key][name] for one in made] for name in SCORES}
-            model, horizon = key.split()
-            rows.append(
-                {
-                    "model": model,
-                    "epsilon": epsilon if model == NAME else None,
-                    "horizon": horizon,
-                    "runs": runs if model == NAME else None,
-                    "tasks": made[0][key]["tasks"],
-                }
-                | {name: float(np.mean(values)) for name, values in every.items()}
-                | {f"{k}_deviation": float(np.std(v, ddof=len(v) > 1)) for k, v in every.items()}
-            )
-            row = rows[-1]
-            print(
-                f"{model:18} ε = {row['epsilon']}, horizon {horizon}: WIS {row['wis_ratio']:.3f} ± "
-                f"{row['wis_ratio_deviation']:.3f}, MAE {row['mae_ratio']:.3f}, in 50/95 %: "
-                f"{row['coverage_50']:.3f} {row['coverage_95']:.3f}"
-            )
-    about = {"baseline": BASELINE, "first_release": first, "regions": len(panel.regions)}
-    write_text(asked.out / "flusight.json", to_json(about | {"scores": rows}) + "\n")
+    codes = Locations({region: region for region in panel.regions} | {"nation": NATION})
+
+    def forecasts(epsilon: float, run: int) -> pl.DataFrame:
+        found = epifed.backtest(
+            panel, first, last, learner="trend", epsilon=epsilon, seed=run,
+            week_ends="saturday", reference_day="saturday", ahead=HORIZONS,
+            level=("region", "nation"),
+        )  # fmt: skip
+        return hub_rows(found.levels, codes)
+
+    made = {e: of_runs(asked.work, "flusight", e, asked.runs, forecasts) for e in asked.epsilon}
+    found: dict[str, Any] = {}
+    for place, name in (("states", "season 2023-24"), ("nation", "season 2023-24, nation")):
+        here = (pl.col("location") == NATION) == (place == "nation")
+        rows: list[list[Any]] = []
+        for epsilon, every in made.items():
+            runs = [records(teams.filter(here), truth, one.filter(here)) for one in every]
+            many = f" for each release ({len(runs)} runs)" if len(runs) > 1 else ""
+            rows.append(row(f"ε = {said(epsilon)}{many}", NAME, runs))
+        rows.append(row(ENSEMBLE, ENSEMBLE, runs[:1]))
+        about = {"first_release": str(first), "tasks": runs[0][f"{NAME} {ALL}"]["tasks"]}
+        found[name] = table(COLUMNS, FORMS, rows) | about
+        print(place, *rows, sep="\n")
+    if asked.keep:
+        command = f"python benchmarks/flusight.py --runs {asked.runs} --keep"
+        print(keep("weekly", command, found))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ takes some of the three. `--keep` writes `results/german_hub.json` and the figur
 
 import argparse
 import math
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +25,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from _runs import MEAN, hub_rows, of_runs, over_runs, said
 from epifed.evaluate.backtest import mornings_between, run_backtest
-from epifed.evaluate.code import code_digest
-from epifed.hubs.layout import to_hub
 from epifed.hubs.locations import read_locations
 from epifed.hubs.scores import score
 from epifed.hubs.skill import DRAWS, compare, ratio
@@ -60,7 +58,6 @@ AHEAD = (1, 2)
 LEADS = {"thursday": 4, "sunday": 1, "mornings": 1}
 """By how many days the published totals are known further than what the counties learn from."""
 LEVELS = ("nation", "state")
-BOTH = ["{:.3f}", "{:.3f} ± {:.3f}"]
 
 Runs = dict[float, list[pl.DataFrame]]
 
@@ -94,26 +91,10 @@ class Known:
                 self.panel, settings_for(self.panel, asked), self.origins(), Path(out),
                 vintages=self.vintages, targets=targets, workers=1,
             )  # fmt: skip
-        assert found.levels is not None
-        rows = to_hub(found.levels.forecasts, locations=read_locations(LOCATIONS))
+        rows = hub_rows(found.levels, read_locations(LOCATIONS))
         day = pl.col("reference_date")
         asked_for = day >= FIRST_MORNING if self.vintages else day.is_between(FIRST, LAST)
-        columns = [*TASK, pl.col("output_type_id").alias("level"), "value"]
-        return rows.select(columns).with_columns(pl.col("horizon").cast(pl.Int64)).filter(asked_for)
-
-
-def made(known: Known, epsilon: float, runs: int, work: Path) -> list[pl.DataFrame]:
-    """The forecasts of some runs; those that are not there yet are made and kept in a folder."""
-    found = []
-    for run in range(1 if math.isinf(epsilon) else runs):
-        path = work / code_digest()[:16] / f"{known.name}_{epsilon:g}_{run}.parquet"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            known.forecasts(epsilon, run).write_parquet(path.with_suffix(".new"))
-            path.with_suffix(".new").rename(path)
-            print(f"{known.name}, ε = {epsilon:g}, run {run}", file=sys.stderr, flush=True)
-        found.append(pl.read_parquet(path))
-    return found
+        return rows.filter(asked_for)
 
 
 def scored(runs: Runs, data: Path) -> tuple[pl.DataFrame, Runs]:
@@ -137,23 +118,9 @@ def scored(runs: Runs, data: Path) -> tuple[pl.DataFrame, Runs]:
     return score(shared, truth, groups).table, ours
 
 
-def said(epsilon: float) -> str:
-    """A budget as it is written."""
-    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
-
-
 def ahead(level: str, weeks: int) -> str:
     """A level and how far ahead, as it is written."""
     return f"{level}, {weeks} week{'s' if weeks > 1 else ''}"
-
-
-def over_runs(values: Sequence[float]) -> float | list[float]:
-    """One number, or mean and deviation of several."""
-    return (
-        float(values[0])
-        if len(values) == 1
-        else [float(np.mean(values)), float(np.std(values, ddof=1))]
-    )
 
 
 def beside(teams: pl.DataFrame, ours: Runs) -> dict[str, Any]:
@@ -194,7 +161,7 @@ def beside(teams: pl.DataFrame, ours: Runs) -> dict[str, Any]:
         "its WIS / ours",
         "shared",
     ]
-    forms: list[Any] = ["{}", "{}", BOTH, BOTH, "{:.1f}", "{:.1f}", "{}", "{:.2f}", "{}"]
+    forms: list[Any] = ["{}", "{}", MEAN, MEAN, "{:.1f}", "{:.1f}", "{}", "{:.2f}", "{}"]
     return table(columns, forms, rows)
 
 
@@ -281,7 +248,7 @@ def main() -> None:
     for name in asked.only:
         totals = Totals.of(panel, truth, read_locations(LOCATIONS).regions, LEADS[name])
         known = Known(name, panel, totals, vintages if name == "mornings" else None)
-        runs = {e: made(known, e, asked.runs, asked.work) for e in asked.epsilon}
+        runs = {e: of_runs(asked.work, name, e, asked.runs, known.forecasts) for e in asked.epsilon}
         teams, ours = scored(runs, asked.data)
         found = {
             name: beside(teams, ours) | {"runs": {said(e): len(runs[e]) for e in runs}},

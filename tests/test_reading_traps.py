@@ -212,6 +212,26 @@ def test_other_steps_are_refused(days: list[date], said: str, tmp_path: Path) ->
         load_panel(written(tmp_path, ["date,region,cases", *rows]))
 
 
+@pytest.mark.parametrize(
+    "form", ["{0:02d}/{1:02d}/{2}", "{0:02d}.{1:02d}.{2}", "{2}-{1:02d}-{0:02d}"]
+)
+def test_days_and_months_that_a_spreadsheet_swapped_are_refused(form: str, tmp_path: Path) -> None:
+    def said(d: date) -> str:
+        day, month = (d.day, d.month) if d.day > 12 else (d.month, d.day)
+        return form.format(day, month, d.year)
+
+    rows = [f"{said(d)};{r};{COUNTS[y, x]}" for y, r in enumerate(REGIONS)
+            for x, d in enumerate(DAYS)]  # fmt: skip
+    with pytest.raises(EpifedError, match="day and month seem to be swapped in some rows"):
+        load_panel(written(tmp_path, ["date;region;cases", *rows]))
+
+
+def test_a_region_under_two_names_is_said(tmp_path: Path) -> None:
+    again = [f"{d},LK Flensburg,{n}" for d, n in zip(DAYS, COUNTS[0], strict=True)]
+    notes = load_panel(written(tmp_path, [*plain(), *again])).notes
+    assert "regions with the same counts on every day: 01001, LK Flensburg" in notes
+
+
 def test_months_are_no_weeks(tmp_path: Path) -> None:
     months = [f"{year}-{month:02d}" for year in (2019, 2020) for month in range(1, 13)]
     rows = [f"{m},{region},{9 + 7 * i % 13}" for i, m in enumerate(months) for region in REGIONS]

@@ -14,6 +14,9 @@ from epifed.sources.table import refuse, wrong_type
 
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2100, 12, 31)
 """A day outside is a typing error, and would make the panel enormous."""
+MONTHS, LEAST_CLEAR, NEAR_DAYS = 12, 3, 31
+"""Up to which number a day may be taken for a month, how many days must be none, and how near to
+them others are."""
 ISO = "%Y-%m-%d"
 DAY = "a day as YYYY-MM-DD from 1900 to 2100"
 WEEKLY = ("iso-week", "epiweek")
@@ -112,6 +115,7 @@ def parse_days(
     )
     expected = DAY if chosen == ISO else f"a day as {short(chosen)} from 1900 to 2100"
     _refuse_outside(where, frame, parsed, column, expected)
+    _refuse_swapped(where, frame, parsed, column)
     return Days(parsed, None if kind == pl.Datetime else chosen)
 
 
@@ -120,6 +124,29 @@ def _refuse_outside(
 ) -> None:
     bad = ~pl.col("day").is_between(FIRST_DAY, LAST_DAY).fill_null(value=False)
     refuse(where, frame, parsed.select(bad)["day"], key="day", column=column, expected=expected)
+
+
+def _refuse_swapped(
+    where: Path | str, frame: pl.DataFrame, parsed: pl.DataFrame, column: str
+) -> None:
+    """Refuse days of which spreadsheets have swapped those that could be: 05.10. to 10 May.
+
+    Most that have a day up to 12 then lie far from those that have not, and their swaps do not.
+    """
+    days = parsed["day"].unique().drop_nulls()
+    clear, other = days.filter(days.dt.day() > MONTHS), days.filter(days.dt.day() <= MONTHS)
+    if len(clear) < LEAST_CLEAR or len(other) < LEAST_CLEAR:
+        return
+    first, last = (day.toordinal() for day in (clear.min(), clear.max()))  # type: ignore[union-attr]
+
+    def near(day: date) -> bool:
+        return first - NEAR_DAYS <= day.toordinal() <= last + NEAR_DAYS
+
+    far = [day for day in other if not near(day)]
+    if len(far) > len(other) / 2 and all(near(date(d.year, d.day, d.month)) for d in far):
+        bad = parsed["day"] == min(far)
+        expected = "a day near the others: day and month seem to be swapped in some rows"
+        refuse(where, frame, bad, key="day", column=column, expected=expected)
 
 
 def day_names(names: Sequence[str], format: str | None = None) -> list[bool]:

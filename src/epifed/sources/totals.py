@@ -151,7 +151,10 @@ def without_sums(state: Cleaning, order: Sequence[str]) -> Cleaning:
             f"{state.where}: found {short(found[-1])}, which is the sum of the others more than "
             "once, so regions of several levels are mixed; expected those of one level"
         )
-    return _drop_totals(state, state.frame.filter(pl.col("region").is_in(found)))
+    state = _drop_totals(state, state.frame.filter(pl.col("region").is_in(found)))
+    same = sums.alike()
+    note = f"regions with the same counts on every day: {listed(same)}" if same else ""
+    return state.now(state.frame, note)
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,14 @@ class _Sums:
             ):
                 found.append(id)
         return found
+
+    def alike(self) -> list[str]:
+        """Regions whose counts another one has, too, and not by chance."""
+        found: dict[bytes, list[str]] = {}
+        for id, counts in zip(self.ids, self.counts, strict=True):
+            if np.count_nonzero(counts) >= LEAST_SUMS and len(np.unique(counts)) > LEAST_VALUES:
+                found.setdefault(counts.tobytes(), []).append(id)
+        return [id for ids in found.values() if len(ids) > 1 for id in ids]
 
     def _has(self, i: int, parts: Floats, gaps: NDArray[Any]) -> bool:
         """Whether a region has the cases of some others, on nearly all days with cases.
