@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results"
 BLOCK = re.compile(r"(<!-- numbers: (.+?) -->\n).*?(<!-- /numbers -->)", re.DOTALL)
 NUMBER = r"[-−]?(?:[\d][\d.,]*(?: ± [\d.,]+\d)?|∞)"
+LIKE_A_NUMBER = re.compile(r"[-−+±<≤≥\[ ]*[\d∞][^a-z]*(?: (?:s|MB|GB))?$")
 INLINE = re.compile(rf"(?P<shown>{NUMBER})(?P<mark><!-- = (?P<where>.+?)(?: :(?P<form>\S+))? -->)")
 
 Formats = str | Sequence[str]
@@ -111,7 +112,7 @@ def markdown(kept: Mapping[str, Any]) -> str:
     """A kept table in Markdown; numbers stand on the right."""
     columns, formats = kept["columns"], kept["formats"]
     right = [
-        any(row[i] is not None and not isinstance(row[i], str) for row in kept["rows"])
+        any(i and row[i] is not None and LIKE_A_NUMBER.match(str(row[i])) for row in kept["rows"])
         for i in range(len(columns))
     ]
     lines = [columns, ["---:" if numbers else "---" for numbers in right]]
