@@ -24,14 +24,18 @@ import numpy as np
 from _clock import machine
 from epifed.federation.flare.local import LocalFederation
 from epifed.federation.flare.rehearsal import rehearsal_federation
-from epifed.federation.server import Order
+from epifed.federation.messages import Task, pack_contribution, pack_tasks
+from epifed.federation.server import Answers, Order, ServedTraining, take_in
+from epifed.rounds import Rounds
 from epifed.settings import Settings
 from federation import invented, memory, processor
 from kept import keep, table
 
 EACH = 4
 """Clients of a site."""
-SITE_GB = 0.3
+AT_ONCE = 4
+"""Sites that are started together: FLARE's client gives up after 15 seconds of starting."""
+SITE_GB = 0.25
 FAR, FARTHER, RELAYS = 400, 4000, 20
 
 
@@ -125,7 +129,10 @@ def measure(sites: int, rounds: int) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
         LocalFederation.make(Path(folder), roster, panel) as local,
     ):
-        local.start()
+        local.start("server")
+        names = [site.name for site in roster.sites]
+        for first in range(0, sites, AT_ONCE):
+            local.start(*names[first : first + AT_ONCE])
         order = Order.of("measured", settings, panel.start, panel.end, seeded=True)
         began = time.time()
         with Scale(local) as scale:
@@ -148,6 +155,34 @@ def measure(sites: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def ours(sites: int, rounds: int = 3) -> float:
+    """Processor seconds of a round in the server's job that are epifed's, not FLARE's.
+
+    Tasks made and packed, answers taken in, noise, the state on the disk: one client a site.
+    """
+    panel, spared = invented(sites), [0.0]
+    settings = Settings.resolve(sites, {"learner": "trend", "epsilon": 1.0, "rounds": rounds})
+    order = Order.of("measured", settings, panel.start, panel.end, seeded=True)
+
+    def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+        pack_tasks(tasks)
+        began = time.process_time()
+        nothing = np.zeros((1, rounds.length), dtype=np.float32)
+        answers = {
+            site: pack_contribution(task.training, task.round, nothing)
+            for site, task in tasks.items()
+        }
+        spared[0] += time.process_time() - began
+        return take_in(answers, tasks, rounds)
+
+    with tempfile.TemporaryDirectory() as folder:
+        training = ServedTraining(Path(folder), rehearsal_federation(panel, sites), order, None)
+        began = time.process_time()
+        for _ in range(rounds):
+            training.play(ask, lambda _: None)
+        return (time.process_time() - began - spared[0]) / rounds
+
+
 def line_of(rows: list[dict[str, Any]], *names: str) -> tuple[float, float]:
     """Slope and beginning of a line through the sums of some columns, by the number of sites."""
     slope, begin = np.polyfit(
@@ -158,65 +193,51 @@ def line_of(rows: list[dict[str, Any]], *names: str) -> tuple[float, float]:
 
 COLUMNS = {
     "sites": "{}",
-    "server's processor time a round": "{:.2f} s",
-    "of it passing on": "{:.2f} s",
-    "the job": "{:.2f} s",
-    "a site and round": "{:.0f} ms",
     "memory of the server": "{:.0f} MB",
     "of a site": "{:.0f} MB",
     "connections": "{:.0f}",
     "open files": "{:.0f}",
     "threads": "{:.0f}",
+    "server's processor time a round": "{:.2f} s",
+    "load of the machine": "{:.0f}",
 }
 
 
 def row(one: dict[str, Any]) -> list[Any]:
-    spent = one["passing"] + one["job"]
     return [
         str(one["sites"]),
-        spent,
-        one["passing"],
-        one["job"],
-        1000 * spent / one["sites"],
         one["memory"] + one["worker_memory"],
         one["site_memory"],
         one["connections"],
         one["files"] + one["worker_files"],
         one["threads"],
+        one["passing"] + one["job"],
+        one["load"],
     ]
 
 
 def results(rows: list[dict[str, Any]], rounds: int) -> dict[str, Any]:
-    sites = table([*COLUMNS], [*COLUMNS.values()], [row(one) for one in rows])
+    """The table, and lines through it drawn out to many sites."""
     found: dict[str, Any] = {
-        "sites": sites,
+        "sites": table([*COLUMNS], [*COLUMNS.values()], [row(one) for one in rows]),
         "about": {
             "machine": machine(),
             "rounds": rounds,
             "most": max(one["sites"] for one in rows),
             "without": sum(one["without"] for one in rows),
             "torch": any(one["torch"] for one in rows),
-            "load": [round(one["load"], 1) for one in rows],
         },
     }
     if len(rows) > 1:
-        (passing, first), (job, second) = line_of(rows, "passing"), line_of(rows, "job")
-        memory_each, memory_first = line_of(rows, "memory", "worker_memory")
+        lines = {
+            "memory": line_of(rows, "memory", "worker_memory"),
+            "connections": line_of(rows, "connections"),
+            "files": line_of(rows, "files", "worker_files"),
+        }
         found["drawn out"] = {
-            "seconds_each": passing + job,
-            "passing_each": passing,
-            "job_each": job,
-            "memory_each": memory_each,
-            "connections_each": line_of(rows, "connections")[0],
-            "files_each": line_of(rows, "files", "worker_files")[0],
-            f"seconds_{FAR}": first + second + (passing + job) * FAR,
-            f"memory_{FAR}": (memory_first + memory_each * FAR) / 1024,
-            f"connections_{FAR}": line_of(rows, "connections")[0] * FAR,
-            f"seconds_{FARTHER}": first + second + (passing + job) * FARTHER,
-            f"memory_{FARTHER}": (memory_first + memory_each * FARTHER) / 1024,
-            f"connections_{FARTHER}": line_of(rows, "connections")[0] * FARTHER,
-            "relay_seconds": first + passing * FARTHER / RELAYS,
-            "behind_relays_seconds": first + second + passing * RELAYS + job * FARTHER,
+            f"{name}_{sites}": slope * sites + (begin if sites > 1 else 0)
+            for name, (slope, begin) in lines.items()
+            for sites in (1, FAR, FARTHER // RELAYS, FARTHER)
         }
     return found
 
@@ -227,18 +248,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--spare", type=float, default=6.0, help="GB of memory that stay free")
     parser.add_argument("--keep", action="store_true", help="for the documentation")
+    parser.add_argument("--ours", action="store_true", help="also the part that is epifed's")
     given = parser.parse_args()
-    rows = []
-    for sites in given.sites or [4, 8]:
+    command = " ".join(["python", *sys.argv])
+    if given.ours:
+        found = {f"seconds_{sites}": ours(sites) for sites in (FAR, FARTHER)}
+        print(json.dumps(found), flush=True)
+        if given.keep:
+            keep("load", command, {"ours": found})
+    rows: list[dict[str, Any]] = []
+    for sites in given.sites or []:
         if free_gb() - SITE_GB * sites < given.spare:
             print(f"{sites} sites: too little memory is free", file=sys.stderr)
             continue
         rows.append(measure(sites, given.rounds))
         print(json.dumps(rows[-1]), flush=True)
-    found = results(rows, given.rounds)
-    print(json.dumps(found))
-    if given.keep:
-        print(keep("load", " ".join(["python", *sys.argv]), found))
+        if given.keep:
+            print(keep("load", command, results(rows, given.rounds)))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ def take_picture(page: Path) -> None:
 
 def main(folder: Path) -> None:
     found = json.loads((folder / "report.json").read_text())
+    if not found["right"]:
+        raise SystemExit(f"{folder}: the books are wrong: {found['faults']}")
     size = {name: found[name] for name in ("sites", "aggregators")}
     print(keep("year", COMMAND.format(weeks=len(found["weeks"]), **size), results(found)))
     take_picture(folder / "report.html")
