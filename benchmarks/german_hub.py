@@ -141,7 +141,7 @@ def beside(teams: pl.DataFrame, ours: Runs) -> dict[str, Any]:
                 }
                 means = {m: float(np.mean([r.value for r in rs])) for m, rs in close.items() if rs}
                 closest = min(means, key=means.__getitem__)
-                row: list[Any] = [f"{ahead(level, weeks)}, ε = {said(epsilon)}", len(mine[0])]
+                row: list[Any] = [f"{ahead(level, weeks)}, ε = {said(epsilon)}", len(mine)]
                 for name in ("wis", "ae"):
                     found = [ratio(run, others[BASELINE], name) for run in mine]
                     row.append(over_runs([one.value for one in found if one is not None]))
@@ -150,17 +150,8 @@ def beside(teams: pl.DataFrame, ours: Runs) -> dict[str, Any]:
                     for c in ("in_50", "in_95")
                 ]
                 rows.append([*row, closest, means[closest], close[closest][0].tasks])
-    columns = [
-        "",
-        "tasks",
-        "WIS",
-        "MAE",
-        "in 50 %",
-        "in 95 %",
-        "closest other",
-        "its WIS / ours",
-        "shared",
-    ]
+    scores = ["WIS", "MAE", "in 50 %", "in 95 %"]
+    columns = ["", "runs", *scores, "closest other", "its WIS over ours", "shared tasks"]
     forms: list[Any] = ["{}", "{}", MEAN, MEAN, "{:.1f}", "{:.1f}", "{}", "{:.2f}", "{}"]
     return table(columns, forms, rows)
 
@@ -251,7 +242,7 @@ def main() -> None:
         runs = {e: of_runs(asked.work, name, e, asked.runs, known.forecasts) for e in asked.epsilon}
         teams, ours = scored(runs, asked.data)
         found = {
-            name: beside(teams, ours) | {"runs": {said(e): len(runs[e]) for e in runs}},
+            name: beside(teams, ours),
             f"{name} coverage": coverage(ours),
             f"{name} dates": dates(ours),
             f"{name} others": others(teams),
