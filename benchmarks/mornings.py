@@ -3,31 +3,30 @@
     python benchmarks/mornings.py real --data DIR --runs 15     # 48 real mornings of autumn 2020
     python benchmarks/mornings.py resampled --data DIR          # other times, semi-synthetic
 
-The real list is known as of the mornings of August to October 2020 alone. For other times the
-final counts get a history: each county's day becomes known as a real day of the same county and
-weekday did, weeks being drawn by their cases. That is **semi-synthetic**: the epidemic is real, its
-lateness is resampled. Public holidays are reported like weekends, an office that is closed sends
-nothing until the next morning, and now and then one falls silent for days. Results are kept for
-docs/real-time.md.
+What this code has computed is kept in parts, so that a call which was ended goes on where it was;
+results are kept for docs/real-time.md.
 """
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from _resampled import DAY, pseudo_vintages
+from epifed.anomalies import Cleaned
+from epifed.evaluate.code import code_digest
 from epifed.evaluate.knowledge import Knowledge
 from epifed.evaluate.metrics import strata
 from epifed.evaluate.scored import SCORES, scored
+from epifed.files import write_parquet
 from epifed.forecasting import forecast
-from epifed.holidays import closed, day_kinds
 from epifed.learner import make_learner, settings_for
 from epifed.panel import CasePanel
 from epifed.seeds import seed_sequence
@@ -38,19 +37,8 @@ from epifed.training import train
 from epifed.vintages import Vintages
 from epifed.windows import observed
 from kept import keep
+from kept import table as kept_table
 
-Floats = NDArray[np.float64]
-DAY = timedelta(days=1)
-
-FIRST_REAL, LAST_REAL = date(2020, 8, 3), date(2020, 10, 4)
-"""The real reporting dates, whole weeks, whose lateness is resampled."""
-LAGS = 14
-"""Mornings of each that are known; what is missing then comes after four weeks."""
-SETTLED = 28
-CLOSED = 0.6
-"""Chance that an office sends nothing on a public holiday."""
-OUTAGE, LONGEST_OUTAGE = 0.001, 10
-"""Chance that an office falls silent on a day, and for how many days at most."""
 BEFORE, RELEASED = 35, 14
 """Mornings that are known before the first forecast that is scored, and releases."""
 HORIZON = 7
@@ -87,116 +75,6 @@ TIMES = (PHASES[:5], PHASES[5:7], PHASES[7:9], PHASES[9:])
 """Times that are replayed in one go."""
 
 
-def trajectories(panel: CasePanel, real: Vintages) -> tuple[Floats, Floats]:
-    """Of real days [weeks, weekdays, counties] the share known [..., lags], and the final cases."""
-    known = real.known(LAGS)
-    for i in np.flatnonzero(np.isnan(known[:, 0, 0])):  # nobody looked: as on the morning before
-        known[i, :, 1:], known[i, :, 0] = known[i - 1, :, :-1], 0.0
-    days = (LAST_REAL - FIRST_REAL).days + 1
-    first = (FIRST_REAL - real.first).days + 1
-    at = panel.index(FIRST_REAL)
-    final = panel.counts[:, at : at + days].T
-    seen = np.stack([known[first + lag : first + lag + days, :, lag] for lag in range(LAGS)], -1)
-    share = seen / np.maximum(final, 1)[..., None]
-    weeks = days // 7
-    return share.reshape(weeks, 7, -1, LAGS), final.reshape(weeks, 7, -1)
-
-
-def pseudo_vintages(
-    panel: CasePanel, real: Vintages, first: date, last: date, seed: int = 0
-) -> Vintages:
-    """A history of the final counts, from the morning of one day to that of another."""
-    rng = np.random.default_rng([seed, first.toordinal()])
-    start = first - SETTLED * DAY
-    days = (last - start).days
-    at = panel.index(start)
-    final = panel.counts[:, at : at + days].T
-    share = _drawn(panel, *trajectories(panel, real), start, days, rng)
-    # [days, counties, mornings after the day]: rounded with one draw for all mornings of a day.
-    so_far = np.floor(final[..., None] * share + rng.random(final.shape)[..., None])
-    so_far = np.concatenate([np.zeros((*final.shape, 1)), so_far], axis=2)
-    silent = _silent(panel, start, days, rng)
-    for morning in range(1, days + 1):
-        # so_far[..., 1 + lag] is what the morning knows, [..., lag] what the one before knew.
-        for lag in range(min(SETTLED, morning)):
-            stuck = morning - 1 - lag, silent[morning - 1]
-            so_far[*stuck, 1 + lag] = so_far[*stuck, lag]
-    change = np.diff(so_far, axis=2)
-    d, county, k = np.nonzero(change)
-    morning = np.maximum(d + 1 + k, SETTLED)
-    inside = morning <= days
-    d, county, k, morning = d[inside], county[inside], k[inside], morning[inside]
-    ids = pl.Series(panel.regions, dtype=pl.String)
-    origin = np.datetime64(start)
-    late = pl.DataFrame(
-        {
-            "as_of": origin + morning,
-            "region": ids.gather(county),
-            "reported": origin + d,
-            "cases": change[d, county, k].astype(np.int64),
-        }
-    )
-    county, d = np.nonzero(panel.counts[:, :at])
-    before = pl.DataFrame(
-        {
-            "as_of": np.full(len(d), np.datetime64(first)),
-            "region": ids.gather(county),
-            "reported": np.datetime64(panel.start) + d,
-            "cases": panel.counts[county, d].astype(np.int64),
-        }
-    )
-    looked = [first + i * DAY for i in range((last - first).days + 1)]
-    return Vintages.from_changes(
-        pl.concat([late, before]), source="resampled", regions=panel.regions, snapshots=looked
-    )
-
-
-def _drawn(
-    panel: CasePanel, share: Floats, cases: Floats, start: date, days: int, rng: np.random.Generator
-) -> Floats:
-    """Shares known [days, counties, lags to `SETTLED`] as on real days that are drawn."""
-    counties = share.shape[2]
-    like = {code: day_kinds(code, start, days)[1] for code in set(panel.calendars)}
-    weekday = np.stack([like[code] for code in panel.calendars], axis=1)
-    county = np.arange(counties)
-    by_week = cases.sum(axis=1) + 0.1
-    by_day = cases + 1e-9
-    found = np.ones((days, counties, SETTLED + 1))
-    week = np.zeros(counties, dtype=np.int64)
-    for day in range(days):
-        if day % 7 == 0:
-            week = _draw(by_week, rng)
-        on = weekday[day]
-        chosen = np.where(cases[week, on, county] > 0, week, _draw(by_day[:, on, county], rng))
-        # Where a county never had a case on such a weekday, one of all counties' days.
-        empty = cases[chosen, on, county] == 0
-        other = np.where(empty, rng.integers(0, counties, counties), county)
-        found[day, :, :LAGS] = share[chosen, on, other]
-        none = cases[chosen, on, other] == 0
-        found[day, none, :LAGS] = [0.5, 0.88, 0.94, 0.97, *[0.99] * (LAGS - 4)]
-        found[day, :, LAGS:SETTLED] = found[day, :, LAGS - 1, None]
-    return found
-
-
-def _draw(weight: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
-    """One of the first axis for each of the second, by weight."""
-    total = np.cumsum(weight, axis=0)
-    picked: NDArray[np.int64] = (rng.random(total.shape[1]) * total[-1] >= total).sum(axis=0)
-    return np.minimum(picked, len(weight) - 1)
-
-
-def _silent(
-    panel: CasePanel, start: date, days: int, rng: np.random.Generator
-) -> NDArray[np.bool_]:
-    """On which days [days, counties] an office sends nothing."""
-    off = {code: closed(code, start, days)[0] for code in set(panel.calendars)}
-    silent = np.stack([off[code] for code in panel.calendars], axis=1)
-    silent = silent & (rng.random(silent.shape) < CLOSED)
-    for day, county in zip(*np.nonzero(rng.random(silent.shape) < OUTAGE), strict=True):
-        silent[day : day + int(rng.integers(3, LONGEST_OUTAGE + 1)), county] = True
-    return silent
-
-
 class Replay:
     """Forecasts as of mornings with what was known, a release on each, scored on final counts."""
 
@@ -208,8 +86,12 @@ class Replay:
             day - DAY for day in days if day in looked and day + (HORIZON - 1) * DAY <= panel.end
         ]
         self.final = observed(panel.counts, "day")
-        self.seen = {day: self.known.on(day) for day in self.origins}
         self.views: dict[date, Any] = {}
+
+    @cached_property
+    def seen(self) -> dict[date, Cleaned]:
+        """What was known at the end of each origin."""
+        return {day: self.known.on(day) for day in self.origins}
 
     def table(self, settings: Settings, scored_from: date) -> pl.DataFrame:
         """Forecasts beside what came; releases and noise are those of `epifed backtest`."""
@@ -250,7 +132,21 @@ def _spread(values: Sequence[float], digits: int = 3) -> list[float]:
     return [mean, round(float(np.std(values, ddof=1)), digits)] if len(values) > 1 else [mean]
 
 
-def real(data: Path, runs: int, command: str) -> None:
+class Parts:
+    """The tables that this code has computed, one file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / code_digest()[:12]
+
+    def table(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """A table that is there, or made now."""
+        path = self.folder / f"{name}.parquet"
+        if not path.exists():
+            write_parquet(path, make())
+        return pl.read_parquet(path)
+
+
+def real(data: Path, runs: int, parts: Parts, command: str) -> None:
     """The mornings whose list is known: without privacy, and so many runs at each budget."""
     panel = load_panel(data)
     replay = Replay(panel, load_vintages(data, regions=panel.regions), REAL[0].first, REAL[-1].last)
@@ -259,29 +155,24 @@ def real(data: Path, runs: int, command: str) -> None:
         found: list[dict[str, float]] = []
         for seed in range(times):
             said = {"learner": "nowcast", "epsilon": epsilon, "seed": seed}
-            table = replay.table(settings_for(panel, said), REAL[0].first)
+            settings = settings_for(panel, said)
+            table = parts.table(
+                f"real_{epsilon:g}_{seed}", partial(replay.table, settings, REAL[0].first)
+            )
             found.append(_scores(table))
             if epsilon == math.inf:
                 _keep_exact(panel, table, command)
-            shown = "∞" if epsilon == math.inf else f"{epsilon:g}"
-            row = [shown, len(found), _spread([one["mae_ratio_final"] for one in found])]
-            row += [
-                round(float(np.mean([one[f"coverage_{level}"] for one in found])), 4)
-                for level in (50, 95)
-            ]
-            rows = [one for one in rows if one[0] != shown] + [row]
-            budgets = {
-                "columns": [
-                    "ε",
-                    "runs",
-                    "MAE over persistence on final data",
-                    "in 50 %",
-                    "in 95 %",
-                ],
-                "formats": ["{}", "{}", ["{:.3f}", "{:.3f} ± {:.3f}"], "{:.1%}", "{:.1%}"],
-                "rows": rows,
-            }
-            keep("real-time", command, {"budgets": budgets})
+        scores = ("mae_ratio_final", "coverage_50", "coverage_95")
+        mae, half, most = ([one[name] for one in found] for name in scores)
+        shown = "∞" if epsilon == math.inf else f"{epsilon:g}"
+        both = [round(float(np.mean(level)), 4) for level in (half, most)]
+        rows.append([shown, len(found), _spread(mae), *both])
+    budgets = kept_table(
+        ["ε", "runs", "MAE over persistence on final data", "in 50 %", "in 95 %"],
+        ["{}", "{}", ["{:.3f}", "{:.3f} ± {:.3f}"], "{:.1%}", "{:.1%}"],
+        rows,
+    )
+    keep("real-time", command, {"budgets": budgets})
 
 
 def _keep_exact(panel: CasePanel, table: pl.DataFrame, command: str) -> None:
@@ -299,61 +190,43 @@ def _keep_exact(panel: CasePanel, table: pl.DataFrame, command: str) -> None:
         sizes.append([name, len(inside), *(round(r, 3) for r in ratios), round(nothing, 1)])
     both = [table, _of(table, REAL[1])]
     sizes.append(["all", 400, *(round(_scores(one)["nowcast_mae_ratio"], 3) for one in both), None])
-    keep(
-        "real-time",
-        command,
-        {
-            "phases": _phase_table(phases, "mornings"),
-            "strata": {
-                "columns": [
-                    "inhabitants",
-                    "counties",
-                    "all mornings",
-                    "after 2020-09-20",
-                    "nothing late",
-                ],
-                "formats": ["{}", "{}", "{:.2f}", "{:.2f}", "{:.0f} %"],
-                "rows": sizes,
-            },
-            "like-today-as-known": round(_scores(table)["as_known"], 3),
-        },
-    )
+    columns = ["inhabitants", "counties", "all mornings", "after 2020-09-20", "nothing late"]
+    by_size = kept_table(columns, ["{}", "{}", "{:.2f}", "{:.2f}", "{:.0f} %"], sizes)
+    as_known = round(_scores(table)["as_known"], 3)
+    by_phase = _phase_table(phases, "mornings")
+    kept = {"phases": by_phase, "strata": by_size, "like-today-as-known": as_known}
+    keep("real-time", command, kept)
 
 
 def _phase_table(rows: Sequence[tuple[str, dict[str, float]]], what: str) -> dict[str, Any]:
     names = ("mae_ratio_final", "nowcast_mae_ratio", "coverage_50", "coverage_95")
-    return {
-        "columns": [
-            what,
-            "MAE over persistence on final data",
-            "nowcast over known",
-            "in 50 %",
-            "in 95 %",
-        ],
-        "formats": ["{}", "{:.3f}", "{:.2f}", "{:.1%}", "{:.1%}"],
-        "rows": [[name, *(round(found[one], 4) for one in names)] for name, found in rows],
-    }
+    return kept_table(
+        [what, "MAE over persistence on final data", "nowcast over known", "in 50 %", "in 95 %"],
+        ["{}", "{:.3f}", "{:.2f}", "{:.1%}", "{:.1%}"],
+        [[name, *(round(found[one], 4) for one in names)] for name, found in rows],
+    )
 
 
-def resampled(data: Path, every: int, command: str) -> None:
+def resampled(data: Path, parts: Parts, command: str) -> None:
     """Other times, their lateness resampled: without privacy, by phase."""
     panel = load_panel(data)
     known = load_vintages(data, regions=panel.regions)
+    settings = settings_for(panel, {"learner": "nowcast", "epsilon": math.inf})
     found: dict[bool, list[tuple[str, dict[str, float]]]] = {True: [], False: []}
+
+    def replayed(first: date, last: date) -> pl.DataFrame:
+        late = pseudo_vintages(panel, known, first - BEFORE * DAY, last)
+        return Replay(panel, late, first - RELEASED * DAY, last).table(settings, first)
+
     for phases in TIMES:
-        begin, last = phases[0].first - BEFORE * DAY, phases[-1].last
-        late = pseudo_vintages(panel, known, begin, last)
-        replay = Replay(panel, late, phases[0].first - RELEASED * DAY, last)
-        settings = settings_for(panel, {"learner": "nowcast", "epsilon": math.inf})
-        table = replay.table(settings, phases[0].first)
-        table = table.filter(((pl.col("origin_date") - begin).dt.total_days() % every) == 0)
+        first, last = phases[0].first, phases[-1].last
+        table = parts.table(f"resampled_{first}", partial(replayed, first, last))
         for one in phases:
             found[one.chosen_on].append((one.name, _scores(_of(table, one))))
-        for chosen, name in ((True, "resampled-chosen-on"), (False, "resampled-test")):
-            if found[chosen]:
-                keep(
-                    "real-time", command, {name: _phase_table(found[chosen], "resampled mornings")}
-                )
+        if phases is TIMES[0]:
+            found[False].append(("all from October 2020 to February 2021", _scores(table)))
+    for chosen, name in ((True, "resampled-chosen-on"), (False, "resampled-test")):
+        keep("real-time", command, {name: _phase_table(found[chosen], "resampled mornings")})
 
 
 def main() -> None:
@@ -361,13 +234,13 @@ def main() -> None:
     parser.add_argument("which", choices=["real", "resampled"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--runs", type=int, default=15, help="at each budget")
-    parser.add_argument("--every", type=int, default=1, help="score each of so many mornings")
+    parser.add_argument("--parts", type=Path, default=Path("out/mornings"), help="kept tables")
     options = parser.parse_args()
-    command = "python benchmarks/mornings.py real; python benchmarks/mornings.py resampled"
+    command, parts = f"python benchmarks/mornings.py {options.which}", Parts(options.parts)
     if options.which == "real":
-        real(options.data, options.runs, command)
+        real(options.data, options.runs, parts, command)
     else:
-        resampled(options.data, options.every, command)
+        resampled(options.data, parts, command)
 
 
 if __name__ == "__main__":

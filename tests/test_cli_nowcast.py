@@ -76,7 +76,7 @@ def test_an_own_list_without_onsets_has_a_number_by_report(tmp_path: Path) -> No
     path = tmp_path / "amt.csv"
     path.write_text("\n".join(rows) + "\n")
     told = run("nowcast", "--vintages", path, "--column-entry", "entered", "--out", tmp_path / "o")
-    assert "by reporting date: the list has no onsets" in " ".join(told.split())
+    assert "by reporting date: the list has no onsets of the last weeks" in " ".join(told.split())
     assert "amt" in told
 
 
@@ -87,6 +87,7 @@ def test_an_own_list_without_onsets_has_a_number_by_report(tmp_path: Path) -> No
         (("--as-of", "2020-01-01"), "expected one as of 2020-01-01 or before"),
         (("--as-of", "2031-01-01"), "--as-of: found 2031-01-01; expected at most"),
         (("--generation-mean", "0.5"), "expected a mean above 1"),
+        (("--region", "00001", "--region", "00001"), "found 00001 more than once"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -98,6 +99,31 @@ def test_a_mistake_is_one_sentence(
     out = tmp_path / "out"
     assert sentence in run("nowcast", "--vintages", listed[2], "--out", out, *arguments, code=2)
     assert not out.exists()
+
+
+def test_a_morning_on_which_nobody_looked_is_said(
+    listed: tuple[CasePanel, Vintages, Path], tmp_path: Path
+) -> None:
+    _, late, _ = listed
+    gap = late.last - 3 * DAY
+    path = tmp_path / "gap.parquet"
+    late.to_frame().filter(pl.col("as_of") != gap).write_parquet(path)
+    said = run("nowcast", "--vintages", path, "--as-of", str(gap), "--out", tmp_path / "o", code=2)
+    assert f"found {gap}, on which nobody looked" in said and f"such as {gap - DAY}" in said
+
+
+def test_an_own_list_without_an_entry_since_friday_has_a_nowcast_of_monday(tmp_path: Path) -> None:
+    _, late = late_list(regions=1, level=6)
+    rows = ["entered,Meldedatum"]
+    for change in late.changes.iter_rows(named=True):
+        rows += [f"{change['as_of'] - DAY},{change['reported']}"] * change["cases"]
+    path, monday = tmp_path / "amt.csv", late.last + 3 * DAY
+    path.write_text("\n".join(rows) + "\n")
+    common = ("--vintages", path, "--column-entry", "entered", "--out", tmp_path / "o", "--json")
+    found = json.loads(run("nowcast", *common, "--as-of", str(monday)))
+    assert found["as_of"] == str(monday)
+    assert found["reported"][-1]["date"] == str(monday - DAY)
+    assert found["week"][0]["estimate"] > found["week"][0]["known"]
 
 
 def test_check_shows_completeness_by_lag_and_weekday(

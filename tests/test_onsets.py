@@ -7,17 +7,24 @@ import polars as pl
 import pytest
 
 from epifed import onsets
-from epifed.errors import EpifedError
 from epifed.nowcast import nowcast
+from epifed.onsets import OnsetNowcast
+from epifed.situation import situation
 from epifed.vintages import Vintages
 from tests.late import late_list
 
 DAY = timedelta(days=1)
 
 
+def by_onset(late: Vintages) -> OnsetNowcast:
+    made = onsets.onset_nowcast(late, nowcast(late))
+    assert made is not None
+    return made
+
+
 def test_imputation_moves_cases_and_loses_none() -> None:
     panel, late = late_list(regions=4, onsets=True)
-    made = onsets.onset_nowcast(late, nowcast(late))
+    made = by_onset(late)
     # Whoever was reported in the middle of the span fell ill within it.
     assert made.imputed[:, 10:30].sum() == pytest.approx(
         panel.counts[:, -(onsets.DAYS - 10) :][:, :20].sum(), rel=0.05
@@ -29,7 +36,7 @@ def test_imputation_moves_cases_and_loses_none() -> None:
 def test_who_is_not_reported_yet_is_counted() -> None:
     _, late = late_list(regions=20, weekly=False, onsets=True)
     then = late.until(late.last - 21 * DAY)
-    early, later = (onsets.onset_nowcast(v, nowcast(v)) for v in (then, late))
+    early, later = (by_onset(v) for v in (then, late))
     days = slice(-35, -21)
     truth = later.imputed[:, days].sum(axis=0)
     estimate = np.median(early.draws[:, :, -14:], axis=0).sum(axis=0)
@@ -41,12 +48,20 @@ def test_who_is_not_reported_yet_is_counted() -> None:
     assert ((exact >= low - 1) & (exact <= high + 1)).mean() > 0.9
 
 
-def test_a_list_without_onsets_is_refused_and_has_draws_by_report() -> None:
+def test_a_list_without_onsets_has_draws_by_report() -> None:
     _, late = late_list(regions=2)
     bare = Vintages.from_changes(late.changes.with_columns(onset=pl.lit(None, dtype=pl.Date)))
     made = nowcast(bare)
-    with pytest.raises(EpifedError, match="found no date of onset"):
-        onsets.onset_nowcast(bare, made)
+    assert onsets.onset_nowcast(bare, made) is None
     draws = onsets.reported_draws(bare, made)
     assert draws.shape == (onsets.DRAWS, 2, onsets.DAYS)
     assert (draws[:, :, -1].mean(axis=0) > made.known[:, -1]).all()
+
+
+def test_onsets_that_nobody_notes_any_more_are_no_onsets() -> None:
+    _, late = late_list(regions=2, days=120, onsets=True)
+    noted = pl.col("reported") <= late.start + 7 * DAY
+    old = late.changes.with_columns(onset=pl.when(noted).then("onset"))
+    found = situation(Vintages.from_changes(old))
+    assert old["onset"].is_not_null().any() and found.onsets is None
+    assert np.isfinite(found.number.quantiles).all()

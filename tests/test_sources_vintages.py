@@ -56,7 +56,9 @@ def test_an_own_list_is_one_case_a_row_known_on_the_morning_after_its_entry(
     path.write_text("entered,Meldedatum,onset\n2020-09-02,2020-09-01,\n2020-09-04,2020-09-01,\n")
     found = load_vintages(path, entry="entered")
     assert found.regions == ("amt",)
-    assert found.snapshots == (date(2020, 9, 3), date(2020, 9, 5))
+    # A morning after a day without an entry is quiet: an own list is whole on each.
+    assert found.snapshots == (date(2020, 9, 3), date(2020, 9, 4), date(2020, 9, 5))
+    assert found.missing == ()
     assert found.as_known("2020-09-04").counts.sum() == 1
     assert found.as_known("2020-09-05").counts.sum() == 2
 
@@ -68,6 +70,11 @@ def test_an_own_list_is_one_case_a_row_known_on_the_morning_after_its_entry(
         ("as_of,date,cases\n2020-09-02,2020-09-01,1.5\n", "row 2, column cases: found '1.5'"),
         ("as_of,date,cases\n2020-09-02,2020-09-03,1\n", "row 2, column as_of: found"),
         ("date,cases\n2020-09-02,1\n", "found no column as_of or known"),
+        ("as_of,date,region\n2020-09-02,2020-09-01, \n", "row 2, column region: found"),
+        (
+            "as_of,date\n2020-09-01,2020-09-01\n2020-09-02,2020-09-01\n2099-09-02,2020-09-01\n",
+            "row 4, column as_of: found 2020-09-02 and then nothing until 2099-09-02",
+        ),
     ],
 )
 def test_a_bad_table_is_refused_with_its_row(tmp_path: Path, text: str, sentence: str) -> None:

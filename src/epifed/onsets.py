@@ -13,7 +13,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.days import WEEK
-from epifed.errors import EpifedError
 from epifed.intervals import LEVELS as QUANTILES
 from epifed.nowcast import LATE_DAYS, SHOWN_DAYS, Nowcast
 from epifed.vintages import Vintages
@@ -70,18 +69,16 @@ class OnsetNowcast:
         )
 
 
-def onset_nowcast(history: Vintages, reported: Nowcast, seed: int = 0) -> OnsetNowcast:
+def onset_nowcast(history: Vintages, reported: Nowcast, seed: int = 0) -> OnsetNowcast | None:
     """The cases of the last days by date of onset, as of the last morning of a history.
 
-    `reported` is the nowcast by reporting date of the same morning, whose late cases get an onset
-    like those without one.
+    None where the list has no onset of the last weeks. `reported` is the nowcast by reporting date
+    of the same morning, whose late cases get an onset like those without one.
     """
     span = DAYS + LONGEST_DELAY
     table, missing = _by_delay(history, span)
     if not table.any():
-        raise EpifedError(
-            f"{history.source}: found no date of onset in the last {span} days; expected some"
-        )
+        return None
     rng = np.random.default_rng(seed)
     recent = table[:, -RECENT:].sum(axis=1)
     backward = _shrunk(recent)

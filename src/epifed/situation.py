@@ -50,9 +50,7 @@ class Situation:
 def situation(history: Vintages, generation: Generation | None = None) -> Situation:
     """The situation on the last morning of a history."""
     made = nowcast(history)
-    fallen_ill = None
-    if history.changes["onset"].is_not_null().any():
-        fallen_ill = onsets.onset_nowcast(history, made)
+    fallen_ill = onsets.onset_nowcast(history, made)
     draws = fallen_ill.draws if fallen_ill else onsets.reported_draws(history, made)
     number = reproduction(draws, history.regions, made.days[-1], len(made.days), generation)
     return Situation(made, fallen_ill, number)

@@ -150,6 +150,11 @@ class Vintages:
         then.__dict__["_cells"] = tuple(column[: len(then.changes)] for column in self._cells)
         return then
 
+    def quiet_until(self, day: date) -> "Vintages":
+        """The same where nothing has changed on the mornings since the last one, up to a day."""
+        more = (self.last + i * _DAY for i in range(1, (day - self.last).days + 1))
+        return replace(self, snapshots=(*self.snapshots, *more))
+
     def since(self, day: Day) -> "Vintages | None":
         """What was known of the reporting dates from a day on; none if no morning knew of any."""
         day = to_day(day, "first day")
@@ -167,6 +172,9 @@ class Vintages:
                 f"{self.source}: found no vintages of region {absent[0]} ({len(absent)} of "
                 f"{len(regions)} without); expected some of every region"
             )
+        if len(set(regions)) < len(regions):
+            twice = next(one for one in regions if list(regions).count(one) > 1)
+            raise EpifedError(f"regions: found {twice} more than once; expected each once")
         if tuple(regions) == self.regions:
             return self
         inside = self.changes.filter(pl.col("region").is_in(list(regions)))

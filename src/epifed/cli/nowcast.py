@@ -1,6 +1,6 @@
 """`epifed nowcast`: the last two weeks as they will be once all reports are in, and R(t)."""
 
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from epifed.nowcast import Nowcast
     from epifed.onsets import OnsetNowcast
     from epifed.reproduction import Generation, Reproduction
+    from epifed.vintages import Vintages
 
 HEADER = ["region", "last 7 days known", "estimate", "95 % interval", "R", "95 % interval"]
 MOST_FIGURES = 12
@@ -79,12 +80,8 @@ def nowcast(
     given = {name: column for name, column in columns.items() if column is not None}
     generation = Generation(generation_mean, generation_sd)
     history = load_vintages(vintages, regions=region, **given)
-    if as_of and as_of.date() > history.last:
-        raise EpifedError(
-            f"--as-of: found {as_of.date()}; expected at most {history.last}, the last morning of "
-            f"{vintages}"
-        )
-    history = history.until(as_of.date()) if as_of else history
+    if as_of:
+        history = _until(history, as_of.date(), own=column_entry is not None)
     found = situation(history, generation)
     made, fallen_ill, number = found.reported, found.onsets, found.number
     _write(out, made, fallen_ill, number)
@@ -98,7 +95,7 @@ def nowcast(
         caption = f"As known on {made.as_of}. R is of the week to {made.days[-1]}" + (
             f", by onset (known for {fallen_ill.with_onset:.0%})"
             if fallen_ill
-            else ", by reporting date: the list has no onsets"
+            else ", by reporting date: the list has no onsets of the last weeks"
         )
         print_table(f"Nowcast of {made.as_of}", HEADER, rows, caption)
     if len(made.regions) > MOST_FIGURES:
@@ -106,6 +103,24 @@ def nowcast(
             f"shown: the first {MOST_FIGURES} of {len(made.regions)} regions; the tables have all"
         )
     messages.print(f"the nowcast is in {out}")
+
+
+def _until(history: "Vintages", day: date, *, own: bool) -> "Vintages":
+    """What was known on the morning of a day; an own list that ends before had no entry since."""
+    if own and day > history.last:
+        return history.quiet_until(day)
+    if day > history.last:
+        raise EpifedError(
+            f"--as-of: found {day}; expected at most {history.last}, the last morning of "
+            f"{history.source}"
+        )
+    then = history.until(day)
+    if then.last < day:
+        raise EpifedError(
+            f"--as-of: found {day}, on which nobody looked at {history.source}; expected a morning "
+            f"such as {then.last}"
+        )
+    return then
 
 
 def _write(

@@ -5,11 +5,13 @@ line lists, the differences from one to the next say so.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import date
 from pathlib import Path
 
 import polars as pl
 
 from epifed.errors import EpifedError
+from epifed.sources.clean import LONGEST_GAP
 from epifed.sources.content import existing
 from epifed.sources.dates import FIRST_DAY, LAST_DAY
 from epifed.sources.downloads import day_of, read_downloads
@@ -85,9 +87,34 @@ def read_vintages(
     frame = _counted(path, frame, wanted)
     early = frame["as_of"] < frame["reported"]
     refuse(path, frame, early, key="as_of", column=morning, expected="a day from the report's on")
+    _refuse_leap(path, frame, morning)
     if "region" not in wanted:
         frame = frame.with_columns(region=pl.lit(path.name.split(".")[0]))
-    return Vintages.from_changes(frame.drop("row"), source=str(path))
+    else:
+        frame = frame.with_columns(pl.col("region").cast(pl.String).str.strip_chars())
+        none = frame["region"].fill_null("") == ""
+        refuse(path, frame, none, key="region", column=wanted["region"], expected="a region")
+    # An own list is whole on every morning: one without an entry is quiet, not missing.
+    days = pl.date_range(*_ends(frame), eager=True).to_list() if entry else None
+    return Vintages.from_changes(frame.drop("row"), source=str(path), snapshots=days)
+
+
+def _ends(frame: pl.DataFrame) -> tuple[date, date]:
+    days = sorted(frame["as_of"].unique())
+    return days[0], days[-1]
+
+
+def _refuse_leap(path: Path, frame: pl.DataFrame, column: str) -> None:
+    """Refuse a morning more than a year from the one before or after it: a mistyped one."""
+    mornings = frame.sort("as_of", "row").select("as_of", "row")
+    leaps = (mornings["as_of"].diff().dt.total_days() > LONGEST_GAP).fill_null(value=False)
+    for place in leaps.arg_true():
+        before, after = mornings.row(place - 1), mornings.row(place)
+        row = after[1] if place > len(mornings) / 2 else before[1]
+        raise EpifedError(
+            f"{path}: row {row}, column {column}: found {before[0]} and then nothing until "
+            f"{after[0]}; expected no more than a year between mornings"
+        )
 
 
 def parse_day(
