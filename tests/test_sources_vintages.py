@@ -63,6 +63,14 @@ def test_an_own_list_is_one_case_a_row_known_on_the_morning_after_its_entry(
     assert found.as_known("2020-09-05").counts.sum() == 2
 
 
+def test_an_own_list_may_have_times_of_entry_and_days_as_written_in_germany(tmp_path: Path) -> None:
+    path = tmp_path / "amt.csv"
+    path.write_text("entered;Meldedatum\n02.09.2020 14:05;01.09.2020\n03.09.2020 8:00;01.09.2020\n")
+    found = load_vintages(path, entry="entered")
+    assert found.snapshots == (date(2020, 9, 3), date(2020, 9, 4))
+    assert found.as_known("2020-09-03").counts.sum() == 1
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -26,7 +26,8 @@ AGE = ("age_group", "Altersgruppe")
 CASES = ("cases", "AnzahlFall")
 TABLES = ("vintages.parquet", "linelist_vintages.parquet")
 """The names under which a data directory holds its table of changes."""
-DAY = "a day as YYYY-MM-DD or YYYY/MM/DD from 1900 to 2100"
+DAY = "a day as YYYY-MM-DD, YYYY/MM/DD or DD.MM.YYYY from 1900 to 2100"
+TIME = r"[T ]\d?\d:\d\d(:\d\d(\.\d+)?)?Z?$"
 
 
 def load_vintages(
@@ -79,6 +80,8 @@ def read_vintages(
         if given or any(name in there for name in usual):
             wanted[key] = _column(path, there, given, usual)
     frame = some(path, table.pick(wanted))
+    if entry and frame.schema["as_of"] == pl.String:
+        frame = frame.with_columns(pl.col("as_of").str.replace(TIME, ""))
     for key in ("as_of", "reported", "onset"):
         if key in wanted:
             frame = parse_day(path, frame, key, wanted[key], empty=key == "onset")
@@ -122,7 +125,8 @@ def parse_day(
 ) -> pl.DataFrame:
     """Turn a column into days; the first that is none is refused, with its row."""
     if frame.schema[key] == pl.String:
-        parsed = frame.with_columns(day_of(pl.col(key)))
+        german = pl.col(key).str.to_date("%d.%m.%Y", strict=False)
+        parsed = frame.with_columns(pl.coalesce(day_of(pl.col(key)), german))
     else:
         parsed = frame.with_columns(pl.col(key).cast(pl.Date, strict=False))
     bad = ~parsed[key].is_between(FIRST_DAY, LAST_DAY).fill_null(value=False)
