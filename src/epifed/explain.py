@@ -134,9 +134,10 @@ class Explanation:
                 " That holds against those who cannot see who is asked; against whoever can, the "
                 f"server among them, it is ε = {rounded_up(budget.epsilon_if_drawn_seen)}."
             )
+        several = ", each by itself" if budget.trainings > 1 else ""
         return [
             f"ε = {rounded_up(budget.epsilon_spent)} at δ = {self.delta:g} "
-            f"({counted(budget.trainings, 'training')}, each by itself): in "
+            f"({counted(budget.trainings, 'training')}{several}): in "
             f"{_rounds(spent.rounds)} a client is asked with probability "
             f"{spent.sampling_rate:.3g}, and the sum gets noise of "
             f"{spent.noise_multiplier:.4g} times the largest update{each}.{seen} Whoever guesses "
