@@ -311,7 +311,7 @@ def test(data: Path, runs: int, only: Sequence[str], kept: bool) -> None:
         print(markdown(found["whole numbers"]))
     if "simulated" in only:
         autumn = simulate(SimulationSettings(preset="autumn-2020", seed=0)).county_panel
-        begin = autumn.start + timedelta(days=28)
+        begin = autumn.start + timedelta(days=42)
         put("simulated", tested(autumn, begin, bool, runs, (7, 14)))
     if kept:
         print(keep("intervals", " ".join(["python", *sys.argv]), found))
