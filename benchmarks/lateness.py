@@ -2,26 +2,30 @@
 
     python benchmarks/lateness.py --data DIR
 
-Kept for docs/real-time.md: known / final by lag, for all days and each weekday, and how many of
-their cases counties send before the next morning.
+Kept for docs/real-time.md: known / final by lag, for all days and each weekday, how many of
+their cases counties send before the next morning, and how often they send none.
 """
 
 import argparse
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.lateness import vintages
 from epifed.simulate.realism import WEEKDAYS
+from epifed.simulate.reporting import sent_on
 from epifed.sources.vintages import load_vintages
-from epifed.vintages import LAGS, Vintages
+from epifed.vintages import LAGS, Floats, Vintages
 from kept import keep, table
 
 SEED = 21
 SHOWN = (0, 1, 2, 3, 4, 7)
 COUNTIES = (0.1, 0.25, 0.5, 0.75, 0.9)
+STRATA = {"3 to 9": (3, 10), "10 to 29": (10, 30), "30 or more": (30, np.inf)}
 
 
 def shares(late: Vintages) -> dict[str, list[float]]:
@@ -36,12 +40,31 @@ def shares(late: Vintages) -> dict[str, list[float]]:
 
 def of_counties(late: Vintages) -> list[float]:
     """Quantiles over counties of the share that is known on the first morning."""
+    first, then, _ = first_and_last(late)
+    found = np.quantile(first.sum(axis=0) / np.maximum(then.sum(axis=0), 1), COUNTIES)
+    return [round(float(share), 3) for share in found]
+
+
+def none_yet(late: Vintages, least: float, most: float) -> list[tuple[float, int]]:
+    """Of county-days with so many cases the share that shows none at first, and how many there are.
+
+    On working days, then on the others.
+    """
+    first, then, working = first_and_last(late)
+    rows = []
+    for days in (working, ~working):
+        some = (then[days] >= least) & (then[days] < most)
+        rows.append((round(float((first[days][some] <= 0).mean()), 3), int(some.sum())))
+    return rows
+
+
+def first_and_last(late: Vintages) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Counts [days, counties] on the first morning and after four weeks; which are working days."""
     known = late.known(LAGS + 1)
     first, then = known[:-LAGS, :, 0], known[LAGS:, :, LAGS]
     looked = ~np.isnan(first[:, 0]) & ~np.isnan(then[:, 0])
-    total = np.maximum(then[looked].sum(axis=0), 1)
-    found = np.quantile(first[looked].sum(axis=0) / total, COUNTIES)
-    return [round(float(share), 3) for share in found]
+    working = sent_on(late.first - timedelta(days=1), len(first)) == 1
+    return first[looked], then[looked], working[looked]
 
 
 def main() -> None:
@@ -55,6 +78,11 @@ def main() -> None:
         [name, *([x, y] for x, y in zip(*(b[name] for b in both), strict=True))] for name in both[0]
     ]
     counties = [list(pair) for pair in zip(of_counties(real), of_counties(made), strict=True)]
+    none = [
+        [name, *([x, y, n] for (x, n), (y, _) in zip(*pair, strict=True))]
+        for name, bounds in STRATA.items()
+        for pair in [(none_yet(real, *bounds), none_yet(made, *bounds))]
+    ]
     keep(
         "lateness",
         "python benchmarks/lateness.py",
@@ -68,6 +96,11 @@ def main() -> None:
                 ["", *(f"{level:.0%}" for level in COUNTIES)],
                 ["{}", *["{:.2f} / {:.2f}"] * len(COUNTIES)],
                 [["known on the first morning", *counties]],
+            ),
+            "none-yet": table(
+                ["cases of the county-day", "working days", "weekends and holidays"],
+                ["{}", *["{:.2f} / {:.2f} ({:,} real)"] * 2],
+                none,
             ),
             "largest-difference": round(off, 3),
         },

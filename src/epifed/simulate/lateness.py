@@ -1,7 +1,7 @@
 """How late reports reach the list: on which morning a simulated case is known, and its onset.
 
-Each authority has its habit: some send a day's cases before the next morning nearly always, some
-nearly never, and mostly all of them or none. At weekends and on holidays less is sent.
+Each authority has its habits, whatever its size: on how many days it sends nothing before the next
+morning, and how much of the other days' cases. At weekends and on holidays less is sent.
 """
 
 from collections.abc import Iterator, Sequence

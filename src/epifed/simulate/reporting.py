@@ -14,13 +14,15 @@ from epifed.simulate.presets import Preset, Regime, over_days
 Array = NDArray[np.float64]
 Counts = NDArray[np.int32]
 
-PUNCTUAL = (1.6, 1.5)
-"""The parameters of the beta distribution of the share of its cases that an authority sends before
-the next morning, on working days: half of them on average, in some nearly all or none."""
-SENDING = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.72, 0.7])
+WITHHELD = (0.6, 1.7)
+"""The parameters of the beta distribution of the share of working days whose cases an authority
+sends as a whole after the next morning: a quarter on average, in many hardly any, in some most."""
+PUNCTUAL = (1.75, 0.7)
+"""The same of the share that it sends before the next morning of any other day's cases."""
+EVENLY = 3.0
+"""How little that share differs from day to day (sum of the beta parameters)."""
+SENDING = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.68, 0.66])
 """What is sent on Monday … Sunday, relative to a working day: some offices are empty."""
-AT_ONCE = 0.7
-"""Small: a day's cases are sent all together or not at all (sum of the beta parameters)."""
 WITHDRAWN = 0.01
 """Cases published at first and taken back later, relative to those published with them."""
 TEST_DAYS = 5.0
@@ -81,11 +83,12 @@ def sent_on(first: date, days: int) -> Array:
 
 def _sent_at_once(sending: Array, counties: int, rng: np.random.Generator) -> Array:
     """The share of each day's cases, by county, that is known on the next morning."""
-    habit = rng.beta(*PUNCTUAL, size=counties)
-    habit = np.clip(habit, 0.01, 0.99)
+    rank = (np.argsort(rng.random((2, counties)), axis=1) + 0.5) / counties
+    withheld = betaincinv(*WITHHELD, rank[0])
+    habit = np.clip(betaincinv(*PUNCTUAL, rank[1]), 0.01, 0.99)
     days = len(sending), counties
-    shares = rng.beta(AT_ONCE * habit, AT_ONCE * (1 - habit), size=days)
-    return np.where(rng.random(days) < sending[:, None], shares, 0.0)
+    shares = rng.beta(EVENLY * habit, EVENLY * (1 - habit), size=days)
+    return np.where(rng.random(days) < sending[:, None] * (1 - withheld), shares, 0.0)
 
 
 def found_shares(
