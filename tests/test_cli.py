@@ -4,7 +4,6 @@ import csv
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import polars as pl
 import pytest
 
 from epifed.settings import Settings
+from tests.commands import epifed, refused
 from tests.helpers import small_panel
 
 COMMANDS = [
@@ -45,24 +45,6 @@ COMMANDS = [
 ]
 
 
-def epifed(*arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", "from epifed.cli import main; main()", *arguments],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == expect, done.stderr + done.stdout
-    return done
-
-
-def refused(*arguments: str) -> str:
-    """The one sentence of a refusal."""
-    done = epifed(*arguments, expect=2)
-    assert "Traceback" not in done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.startswith("epifed: ")]
-    assert len(lines) == 1, done.stderr
-    return lines[0]
-
-
 @pytest.fixture(scope="module")
 def tidy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tidy") / "cases.csv"
@@ -73,7 +55,7 @@ def tidy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str) -> None:
-    text = epifed(*command.split(), "--help").stdout
+    text = epifed(*command.split(), "--help", expect=0).stdout
     assert "Usage" in text
     assert len(text.splitlines()) > 8
 
@@ -131,16 +113,16 @@ def test_run_tells_every_metric_on_request(tidy: Path, tmp_path: Path) -> None:
 
 def test_train_is_paid_for_by_a_ledger_until_it_is_empty(tidy: Path, tmp_path: Path) -> None:
     ledger, settings = tmp_path / "budget.ledger", tmp_path / "settings.toml"
-    epifed("ledger", "init", str(ledger), "--epsilon", "2.5", "--delta", "1e-5")
+    epifed("ledger", "init", str(ledger), "--epsilon", "2.5", "--delta", "1e-5", expect=0)
     settings.write_text(
         Settings.of(model="linear", rounds=3, epochs=2, clients_per_round=3, epsilon=2.0).to_toml()
     )
     training = ("train", "--data", str(tidy), "--settings", str(settings), "--json", "--out")
-    done = epifed(*training, str(tmp_path / "one.model"), "--ledger", str(ledger))
+    done = epifed(*training, str(tmp_path / "one.model"), "--ledger", str(ledger), expect=0)
     about = json.loads(done.stdout)
     assert about["randomness"] == "secure"
     assert about["epsilon"] <= 2.0
-    shown = json.loads(epifed("ledger", "show", str(ledger), "--json").stdout)
+    shown = json.loads(epifed("ledger", "show", str(ledger), "--json", expect=0).stdout)
     assert about["ledger_run"] in json.dumps(shown)
     assert about["sha256"] in json.dumps(shown)
     assert "budget.ledger" in refused(
@@ -149,7 +131,7 @@ def test_train_is_paid_for_by_a_ledger_until_it_is_empty(tidy: Path, tmp_path: P
     assert not (tmp_path / "two.model").exists()
     assert "neither of --ledger and --seeded" in refused(*training, str(tmp_path / "x.model"))
     for name in ("--seeded", "--simulation"):
-        seeded = epifed(*training, str(tmp_path / "three.model"), name)
+        seeded = epifed(*training, str(tmp_path / "three.model"), name, expect=0)
         assert json.loads(seeded.stdout)["randomness"] == "seeded"
 
 
@@ -157,7 +139,9 @@ def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> Non
     out = tmp_path / "r"
     narrow = ["--runs", "1", "--rounds", "1", "--epsilon", "inf", "--epsilon", "2", "--period",
               "2020-11", "--split", "temporal", "--table", "s1"]  # fmt: skip
-    done = epifed("reproduce", "--data", str(real_data), "--out", str(out), *narrow, "--json")
+    done = epifed(
+        "reproduce", "--data", str(real_data), "--out", str(out), *narrow, "--json", expect=0
+    )
     with (out / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == [

@@ -1,8 +1,6 @@
 """`epifed data` as a user runs it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ from typer.testing import CliRunner
 
 from epifed.cli.data import app
 from epifed.errors import EpifedError
+from tests.commands import epifed
 
 TABLE = "date,region,cases\n" + "".join(
     f"2020-11-{day:02d},{region},{day % 9}\n" for region in ("01", "02") for day in range(1, 18)
@@ -30,11 +29,6 @@ def run(*arguments: str | Path) -> str:
     if result.exception is not None:
         raise result.exception
     return result.output
-
-
-def epifed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from epifed.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_check_prints_what_was_found(table: Path) -> None:

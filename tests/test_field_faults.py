@@ -20,14 +20,13 @@ from epifed.forecasting import Forecast
 from epifed.hubs.layout import write_hub
 from epifed.intervals import LEVELS
 from epifed.sources import load_panel
+from tests.commands import epifed
 from tests.helpers import small_panel
 
 MAIN = [sys.executable, "-c", "from epifed.cli import main; main()"]
 
 
-def epifed(
-    *arguments: str | Path, before: Callable[[], None] | None = None
-) -> subprocess.CompletedProcess[str]:
+def limited(*arguments: str | Path, before: Callable[[], None]) -> subprocess.CompletedProcess[str]:
     command = [*MAIN, *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, preexec_fn=before, timeout=300
@@ -99,7 +98,7 @@ def test_a_full_disk_is_one_sentence(cases: Path, tmp_path: Path) -> None:
         ("data", "convert", cases, "--out", tmp_path / "clean.csv"),
         ("data", "convert", cases, "--out", tmp_path / "clean.parquet"),
     ):
-        said = one_sentence(epifed(*arguments, before=full_after(150)))
+        said = one_sentence(limited(*arguments, before=full_after(150)))
         assert "File too large" in said
     assert not list(tmp_path.glob("clean*"))
 
@@ -108,7 +107,7 @@ def test_a_report_on_a_full_disk_is_one_sentence(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:
     page = tmp_path / "report.html"
-    said = one_sentence(epifed("report", finished[0], "--out", page, before=full_after(10_000)))
+    said = one_sentence(limited("report", finished[0], "--out", page, before=full_after(10_000)))
     assert said == f"epifed: {page}: cannot be written: File too large"
     assert not page.exists()
 

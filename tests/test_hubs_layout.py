@@ -25,8 +25,8 @@ from epifed.hubs.locations import read_locations
 from epifed.hubs.tables import read_forecasts
 from epifed.intervals import LEVELS
 from epifed.learner import settings_for
+from tests.commands import epifed, refused
 from tests.helpers import small_panel
-from tests.test_cli import epifed, refused
 
 MODEL = "office-trend"
 SATURDAY = date(2023, 10, 14)
@@ -374,7 +374,7 @@ def test_what_a_hub_would_refuse_is_refused_before_anything_is_computed(tmp_path
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return epifed(*map(str, arguments))
+    return epifed(*map(str, arguments), expect=0)
 
 
 def test_from_a_country_to_the_scores_of_its_states(tmp_path: Path) -> None:

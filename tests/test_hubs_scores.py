@@ -20,7 +20,7 @@ from epifed.hubs.scores import score, wis_parts
 from epifed.hubs.skill import compare, ratio, relative_skill
 from epifed.hubs.tables import TASK, by_last_days, read_forecasts, read_truth, weekly
 from epifed.intervals import LEVELS, weighted_interval_score
-from tests.test_cli import refused
+from tests.commands import refused
 
 MONDAY = date(2020, 11, 2)
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -32,6 +31,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
 from epifed.rounds import Rounds
 from epifed.settings import Settings
+from tests.commands import epifed
 from tests.helpers import small_panel
 
 DAYS, FIRST = 130, date(2026, 3, 2)
@@ -327,11 +327,7 @@ def test_the_command_line(north: Office) -> None:
     north.give(FIRST)
     north.train(FIRST)
     words = ["federation", "report", "--kit", str(north.kit), "--out", str(north.out)]
-    done = subprocess.run(
-        [sys.executable, "-m", "epifed", *words],
-        capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"},
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
+    done = epifed(*words, expect=1, environment={**os.environ, "COLUMNS": "200"})
     assert "2026-W10 is in" in done.stdout
     assert "Your data end on 2026-03-01" in done.stderr
     jsonschema.validate(

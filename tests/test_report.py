@@ -3,7 +3,6 @@ import hashlib
 import json
 import math
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from datetime import date, timedelta
@@ -44,6 +43,7 @@ from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
 from epifed.sources import load_panel
 from epifed.windows import smooth
+from tests.commands import epifed
 from tests.helpers import small_settings
 
 HUB_LEVELS = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
@@ -411,12 +411,7 @@ def test_the_command_writes_the_report_and_a_mistake_is_exit_2(made: Path, tmp_p
     results, data = str(made / "results"), str(made / "country")
     done = CliRunner().invoke(app, ["report", results, "--data", data, "--out", str(out)])
     assert done.exit_code == 0 and "Wrote" in done.stdout and out.is_file()
-    failed = subprocess.run(
-        [sys.executable, "-c", "from epifed.cli import main; main()", "report", str(tmp_path),
-         "--out", str(tmp_path / "n.html")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert failed.returncode == 2
+    failed = epifed("report", tmp_path, "--out", tmp_path / "n.html", expect=2)
     assert failed.stderr.count("\n") == 1 and "manifest.json: cannot be read" in failed.stderr
     assert not (tmp_path / "n.html").exists()
 

@@ -10,8 +10,8 @@ from epifed.evaluate.experiment import Grid, run_grid
 from epifed.evaluate.results import TRAINED
 from epifed.report import small_epsilon
 from epifed.settings import Settings, read_settings
+from tests.commands import epifed, refused
 from tests.helpers import START, small_panel
-from tests.test_cli import epifed, refused
 
 
 def small_grid(**changes: object) -> Grid:
@@ -58,7 +58,7 @@ def test_run_with_another_learner_needs_no_other_setting(tmp_path: Path) -> None
     frame.with_columns(pl.col("cases").cast(pl.Int64)).write_csv(data)
     out = tmp_path / "out"
     done = epifed("run", "--data", str(data), "--out", str(out), "--learner", "one-shot",
-                  "--epsilon", "0.1", "--runs", "2", "--workers", "1")  # fmt: skip
+                  "--epsilon", "0.1", "--runs", "2", "--workers", "1", expect=0)  # fmt: skip
     assert "one-shot" in done.stdout
     assert '"like today"' in done.stdout
     assert "PLD" in done.stdout
@@ -66,7 +66,8 @@ def test_run_with_another_learner_needs_no_other_setting(tmp_path: Path) -> None
     assert (used.rounds, used.clients_per_round, used.clip_norm) == (1, 12, 0.1)
     assert used.learner == "one-shot"
     epifed("run", "--data", str(data), "--out", str(tmp_path / "two"), "--model",
-           "scale-free linear", "--epsilon", "1", "--runs", "1", "--workers", "1")  # fmt: skip
+           "scale-free linear", "--epsilon", "1", "--runs", "1", "--workers", "1",
+           expect=0)  # fmt: skip
     used = read_settings(tmp_path / "two" / "settings.toml")
     assert (used.learner, used.rounds, used.clients_per_round) == ("fedavg", 5, 12)
 
@@ -103,7 +104,7 @@ def test_reproduce_with_another_learner_draws_it_beside_the_paper(
     out = tmp_path / "r"
     epifed("reproduce", "--data", str(real_data), "--out", str(out), "--learner", "one-shot",
            "--runs", "2", "--epsilon", "0.1", "--epsilon", "inf", "--period", "2020-11",
-           "--resplit", "--workers", "1")  # fmt: skip
+           "--resplit", "--workers", "1", expect=0)  # fmt: skip
     assert (out / "small_epsilon.png").stat().st_size > 10_000
     compared = pl.read_csv(out / "comparison.csv")
     assert set(compared["epsilon"]) == {float("inf")}

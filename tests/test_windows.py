@@ -17,6 +17,7 @@ ROOT = Path(epifed.__file__).parent
 ELSEWHERE = {
     "federation/flare/serve.py": "the server's program",
     "federation/flare/local.py": "a federation of processes for rehearsals",
+    "federation/flare/nursery.py": "forks those processes",
     "federation/flare/rehearsal.py": "measures those processes",
     "year/parties.py": "the same processes over a year",
 }

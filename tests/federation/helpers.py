@@ -14,6 +14,7 @@ from epifed.federation.server import Order, read_state
 from epifed.learner import Learner, Vector, View, make_learner
 from epifed.panel import CasePanel
 from epifed.settings import Settings
+from tests.commands import PRELOADED
 from tests.helpers import small_panel, small_settings
 
 HERE = Path(__file__).parent
@@ -57,7 +58,7 @@ def federation(
     """A local federation, started, its keys and caches in its own folder."""
     cases = cases or panel()
     roster = rehearsal_federation(cases, sites, **changes)
-    with LocalFederation.make(folder, roster, cases, ledger) as local:
+    with LocalFederation.make(folder, roster, cases, ledger, PRELOADED) as local:
         local.environment |= environment or {}
         local.start()
         yield local

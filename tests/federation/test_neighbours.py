@@ -1,7 +1,5 @@
 """Neighbouring data sets and long periods through the real transport."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +17,7 @@ from epifed.release import Release, read_release
 from epifed.rounds import contribution
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from tests.commands import epifed
 from tests.federation.helpers import REGIONS, federation
 from tests.helpers import small_panel, small_settings
 
@@ -35,12 +34,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         yield local
 
 
-def _epifed(*words: str | Path) -> None:
-    command = [sys.executable, "-c", "from epifed.cli import main; main()", *map(str, words)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def _release(local: LocalFederation, name: str) -> Release:
     return read_release(local.kit("site-1") / "models" / f"{name}.epifed")
 
@@ -54,9 +47,9 @@ def test_the_commands_of_a_federation_and_of_one_process_make_the_same_release(
     places = list(LEARNERS.load(learner).facts(CASES)["places"])
     wanted.write_text(f'learner = "{learner}"\nepsilon = 2.0\nseed = 7\nplaces = {places}\n')
     days = ("--seeded", "--from", str(PERIOD[0]), "--to", str(PERIOD[1]))
-    _epifed("train", "--data", data, "--settings", wanted, "--out", made, *days)
+    epifed("train", "--data", data, "--settings", wanted, "--out", made, *days, expect=0)
     where = ("--federation", local.folder / "federation.toml", "--kit", local.desk.kit)
-    _epifed("federation", "train", wanted, *where, "--name", f"long-{learner}", *days)
+    epifed("federation", "train", wanted, *where, "--name", f"long-{learner}", *days, expect=0)
     here, there = read_release(made), _release(local, f"long-{learner}")
     np.testing.assert_allclose(there.vector, here.vector, rtol=1.3e-6, atol=1e-6)
     assert there.vector.any()

@@ -1,6 +1,7 @@
 """A bad network: slow, narrow, half open, cut. The tool, and trainings through it."""
 
 import json
+import math
 import socket
 import threading
 import time
@@ -20,7 +21,15 @@ from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.release import read_release
 from epifed.training import train
-from tests.federation.helpers import Training, panel, plan, settings_of, silenced, view_of
+from tests.commands import PRELOADED
+from tests.federation.helpers import (
+    Training,
+    panel,
+    plan,
+    settings_of,
+    silenced,
+    view_of,
+)
 from tests.federation.proxy import Proxy
 
 FAR = "site-3"
@@ -30,7 +39,7 @@ SLOW = 0.05
 WAITS = 15.0
 """Seconds that a round waits for an answer."""
 ROUNDS = 16
-LARGE = 1e5
+LARGE = 4e5
 """An ε that asks for so little noise that a client who is missing is seen."""
 
 
@@ -149,7 +158,7 @@ class Networked:
             number: [regions.index(c) for s in sites for c in self.local.federation.site(s).clients]
             for number, sites in self.report(wanted).items()
         }
-        settings = wanted.settings
+        settings = wanted.settings.model_copy(update={"epsilon": math.inf})
         answered = train(view_of(settings), settings, learner=silenced(settings, rows)).vector
         everybody = train(view_of(settings), settings).vector
         known = slice(0, 2)  # growth and level; behind them stands how well they are known
@@ -170,7 +179,9 @@ def networked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Networked]:
         terms={"epsilon_per_release": 1e6, "epsilon_total": 1e6},
     )
     with ExitStack() as stack:
-        local = stack.enter_context(LocalFederation.make(folder, roster, panel(), ledger))
+        local = stack.enter_context(
+            LocalFederation.make(folder, roster, panel(), ledger, PRELOADED)
+        )
         near = stack.enter_context(Proxy(roster.server.port))
         far = stack.enter_context(Proxy(roster.server.port, delay=SLOW))
         for site in roster.sites:

@@ -191,7 +191,7 @@ def _fitting(words: pl.Series) -> list[str]:
     """All formats that every word has."""
     if words.is_empty():
         return [ISO]
-    found = [one for one in _SHAPES if _read(words, one).is_not_null().all()]
+    found = _of_shape(words)
     if not found and words.str.contains(_ISO_WEEK).all():
         return ["iso-week"]
     if not found and words.str.contains(_BARE_WEEK).all():
@@ -199,10 +199,15 @@ def _fitting(words: pl.Series) -> list[str]:
     if not found and words.str.contains(_SERIAL).all():
         return ["excel"]
     if not found and words.str.contains(_TIME).any() and not _midnight_elsewhere(words):
-        days = words.str.replace(_TIME, "")
-        timed = [one for one in _SHAPES if _read(days, one).is_not_null().all()]
-        return [one + TIMED for one in timed]
+        return [one + TIMED for one in _of_shape(words.str.replace(_TIME, ""))]
     return found
+
+
+def _of_shape(words: pl.Series) -> list[str]:
+    """The formats of days that every word has; only those of the first one's shape are tried."""
+    first = str(_plain(words.head(1))[0])
+    tried = [one for one, shape in _SHAPES.items() if re.match(shape, first)]
+    return [one for one in tried if _read(words, one).is_not_null().all()]
 
 
 def _are_months(words: pl.Series) -> bool:
@@ -219,6 +224,11 @@ def _midnight_elsewhere(words: pl.Series) -> bool:
     """
     times = words.str.extract(r"(?i)[T ](\d\d?:\d\d\S*)").drop_nulls().unique()
     return len(times) <= 2 and bool(times.str.contains(r"^\d\d?:00(:00(\.0*)?)?$").all())
+
+
+def _plain(words: pl.Series) -> pl.Series:
+    """Days without midnight and the names of weekdays."""
+    return _shortened(words.str.replace(_MIDNIGHT, "").str.replace(_WEEKDAY, "${2}"))
 
 
 def _shortened(words: pl.Series) -> pl.Series:
@@ -245,7 +255,7 @@ def _read(words: pl.Series, format: str) -> pl.Series:
         return pl.Series(days, dtype=pl.Date)
     if format.endswith(TIMED):
         return _read(words.str.replace(_TIME, ""), format.removesuffix(TIMED))
-    plain = _shortened(words.str.replace(_MIDNIGHT, "").str.replace(_WEEKDAY, "${2}"))
+    plain = _plain(words)
     if format in _SHAPES:
         shaped = plain.str.contains(_SHAPES[format])
         if not shaped.any():

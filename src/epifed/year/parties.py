@@ -56,12 +56,13 @@ class Parties:
     @classmethod
     def make(cls, folder: Path, federation: Federation, panel: CasePanel) -> Self:
         """Kits, and the data of the panel."""
-        return cls(LocalFederation.make(folder, federation, panel, folder / BUDGET))
+        return cls(LocalFederation.make(folder, federation, panel, folder / BUDGET, ()))
 
     @classmethod
     def found(cls, folder: Path) -> Self:
         """Those of a folder."""
-        return cls(LocalFederation(folder, Federation.read(folder / ROSTER), folder / BUDGET))
+        federation = Federation.read(folder / ROSTER)
+        return cls(LocalFederation(folder, federation, folder / BUDGET, preloaded=()))
 
     @property
     def folder(self) -> Path:
@@ -217,8 +218,11 @@ class Parties:
         self.local.wait_for_sites(self.running)
 
     def processor_seconds(self) -> dict[str, float]:
-        """Seconds that each running party and its ended workers had on a core."""
-        return {name: _seconds(one.pid) for name, one in self.local.processes.items()}
+        """Seconds that each running party, its workers and those that ended had on a core."""
+        return {
+            name: sum(map(_seconds, (one.pid, *self.local.workers(name))))
+            for name, one in self.local.processes.items()
+        }
 
     def start_again(self, *parties: str) -> None:
         """Start parties, and wait until the server knows all that run."""

@@ -22,6 +22,7 @@ from epifed.federation.aggregator import own_keys
 from epifed.federation.flare.jobs import Desk, Watch, run_training
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
 from epifed.federation.flare.leash import LEASH
+from epifed.federation.flare.nursery import POSSIBLE, Child, Wanted, nursery
 from epifed.federation.flare.parties import (
     Command,
     aggregator_command,
@@ -60,16 +61,26 @@ class LocalFederation:
     """More environment variables, by party."""
     services: bool = False
     """Whether sites run as an office would: with the week's own reports, in `reports`."""
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    preloaded: tuple[str, ...] | None = None
+    """Have parties forked with all imports done, and these modules'; none: start each anew.
+
+    One with an environment of its own is started anew in any case.
+    """
+    processes: dict[str, subprocess.Popen[bytes] | Child] = field(default_factory=dict)
 
     @classmethod
     def make(
-        cls, folder: Path, federation: Federation, panel: CasePanel, ledger: Path | None = None
+        cls,
+        folder: Path,
+        federation: Federation,
+        panel: CasePanel,
+        ledger: Path | None = None,
+        preloaded: tuple[str, ...] | None = None,
     ) -> Self:
         """Kits and a data file for each site, with the days of its own clients alone."""
         write_text(folder / "federation.toml", federation.to_toml())
         make_kits(federation, folder)
-        local = cls(folder, federation, ledger)
+        local = cls(folder, federation, ledger, preloaded=preloaded)
         for site in federation.sites:
             local.write_data(site.name, panel)
         local.pin()
@@ -222,17 +233,37 @@ class LocalFederation:
         command = self.command(party)
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
-        with (logs / f"{party}.log").open("ab") as log:
+        path, folder = logs / f"{party}.log", self.kit(party)
+        environment = command.environment | self.environment.get(party, {})
+        nice = 0 if party == SERVER else NICE
+        if self._forked(party):
+            wanted = Wanted.of(
+                command.arguments,
+                environment,
+                folder=folder,
+                log=str(path.resolve()),
+                nice=nice,
+                party=True,
+            )
+            child = nursery(self.preloaded or ()).bear(wanted)
+            if child is not None:
+                self.processes[party] = child
+                return
+        with path.open("ab") as log:
             self.processes[party] = subprocess.Popen(
                 command.arguments,
-                env=command.environment | self.environment.get(party, {}) | {LEASH: "1"},
-                cwd=self.kit(party),
+                env=environment | {LEASH: "1"},
+                cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        if party != SERVER:
-            os.setpriority(os.PRIO_PROCESS, self.processes[party].pid, NICE)
+        os.setpriority(os.PRIO_PROCESS, self.processes[party].pid, nice)
+
+    def _forked(self, party: str) -> bool:
+        """Whether a party may be forked: what it imports is not changed by its environment."""
+        plain = "PYTHONPATH" not in self.environment.get(party, {}) and not self.services
+        return POSSIBLE and self.preloaded is not None and plain
 
     def _wait_for_port(self) -> None:
         until = time.monotonic() + START_SECONDS

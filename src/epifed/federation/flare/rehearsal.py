@@ -15,6 +15,7 @@ import numpy as np
 from epifed.days import Step
 from epifed.federation.flare.jobs import Watch
 from epifed.federation.flare.local import LocalFederation, free_port
+from epifed.federation.flare.nursery import learners_loaded
 from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.server import Order, read_state
 from epifed.federation.terms import Terms
@@ -98,7 +99,7 @@ def rehearse(
     view = learner.deployed_view(panel, period)
     began = time.perf_counter()
     progress("making certificates and kits")
-    with LocalFederation.make(folder, federation, panel) as local:
+    with LocalFederation.make(folder, federation, panel, preloaded=learners_loaded()) as local:
         adding = f", {aggregators} aggregators" if aggregators else ""
         progress(f"starting a server{adding} and {sites} sites")
         local.start()

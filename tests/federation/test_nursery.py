@@ -1,0 +1,165 @@
+"""Forked parties: a program like any other, below whoever asked for it, and gone with them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from epifed.federation.flare import nursery
+from epifed.federation.flare.nursery import Child, Nursery, Wanted
+
+pytestmark = pytest.mark.skipif(not nursery.POSSIBLE, reason="needs fork and pidfd_open")
+
+TELL = """
+import json, os, sys
+print(json.dumps([sys.argv[1:], os.getcwd(), os.environ["COLOUR"], "PATH" in os.environ, __name__]))
+print("aside", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
+PARTY = """
+import os, sys, time
+from nvflare.app_common.job_launcher import process_launcher
+program = [sys.executable, "-m", "asleep", sys.argv[1]]
+worker = process_launcher.spawn_process(program, dict(os.environ))
+worker.wait() if sys.argv[2:] == ["wait"] else time.sleep(600)
+print("worker ended:", worker.poll())
+"""
+ASLEEP = """
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()} {os.getppid()} {os.getsid(0)}")
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("programs")
+    for name, text in {"tell": TELL, "party": PARTY, "asleep": ASLEEP}.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(programs: Path) -> Iterator[Nursery]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(programs), prepend=os.pathsep)
+        yield Nursery.start()
+
+
+def _born(made: Nursery, folder: Path, module: str, *words: str, party: bool = False) -> Child:
+    wanted = Wanted.of(
+        [sys.executable, "-u", "-m", module, *words],
+        {**os.environ, "COLOUR": "blue"},
+        folder=folder,
+        log=str(folder / "log"),
+        party=party,
+    )
+    child = made.bear(wanted)
+    assert child is not None
+    return child
+
+
+def _said(path: Path) -> list[int]:
+    until = time.monotonic() + 60
+    while not (path.exists() and len(path.read_text().split()) == 3):
+        assert time.monotonic() < until, "nothing was said"
+        time.sleep(0.02)
+    return [int(word) for word in path.read_text().split()]
+
+
+def _until_gone(*pids: int) -> None:
+    until = time.monotonic() + 30
+    for pid in pids:
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until, f"process {pid} is still there"
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_program_has_its_arguments_environment_folder_log_and_exit_code(
+    made: Nursery, tmp_path: Path, code: int
+) -> None:
+    child = _born(made, tmp_path, "tell", str(code), "more")
+    assert child.wait(60) == child.poll() == code
+    told, aside = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(told) == [[str(code), "more"], str(tmp_path), "blue", True, "__main__"]
+    assert aside == "aside"
+
+
+def test_what_cannot_be_run_says_so_and_harms_nobody(made: Nursery, tmp_path: Path) -> None:
+    assert _born(made, tmp_path, "not_there").wait(60) == nursery.FATAL
+    assert "No module named not_there" in (tmp_path / "log").read_text()
+    assert _born(made, tmp_path, "tell", "0").wait(60) == 0
+
+
+def test_a_worker_is_below_its_party_in_a_group_of_its_own_and_ends_with_it(
+    made: Nursery, tmp_path: Path
+) -> None:
+    party = _born(made, tmp_path, "party", str(tmp_path / "said"), party=True)
+    worker, parent, session = _said(tmp_path / "said")
+    assert session == worker
+    assert psutil.Process(parent).ppid() == party.pid
+    party.send_signal(signal.SIGKILL)
+    assert party.wait(60) == -signal.SIGKILL
+    _until_gone(worker, parent)
+
+
+def test_flare_ends_a_worker_and_is_told(made: Nursery, tmp_path: Path) -> None:
+    party = _born(made, tmp_path, "party", str(tmp_path / "said"), "wait", party=True)
+    worker, *_ = _said(tmp_path / "said")
+    os.kill(worker, signal.SIGKILL)
+    assert party.wait(60) == 0
+    assert "worker ended: -9" in (tmp_path / "log").read_text()
+
+
+def test_a_party_whose_nursery_was_killed_starts_its_workers_anew(
+    programs: Path, tmp_path: Path
+) -> None:
+    """As where all processes of a site but the party itself are killed."""
+    text = (
+        "import os, signal, sys\n"
+        "from epifed.federation.flare import nursery\n"
+        "found = nursery.Nursery.fork()\n"
+        "nursery._have_workers(found)\n"
+        "children = open(f'/proc/self/task/{os.getpid()}/children').read().split()\n"
+        "os.kill(int(children[0]), signal.SIGKILL)\n"
+        "os.waitpid(int(children[0]), 0)\n"
+        "from nvflare.app_common.job_launcher import process_launcher\n"
+        "program = [sys.executable, '-m', 'tell', '4']\n"
+        "worker = process_launcher.spawn_process(program, {**os.environ, 'COLOUR': 'red'})\n"
+        "worker.wait(); print(worker.poll())\n"
+    )
+    here = {**os.environ, "PYTHONPATH": f"{programs}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=here, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "4", done.stderr
+    assert '"red"' in done.stdout
+
+
+def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: Path) -> None:
+    text = (
+        "import os, sys, time\n"
+        "from epifed.federation.flare.nursery import Nursery, Wanted\n"
+        "program = [sys.executable, '-m', 'party', sys.argv[1]]\n"
+        "made = Nursery.start()\n"
+        "child = made.bear(Wanted.of(program, dict(os.environ), party=True))\n"
+        "print(child.pid, flush=True); time.sleep(600)\n"
+    )
+    here = {**os.environ, "PYTHONPATH": f"{programs}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    asking = subprocess.Popen(
+        [sys.executable, "-c", text, str(tmp_path / "said")], env=here, stdout=subprocess.PIPE
+    )
+    assert asking.stdout is not None
+    party = int(asking.stdout.readline())
+    worker, below, _ = _said(tmp_path / "said")
+    asking.kill()
+    asking.wait()
+    _until_gone(party, below, worker)
