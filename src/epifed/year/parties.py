@@ -38,7 +38,6 @@ PATIENCE = 300.0
 """Seconds that a training may take until it has its budget."""
 DOWN = 2.0
 """Seconds that a party that was killed stays down."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Parties:
@@ -219,10 +218,7 @@ class Parties:
 
     def processor_seconds(self) -> dict[str, float]:
         """Seconds that each running party, its workers and those that ended had on a core."""
-        return {
-            name: sum(map(_seconds, (one.pid, *self.local.workers(name))))
-            for name, one in self.local.processes.items()
-        }
+        return {name: self.local.processor_seconds(name) for name in self.local.processes}
 
     def start_again(self, *parties: str) -> None:
         """Start parties, and wait until the server knows all that run."""
@@ -249,11 +245,3 @@ class Parties:
         os.environ.pop(STATE)
         if self._before is not None:
             os.environ[STATE] = self._before
-
-
-def _seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICKS

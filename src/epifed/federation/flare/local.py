@@ -152,6 +152,15 @@ class LocalFederation:
                     left += new
         return sorted(found)
 
+    def processor_seconds(self, party: str) -> float:
+        """Seconds that a party, its workers and those of them that ended had on a core."""
+        used = 0
+        for pid in (self.processes[party].pid, *self.workers(party)):
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used += sum(map(int, fields[11:15]))
+        return used / os.sysconf("SC_CLK_TCK")
+
     def train(self, order: Order, watch: Watch = lambda _: None) -> dict[str, object]:
         """Run a training to its end."""
         return run_training(self.desk, self.federation, order, watch)
