@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
-torch.set_num_threads(1)
+with suppress(ModuleNotFoundError):  # many tests need no PyTorch
+    import torch
+
+    torch.set_num_threads(1)
 settings.register_profile(
     "epifed", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )

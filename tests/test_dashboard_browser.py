@@ -314,6 +314,8 @@ def test_a_phone_shows_it_without_scrolling_sideways(looked: Looked, locale: str
         viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True, locale=locale
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    reasons = page.locator("#week-reasons .scroll")
+    assert reasons.evaluate("one => one.scrollWidth <= one.clientWidth")
     page.locator("#sites-table > summary").tap()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 

@@ -141,6 +141,10 @@ def test_the_board_is_one_that_grafana_can_import() -> None:
     for panel_of in board["panels"]:
         assert panel_of["type"] in {"stat", "timeseries", "bargauge"}
         assert panel_of["datasource"] == {"type": "prometheus", "uid": "${source}"}
+        if panel_of["type"] == "timeseries":
+            shown = panel_of["options"]
+            assert {"calcs", "displayMode", "placement", "showLegend"} <= shown["legend"].keys()
+            assert {"mode", "sort"} <= shown["tooltip"].keys()
         references = [target["refId"] for target in panel_of["targets"]]
         assert len(set(references)) == len(references)
         place = panel_of["gridPos"]
@@ -151,6 +155,42 @@ def test_the_board_is_one_that_grafana_can_import() -> None:
         }
         assert max(x for x, _ in cells) < 24 and not cells & taken
         taken |= cells
+
+
+def unread(asked: Any, back: Any, place: str) -> Iterator[str]:
+    """What of a board is not in what Grafana's own types make of it."""
+    if isinstance(asked, dict):
+        for name, value in asked.items():
+            known = isinstance(back, dict) and name in back
+            yield from unread(value, back[name] if known else None, f"{place}.{name}")
+    elif isinstance(asked, list) and isinstance(back, list) and len(asked) == len(back):
+        for i, value in enumerate(asked):
+            yield from unread(value, back[i], f"{place}[{i}]")
+    elif asked != back:
+        yield place
+
+
+@pytest.mark.parametrize(
+    ("panel_number", "within", "typo"),
+    [(None, (), None), (None, (), "refrsh"), (0, ("options",), "grafMode"),
+     (0, ("targets", 0), "exprr"), (7, ("fieldConfig", "defaults"), "unitt")],
+)  # fmt: skip
+def test_grafanas_own_types_know_every_word_of_the_board(
+    panel_number: int | None, within: tuple[str | int, ...], typo: str | None
+) -> None:
+    reason = "Grafana's own types (grafana-foundation-sdk) are not installed"
+    models = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason=reason)
+    plugins = pytest.importorskip("grafana_foundation_sdk.cog.plugins", reason=reason)
+    encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder", reason=reason)
+    plugins.register_default_plugins()
+    board = json.loads((MONITORING / "grafana.json").read_text())
+    place = board if panel_number is None else board["panels"][panel_number]
+    for step in within:
+        place = place[step]
+    if typo is not None:
+        place[typo] = 1
+    back = json.loads(json.dumps(models.Dashboard.from_json(board), cls=encoder.JSONEncoder))
+    assert [one.rpartition(".")[2] for one in unread(board, back, "")] == ([typo] if typo else [])
 
 
 def promtool(*arguments: str, given: str | None = None) -> str:

@@ -15,6 +15,7 @@ from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import Parts, pack_task
 from epifed.federation.pact import pack_question, unpack_question
 from epifed.federation.site import SiteWork
+from epifed.federation.terms import Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy import secure
@@ -291,6 +292,21 @@ def test_less_noise_or_fewer_clients_under_a_known_name_is_refused(tmp_path: Pat
         with pytest.raises(EpifedError, match=r"'sum-1' \(refused-repeat\)"):
             training.play(other, lines.append)
         assert {p["reason"] for p in lines[0]["problems"]} == {"refused-repeat"}
+
+
+def test_an_aggregator_may_pin_itself_with_its_own_fingerprint_alone(tmp_path: Path) -> None:
+    parties = Parties.make(tmp_path)
+    path = parties.kit("sum-1") / aggregators.TERMS
+    own = aggregators.own_keys(parties.kit("sum-1")).public.fingerprint
+    others = path.read_text()
+    (other,) = Terms.read(path).aggregators.values()
+    path.write_text(others.replace("[aggregators]\n", f'[aggregators]\nsum-1 = "{other}"\n'))
+    ledger = _ledger(tmp_path)
+    with pytest.raises(EpifedError, match="refused-trust"):
+        _round(parties, ledger)
+    path.write_text(others.replace("[aggregators]\n", f'[aggregators]\nsum-1 = "{own}"\n'))
+    _round(parties, ledger)
+    assert spent(ledger.path) == 1
 
 
 def test_a_site_with_pinned_aggregators_trusts_neither_others_nor_the_server(

@@ -107,9 +107,10 @@ class AggregatorWork:
             or dict(pact.aggregators)[question.aggregator] != self.keys.public.text
         ):
             raise MessageError(Code.REFUSED_ROSTER)
-        others = dict(pact.fingerprints)
-        del others[question.aggregator]
-        self.terms.refuse_trust(others)
+        asked = dict(pact.fingerprints)
+        if question.aggregator not in self.terms.aggregators:
+            del asked[question.aggregator]
+        self.terms.refuse_trust(asked)
         self.terms.refuse(pact, settings, plan)
         return settings, plan
 
