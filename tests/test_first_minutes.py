@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from epifed.cli.app import COMMANDS, app
 from epifed.cli.kit import caption, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import origins_between, run_backtest
+from epifed.expectation import Expectation
 from epifed.learner import settings_for
 from epifed.panel import CasePanel
 from epifed.settings import Settings
@@ -138,3 +140,43 @@ def test_python_minus_m_is_the_command() -> None:
         [sys.executable, "-m", "epifed", "--help"], capture_output=True, text=True, check=True
     )
     assert "federated" in done.stdout
+
+
+WORDS_JS = [
+    path for path in (ROOT / "src").rglob("words_??.js") if "vendor" not in path.parts
+]  # fmt: skip
+PLURAL = re.compile(
+    r"\$\{v\.(n|steps|horizon|origins|weeks|sites|clients|detail|away|zeros)\} "
+    r"(?!is\b)(\w+s|more weeks|past forecasts|test values|are|Tagen?|Wochen|Standorten?|Klienten|"
+    r"Freigaben|weitere Wochen|früheren Vorhersagen|Testtagen|Testwerte|sind)\b"
+)
+SEVERAL_ONLY = ("privacyAll", "head", "firstRows")
+
+
+def test_one_is_not_several_on_the_pages_either() -> None:
+    """In both languages the word goes with its number, unless the line tells one from several."""
+    assert len(WORDS_JS) == 4
+    for path in WORDS_JS:
+        for line in path.read_text().splitlines():
+            told = "=== 1" in line or "=== '1'" in line
+            known = line.strip().startswith(SEVERAL_ONLY)
+            assert told or known or not PLURAL.search(line), f"{path.name}: {line.strip()}"
+
+
+def test_one_training_of_one_round_is_told_as_such(tmp_path: Path) -> None:
+    runner, ledger = CliRunner(), tmp_path / "b.ledger"
+    plan = ["ledger", "plan", "--sampling-rate", "1", "--rounds", "1", "--releases", "1"]
+    said = runner.invoke(app, [*plan, "--epsilon", "2", "--epsilon-each", "1.9"]).output
+    assert "\n1 training of 1 round at q = 1 fits if it has" in said
+    assert "1 training fits\n" in said
+    init = ["ledger", "init", str(ledger), "--epsilon", "2", "--delta", "1e-5"]
+    assert runner.invoke(app, init).exit_code == 0
+    assert "its only row fits" in runner.invoke(app, ["ledger", "verify", str(ledger)]).output
+
+
+def test_noise_beyond_imagination_has_no_number() -> None:
+    some = Expectation(3, 0.1, "the growth of a week", 0.26, 6.5, None, 225)
+    assert "by more than ±1,000 %," in some.sentence()
+    assert "only less than 1 % of what" in some.sentence()
+    assert "by about ±65 %," in replace(some, noise=0.5).sentence()
+    assert replace(some, clients=1).sentence().startswith("With 1 client and ")

@@ -9,6 +9,7 @@ import typer
 from epifed.cli.federation_train import desk_of, order_settings, outcome
 from epifed.cli.kit import messages
 from epifed.errors import EpifedError
+from epifed.words import counted
 
 
 def schedule(
@@ -51,7 +52,7 @@ def schedule(
     if when.least_sites > len(roster.sites):
         raise EpifedError(
             f"{weeks}: least_sites: found {when.least_sites}; expected at most the "
-            f"{len(roster.sites)} sites of {federation}"
+            f"{counted(len(roster.sites), 'site')} of {federation}"
         )
     found = book.book()
     left = weeks_left(when, journal, found, datetime.now(UTC))

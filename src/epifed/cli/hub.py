@@ -123,7 +123,8 @@ def score(
     else:
         _print(records, keys, baseline, against)
     messages.print(
-        f"left out: {scored.incomplete} forecasts without all quantile levels, {scored.unknown} "
+        f"left out: {counted(scored.incomplete, 'forecast')} without all quantile levels, "
+        f"{scored.unknown} "
         "of weeks whose truth is not known"
     )
     if scored.nowhere:

@@ -107,7 +107,7 @@ class GridProgress:
     def __call__(self, done: int, total: int) -> None:
         """As `run_grid` reports it; the first call is what an earlier run left."""
         if self._bar.tasks[0].total is None and done:
-            messages.print(f"{done} of {total} tasks were finished by an earlier run")
+            messages.print(f"{done} of {counted(total, 'task')} were finished by an earlier run")
         self._bar.update(self._task, completed=done, total=total)
 
 

@@ -12,6 +12,7 @@ import typer
 from epifed.cli.kit import AsJson
 from epifed.errors import EpifedError
 from epifed.settings import Settings
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.ledger.book import Book, RunRecord
@@ -146,16 +147,18 @@ def plan(
         }
         typer.echo(json.dumps(result, indent=2))
         return
-    each = f"of {rounds} rounds at q = {sampling_rate:g}"
+    each = f"of {counted(rounds, 'round')} at q = {sampling_rate:g}"
     typer.echo(f"cap {_quoted(cap)}" + (f"\ntaken ε = {_up(cap.price(spent))}" if spent else ""))
     typer.echo(
-        f"{chosen.releases} trainings {each} fit if each has a noise multiplier of at least "
+        f"{counted(chosen.releases, 'training')} {each} "
+        f"{'fits if it' if chosen.releases == 1 else 'fit if each'} has a noise multiplier of at "
+        "least "
         f"c = {_up(chosen.noise_multiplier)}, which is ε = {_up(chosen.epsilon_each)} by itself"
     )
     if fixed:
         typer.echo(
             f"with c = {_up(fixed.noise_multiplier)}, ε = {_up(fixed.epsilon_each)} by itself, "
-            f"{fixed.releases} trainings fit"
+            f"{counted(fixed.releases, 'training')} {'fits' if fixed.releases == 1 else 'fit'}"
         )
     table = [[str(p.releases), _up(p.noise_multiplier), _up(p.epsilon_each)] for p in curve]
     typer.echo("\n" + _aligned([["trainings", "c", "ε alone"], *table]))
@@ -177,7 +180,9 @@ def verify(
     if as_json:
         typer.echo(json.dumps({"verified": True, "rows": len(book.hashes), "head": book.head}))
         return
-    typer.echo(f"{file}: all {len(book.hashes)} rows fit\nhead  {book.head}")
+    rows = len(book.hashes)
+    fit = "its only row fits" if rows == 1 else f"all {counted(rows, 'row')} fit"
+    typer.echo(f"{file}: {fit}\nhead  {book.head}")
     if head is not None:
         since = len(book.hashes) - 1 - book.hashes.index(head.strip().lower())
         typer.echo(f"rows since the hash that was given: {since}")
@@ -198,7 +203,8 @@ def close(
     book = Ledger(file).close(run, "abandoned", note=note)
     record = book.runs[run]
     typer.echo(
-        f"run {run}: closed; {record.spent} of {record.rounds} rounds were spent and count\n"
+        f"run {run}: closed; {record.spent} of {counted(record.rounds, 'round')} "
+        f"{'was spent and counts' if record.spent == 1 else 'were spent and count'}\n"
     )
     typer.echo(_text(book, _summary(book)))
 
@@ -247,11 +253,12 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
     held = sum(run.counted for run in book.runs.values()) - spent
     lines = [
         f"cap    {_quoted(book.cap)}",
-        f"spent  ε = {_up(summary['spent_epsilon'])} for {spent} rounds in {len(book.runs)} runs",
+        f"spent  ε = {_up(summary['spent_epsilon'])} for {counted(spent, 'round')} in "
+        f"{counted(len(book.runs), 'run')}",
     ]
     if held:
         taken = _up(summary["taken_epsilon"])
-        lines.append(f"taken  ε = {taken} with {held} rounds that open runs still hold")
+        lines.append(f"taken  ε = {taken} with {counted(held, 'round')} that open runs still hold")
     left = rounded_down(summary["left_epsilon"])
     lines.append(f"left   ε = {left}, the plain difference; what fits is "
                  "told by 'epifed ledger plan --ledger'")  # fmt: skip
