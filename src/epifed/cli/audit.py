@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, GridProgress, messages, print_table
+from epifed.cli.kit import AsJson, GridProgress, messages, print_table, refuse_unwritable_file
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.settings import Settings
@@ -67,6 +67,8 @@ def audit(
     """
     if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
         raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")
+    if out is not None:
+        refuse_unwritable_file(out)
     settings = _DEFAULTS.but(
         epsilon=epsilon,
         delta=delta,

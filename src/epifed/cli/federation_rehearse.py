@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from epifed.cli.federation_train import Watching, price
-from epifed.cli.kit import AsJson, LearnerName, Seed, Wish, messages
+from epifed.cli.kit import AsJson, LearnerName, Seed, Wish, messages, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.words import counted
@@ -78,6 +78,8 @@ def rehearse(
         return
     if events is not None:
         raise EpifedError("--events: expected --weeks with it")
+    if out:
+        refuse_unwritable(out)
     if out and out.exists() and any(out.iterdir()):
         raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
     wish = Wish(settings, None, **given)

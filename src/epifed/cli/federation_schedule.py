@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from epifed.cli.federation_train import desk_of, order_settings, outcome
-from epifed.cli.kit import messages
+from epifed.cli.kit import messages, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.words import counted
 
@@ -45,6 +45,7 @@ def schedule(
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
 
+    refuse_unwritable(out)
     when, roster = Schedule.read(weeks), Federation.read(federation)
     chosen = order_settings(settings, federation, roster)
     book = Ledger(ledger)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from epifed.cli.federation_train import desk_of
-from epifed.cli.kit import messages
+from epifed.cli.kit import messages, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.words import counted
@@ -39,6 +39,7 @@ def rehearse_year(
     if out is None:
         raise EpifedError("--out: expected a directory for the year, to go on there if interrupted")
     plan = _plan(weeks, sites, aggregators, clients, settings, events)
+    refuse_unwritable(out)
     resumed = plan.keep(out)
     progress = Progress(weeks)
     messages.print(

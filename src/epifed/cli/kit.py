@@ -214,13 +214,24 @@ def refuse_unwritable(out: Path) -> None:
     """An output directory must be one, or not exist yet, and take files: before any work."""
     if out.exists() and not out.is_dir():
         raise EpifedError(f"{out}: found a file; expected a directory for the results")
-    place = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    _refuse_place(out, out, "a directory for the results")
+
+
+def refuse_unwritable_file(out: Path) -> None:
+    """A file must be one that can be written, before any work: and before anything is paid."""
+    if out.is_dir():
+        raise EpifedError(f"{out}: found a directory; expected the name of a file")
+    _refuse_place(out, out.absolute().parent, "a file that can be written")
+
+
+def _refuse_place(out: Path, folder: Path, expected: str) -> None:
+    place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".epifed-"):
             pass
     except OSError as error:
         raise EpifedError(
-            f"{out}: cannot be written to: {error.strerror}; expected a directory for the results"
+            f"{out}: cannot be written to: {error.strerror}; expected {expected}"
         ) from None
 
 

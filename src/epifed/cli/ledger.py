@@ -105,6 +105,8 @@ def plan(
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.accounting import calibrate
 
+    if out is not None:
+        _refuse_plot(out)
     if noise_multiplier is not None and epsilon_each is not None:
         raise EpifedError("found both of --noise-multiplier and --epsilon-each; expected one")
     if ledger is not None:
@@ -316,14 +318,20 @@ def _quoted(cap: "Cap") -> str:
     return f"{cap.sentence()}{f'; {warning}' if warning else ''}"
 
 
+def _refuse_plot(out: Path) -> None:
+    from epifed.cli.kit import refuse_unwritable_file
+
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")
+    refuse_unwritable_file(out)
+
+
 def _plot(curve: list["Schedule"], chosen: "Schedule", cap: "Cap", out: Path) -> None:
     from matplotlib.figure import Figure
 
     from epifed.files import write_atomic
     from epifed.privacy.accounting import rounded_up
 
-    if out.suffix not in (".png", ".pdf", ".svg"):
-        raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")
     figure = Figure(figsize=(4.8, 3.2), layout="constrained")
     axes = figure.subplots()
     counts = [point.releases for point in curve]
