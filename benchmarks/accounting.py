@@ -1,16 +1,22 @@
-"""What budgets cost in noise: the tables and prices of docs/accounting.md, and a year of weeks.
+"""What budgets cost in noise, what an attacker can gain, and what noise leaves of a trend.
 
 python benchmarks/accounting.py
 """
 
+import math
 from typing import Any
 
 import dp_accounting as dp
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 
+from epifed.expectation import expect
+from epifed.learner import make_learner
 from epifed.privacy.accounting import calibrate, spent
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
 from epifed.report.tables import budget
+from epifed.settings import Settings
 from kept import keep, table
 
 DELTA, Q, T = 1e-5, 0.25, 75
@@ -42,6 +48,36 @@ def year(each: float, weeks: int = 52) -> float:
     return spent(once.noise_multiplier, 1.0, weeks, DELTA, "pld")
 
 
+def up(epsilon: float) -> float:
+    """Rounded up to three digits, as every ε is."""
+    digits = 10.0 ** (2 - math.floor(math.log10(epsilon)))
+    return float(math.ceil(epsilon * digits) / digits)
+
+
+def drawn_seen(epsilon: float) -> float:
+    """ε of the paper's training against whoever sees who was drawn."""
+    return up(spent(calibrate(epsilon, DELTA, Q, T).noise_multiplier, 1.0, T, DELTA))
+
+
+def right(epsilon: float) -> float:
+    """Per cent of right guesses that (ε, δ) leaves, rounded up."""
+    return math.ceil(1000 * right_at_most(most_advantage(epsilon, DELTA))) / 10
+
+
+def right_with_noise(epsilon: float) -> float:
+    """Per cent of right guesses that the noise of the paper's training leaves, rounded up."""
+    noise = calibrate(epsilon, DELTA, Q, T).noise_multiplier
+    return math.ceil(1000 * right_at_most(advantage_of_noise(noise, Q, T))) / 10
+
+
+def believed(clients: int, epsilon: float) -> float:
+    """Per cent of what a release of `trend` says that can be believed."""
+    settings = Settings.for_learner("trend", clients, epsilon=epsilon)
+    found = expect(make_learner(settings), PrivacyPlan.of(settings, clients))
+    assert found is not None
+    return 100 * found.believed
+
+
 def main() -> None:
     """Keep all of it."""
     heads = ["ε", "c, RDP", "order α", "c, PLD", "less noise"]
@@ -51,6 +87,14 @@ def main() -> None:
         "floor": spent(1e12, Q, T, DELTA),
         "c-4.9": spent(4.9, Q, T, DELTA),
         "year-of-weeks": year(0.1),
+        "six-weeks": up(year(1.0, 6)),
+        "drawn-seen": {f"{e:g}": drawn_seen(e) for e in (0.5, 1.0, 2.0, 5.0)},
+        "right": {f"{e:g}": right(e) for e in (0.5, 1.0, 2.0)},
+        "right-with-noise": right_with_noise(2.0),
+        "believed": {
+            f"{clients} at {e:g}": believed(clients, e)
+            for clients, e in ((16, 0.1), (53, 0.1), (400, 0.1), (16, 1.0))
+        },
     }
     print(keep("accounting", "python benchmarks/accounting.py", found))
 

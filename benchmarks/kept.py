@@ -15,9 +15,9 @@ and a number in a sentence, with the place it comes from behind it:
     errs 0.732<!-- = NAME/TABLE/ROW/COLUMN --> times as much, 95<!-- = NAME/origins :.0f --> origins
 
 A table is an object with `columns`, `formats` (one for each column) and `rows`; a row is found by
-its first cell. A cell is text, a number, null, or a list of numbers whose format has as many
-fields; of several formats the one with as many fields is taken. In a list of records a step names
-one: `scores/model=epifed,epsilon=inf/wis_ratio`.
+its first cell, or by several: `method=federated,ε=0.3`. A cell is text, a number, null, or a list
+of numbers whose format has as many fields; of several formats the one with as many fields is
+taken. In a list of records a step names one: `scores/model=epifed,epsilon=inf/wis_ratio`.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def _found(where: str) -> tuple[Any, Formats]:
     formats: Formats = "{:g}"
     for step in steps:
         if isinstance(here, dict) and "rows" in here:
-            table, (here,) = here, [row for row in here["rows"] if _label(row[0]) == step]
+            table, (here,) = here, [row for row in here["rows"] if _chosen(here, row, step)]
         elif isinstance(here, list) and "=" in step:
             wanted = dict(one.split("=", 1) for one in step.split(","))
             (here,) = [r for r in here if all(str(r[k]) == v for k, v in wanted.items())]
@@ -146,8 +146,16 @@ def _found(where: str) -> tuple[Any, Formats]:
     return here, formats
 
 
+def _chosen(kept: Mapping[str, Any], row: Sequence[Any], step: str) -> bool:
+    """Whether a row is meant, by its first cell or by columns and what they have."""
+    wanted = [one.partition("=") for one in step.split(",")]
+    if any(name not in kept["columns"] for name, _, _ in wanted):
+        return _label(row[0]) == step
+    return all(_label(row[kept["columns"].index(name)]) == value for name, _, value in wanted)
+
+
 def _label(cell: Any) -> str:
-    return cell if isinstance(cell, str) else f"{cell:g}"
+    return cell if isinstance(cell, str) else f"{cell:g}" if isinstance(cell, int | float) else ""
 
 
 def rendered(text: str, comma: bool = False) -> str:

@@ -80,7 +80,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(table: Path) -> None:
     assert result.stdout == ""
     assert result.stderr == (
         f"epifed: {table}: row 36, column cases: found '-5'; expected a number of at least 0 "
-        "(negative: 1 counts, −5 cases in all); add --negatives spread or --negatives zero\n"
+        "(negative: 1 count, −5 cases in all); add --negatives spread or --negatives zero\n"
     )
 
 

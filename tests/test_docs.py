@@ -76,6 +76,53 @@ def test_a_table_of_numbers_is_written_from_results_that_are_kept() -> None:
     assert tables_by_hand(f"<!-- numbers: a/b -->\n\n{table}\n<!-- /numbers -->\n") == []
 
 
+NO_PROSE = re.compile(
+    r"^ *```.*?^ *```|<!-- numbers: .+? -->.*?<!-- /numbers -->|^\|.*?$|^ {4}.*?$|^#.*?$|!\[.*?\]",
+    re.DOTALL | re.MULTILINE,
+)
+KEPT = re.compile(r"[-−+]?[\d.,]+(?: ± [\d.,]+)?<!-- = .+? -->")
+NO_RESULT = re.compile(
+    r"`[^`]*`|\]\([^)]*\)|https?:\S+|\[arXiv:[^\]]*\]|CC BY 4\.0|Python 3\.\d+|\) 2\.9\b"
+    r"|\d\d\.\d\d\.\d{4}|\b(?:50|95) ?(?:%|and 95)"
+    r"|[εδqmSTN] [=<>≤≥] [\d.,e−-]+(?:, [\d.,]+)*(?: (?:and|or|und|to) [\d.,]+)?"
+)
+RESULT = re.compile(
+    r"(?<![\w.,-])(?:\d+\.\d+|\d[\d,.]*(?= ?(?:%|s\b|ms\b|MB|GB|kB|×|"
+    r"(?:seconds|minutes|hours|times|Sekunden|Minuten)\b)))"
+)
+SAID = re.compile(r"<!-- set: .+? -->|[Mm]easured once|inmal gemessen", re.DOTALL)
+
+
+def numbers_by_hand(text: str) -> list[str]:
+    """Numbers of sentences that look measured, in paragraphs that do not say where from.
+
+    Budgets, levels of intervals, days, versions and addresses are none. A paragraph or item is
+    told from the next by an empty line or a bullet.
+    """
+    prose = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", NO_PROSE.sub("", text))
+    silent = [block for block in prose if not SAID.search(block)]
+    return [n for block in silent for n in RESULT.findall(NO_RESULT.sub(" ", KEPT.sub(" ", block)))]
+
+
+def test_a_number_in_a_sentence_is_kept_or_says_what_it_is() -> None:
+    found = {page.name: numbers_by_hand(page.read_text()) for page in site()}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}
+    for text in ("errs 0.732 times as much", "takes 12 s", "- a\n- 7 % less", "half, 3.5× as fast"):
+        assert numbers_by_hand(text), text
+    for text in (
+        "errs 0.732<!-- = forecast/Germany/1/Tuesdays --> times as much",
+        "at ε = 0.1, with 95 % intervals, under CC BY 4.0, `--horizon 0.5`",
+        "takes 12 s (measured once, on 2026-11-16)",
+        "13 % of the distance<!-- set: constant -->",
+    ):
+        assert not numbers_by_hand(text), text
+
+
+def site() -> list[Path]:
+    """The README and the pages of the site."""
+    return [ROOT / "README.md", *(page for page in pages() if DOCS in page.parents)]
+
+
 def test_the_notebook_is_small_and_without_outputs() -> None:
     """They would be stale; the site runs it."""
     path = DOCS / "tutorials" / "paper.ipynb"

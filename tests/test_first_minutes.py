@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,9 @@ from epifed.cli.app import COMMANDS, app
 from epifed.cli.kit import caption, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.evaluate.backtest import origins_between, run_backtest
+from epifed.expectation import Expectation
 from epifed.learner import settings_for
+from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 from tests.helpers import small_panel
@@ -68,18 +71,82 @@ def test_a_repeated_backtest_ends_its_bar_where_it_begins(tmp_path: Path) -> Non
     assert again[0] == (total - 1, total) and again[-1] == (total, total)
 
 
+SETUP = "--settings s.toml --federation f.toml --kit k --ledger l"
+NEEDED = {
+    "run": "",
+    "backtest": "--data nowhere.csv --from 2020-01-01 --to 2020-02-01",
+    "reproduce": "--data nowhere.csv",
+    "nowcast": "--vintages nowhere.csv",
+    "forecast": "nowhere.model --data nowhere.csv",
+    "figures": "nowhere",
+    "report": "nowhere",
+    "train": "--data nowhere.csv --seeded",
+    "hub score": "--forecasts nowhere --truth nowhere.csv --baseline x",
+    "simulate": "",
+    "audit": "",
+    "data communities": "--data nowhere",
+    "data convert": "nowhere.csv",
+    "ledger plan": "--sampling-rate 1 --rounds 1",
+    "federation rehearse": "--learner trend",
+    "federation report": "--kit nowhere",
+    "federation site": "--kit nowhere --data nowhere.csv",
+    "federation schedule": f"nowhere.toml {SETUP}",
+}
+SUFFIX = {"audit": ".png", "ledger plan": ".png", "data convert": ".csv"}
+
+
 @pytest.mark.skipif(not UNWRITABLE.parent.parent.is_dir(), reason="no /proc here")
-@pytest.mark.parametrize("command", ["run", "backtest", "reproduce", "nowcast"])
+@pytest.mark.parametrize("command", NEEDED)
 def test_an_unwritable_output_is_said_before_anything_is_read(command: str) -> None:
-    needed = {
-        "run": [],
-        "backtest": ["--data", "nowhere.csv", "--from", "2020-01-01", "--to", "2020-02-01"],
-        "reproduce": ["--data", "nowhere.csv"],
-        "nowcast": ["--vintages", "nowhere.csv"],
-    }[command]
-    done = CliRunner().invoke(app, [command, *needed, "--out", str(UNWRITABLE)])
+    out = f"{UNWRITABLE}{SUFFIX.get(command, '')}"
+    done = CliRunner().invoke(app, [*command.split(), *NEEDED[command].split(), "--out", out])
     assert isinstance(done.exception, EpifedError)
-    assert str(done.exception).startswith(f"{UNWRITABLE}: cannot be written to")
+    assert str(done.exception).startswith(f"{out}: cannot be written to")
+
+
+@pytest.mark.skipif(not UNWRITABLE.parent.parent.is_dir(), reason="no /proc here")
+def test_a_model_that_cannot_be_written_is_not_paid_for(tmp_path: Path) -> None:
+    data, ledger = tmp_path / "cases.csv", tmp_path / "budget.ledger"
+    small_panel(days=60).to_long().rename({"day": "date"}).write_csv(data)
+    runner = CliRunner()
+    init = ["ledger", "init", str(ledger), "--epsilon", "3", "--delta", "1e-5"]
+    assert runner.invoke(app, init).exit_code == 0
+    train = ["train", "--data", str(data), "--learner", "trend", "--epsilon", "1"]
+    for out in (UNWRITABLE, tmp_path):
+        done = runner.invoke(app, [*train, "--ledger", str(ledger), "--out", str(out)])
+        assert isinstance(done.exception, EpifedError)
+    assert Ledger(ledger).book().runs == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("run --runs=abc", "--runs: found 'abc'; expected a whole number"),
+        ("run --runs 0", "--runs: found '0'; expected at least 1"),
+        ("train --epsilon x --data a --out b", "--epsilon: found 'x'; expected a number"),
+        ("backtest --data a --from x --to x", "--from: found 'x'; expected a day such as"),
+        ("forecast a", "missing option '--data'; 'epifed forecast --help'"),
+        ("run --nonsense", "no such option: --nonsense"),
+        ("ledger nonsense", "no such command 'nonsense'; 'epifed ledger --help'"),
+        ("nonsense", "no such command 'nonsense'; 'epifed --help'"),
+    ],
+)
+def test_what_was_typed_wrongly_is_one_sentence_and_no_box(typed: str, said: str) -> None:
+    done = CliRunner().invoke(app, typed.split())
+    assert isinstance(done.exception, EpifedError)
+    assert str(done.exception).startswith(said) and "\n" not in str(done.exception)
+    assert done.output == ""
+
+
+def test_a_form_that_is_none_is_said_by_epifed(tmp_path: Path) -> None:
+    words = ["federation", "key", str(tmp_path / "form"), "--out", str(tmp_path / "key")]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, EpifedError)
+    assert "expected the form by 'epifed federation init'" in str(done.exception)
+
+
+def test_a_bare_group_shows_its_help() -> None:
+    assert "Usage" in CliRunner().invoke(app, ["ledger"]).output
 
 
 def test_a_look_at_an_output_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -138,3 +205,43 @@ def test_python_minus_m_is_the_command() -> None:
         [sys.executable, "-m", "epifed", "--help"], capture_output=True, text=True, check=True
     )
     assert "federated" in done.stdout
+
+
+WORDS_JS = [
+    path for path in (ROOT / "src").rglob("words_??.js") if "vendor" not in path.parts
+]  # fmt: skip
+PLURAL = re.compile(
+    r"\$\{v\.(n|steps|horizon|origins|weeks|sites|clients|detail|away|zeros)\} "
+    r"(?!is\b)(\w+s|more weeks|past forecasts|test values|are|Tagen?|Wochen|Standorten?|Klienten|"
+    r"Freigaben|weitere Wochen|früheren Vorhersagen|Testtagen|Testwerte|sind)\b"
+)
+SEVERAL_ONLY = ("privacyAll", "head", "firstRows")
+
+
+def test_one_is_not_several_on_the_pages_either() -> None:
+    """In both languages the word goes with its number, unless the line tells one from several."""
+    assert len(WORDS_JS) == 4
+    for path in WORDS_JS:
+        for line in path.read_text().splitlines():
+            told = "=== 1" in line or "=== '1'" in line
+            known = line.strip().startswith(SEVERAL_ONLY)
+            assert told or known or not PLURAL.search(line), f"{path.name}: {line.strip()}"
+
+
+def test_one_training_of_one_round_is_told_as_such(tmp_path: Path) -> None:
+    runner, ledger = CliRunner(), tmp_path / "b.ledger"
+    plan = ["ledger", "plan", "--sampling-rate", "1", "--rounds", "1", "--releases", "1"]
+    said = runner.invoke(app, [*plan, "--epsilon", "2", "--epsilon-each", "1.9"]).output
+    assert "\n1 training of 1 round at q = 1 fits if it has" in said
+    assert "1 training fits\n" in said
+    init = ["ledger", "init", str(ledger), "--epsilon", "2", "--delta", "1e-5"]
+    assert runner.invoke(app, init).exit_code == 0
+    assert "its only row fits" in runner.invoke(app, ["ledger", "verify", str(ledger)]).output
+
+
+def test_noise_beyond_imagination_has_no_number() -> None:
+    some = Expectation(3, 0.1, "the growth of a week", 0.26, 6.5, None, 225)
+    assert "by more than ±1,000 %," in some.sentence()
+    assert "only less than 1 % of what" in some.sentence()
+    assert "by about ±65 %," in replace(some, noise=0.5).sentence()
+    assert replace(some, clients=1).sentence().startswith("With 1 client and ")

@@ -47,7 +47,7 @@ def test_a_frame_is_read_as_the_file_with_its_rows(shape: str, tmp_path: Path) -
     TIDY.write_csv(tmp_path / "a.csv")
     of_file, of_frame = load_panel(tmp_path / "a.csv"), load_panel(shapes()[shape])
     assert of_frame.digest() == of_file.digest()
-    assert of_frame.notes == of_file.notes == ("1 rows had no count; they are missing reports",)
+    assert of_frame.notes == of_file.notes == ("1 row had no count and was taken as missing",)
     assert of_frame.reported is not None and of_file.reported is not None
     assert (of_frame.reported == of_file.reported).all()
     assert of_frame.source == "DataFrame"

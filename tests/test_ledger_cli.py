@@ -54,7 +54,7 @@ def train(file: Path, spent: int, reserved: int = 75, training: str = "") -> str
 def test_show_tells_what_is_spent_taken_and_left(file: Path) -> None:
     name = train(file, spent=2)
     printed = invoke("show", file)
-    for part in (name, "2 of 75 open", "2022-03-01 … 2022-04-01", "for 2 rounds in 1 runs"):
+    for part in (name, "2 of 75 open", "2022-03-01 … 2022-04-01", "for 2 rounds in 1 run\n"):
         assert part in printed
     assert "73 rounds that open runs still hold" in printed
     shown = invoke_json("show", file)

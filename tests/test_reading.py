@@ -70,7 +70,7 @@ def test_a_word_for_no_report(tmp_path: Path) -> None:
     assert choices(path) == ({"missing": "k.A."},)
     panel = load_panel(path, missing="k.A.")
     assert panel.reported is not None and panel.reported.tolist() == [[True, False, True]]
-    assert any("1 counts that say k.A. are missing reports" in note for note in panel.notes)
+    assert any("1 count written as k.A. was taken as missing" in note for note in panel.notes)
 
 
 def test_an_enormous_count_is_a_typing_error(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_negative_counts_are_refused_spread_or_zero(tmp_path: Path) -> None:
     assert choices(path) == ({"negatives": "spread"}, {"negatives": "zero"})
     spread = load_panel(path, negatives="spread")
     assert spread.counts.tolist() == [[4, 2, 3, 0, 5]]
-    assert any("1 negative counts in 1 regions (−3 cases" in note for note in spread.notes)
+    assert any("1 negative count in 1 region (−3 cases" in note for note in spread.notes)
     assert load_panel(path, negatives="zero").counts.tolist() == [[6, 2, 4, 0, 5]]
 
 

@@ -114,7 +114,7 @@ def test_an_empty_count_is_a_missing_report(tmp_path: Path) -> None:
     assert panel.counts.tolist() == [[1, 0, 2], [0, 0, 0]]
     assert panel.reported is not None
     assert panel.reported.tolist() == [[True, False, True], [False, False, False]]
-    assert panel.notes == ("2 rows had no count; they are missing reports",)
+    assert panel.notes == ("2 rows had no count and were taken as missing",)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 All blocks of a page share one temporary directory and one Python namespace. What fails fails the
 build: a tutorial cannot show what does not work. Pictures that a block saves are shown below it. A
-notebook is a page whose code cells are such blocks.
+notebook is a page whose code cells are such blocks. German pages are marked as such.
 """
 
 import io
@@ -22,7 +22,8 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-MOST_LINES = 30
+MOST_LINES = 40
+DRAWN = frozenset("│┃─━▲")
 
 
 class Workshop:
@@ -107,6 +108,23 @@ class Notebook(MystParser):
         super().parse("\n\n".join(text), document)
 
 
+def _mark_drawn(app: Sphinx, doctree: nodes.document) -> None:
+    """Blocks with lines drawn in them must not be broken; the others may be (`site.css`)."""
+    del app
+    for block in doctree.findall(nodes.literal_block):
+        if DRAWN.intersection(block.astext()):
+            block["classes"].append("drawn")
+
+
+def _speak_german(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """A German page says so to browsers, screen readers and translators."""
+    del app, template, doctree
+    if page.startswith("de/"):
+        context["language"] = "de"
+
+
 def _clear(app: Sphinx, doctree: nodes.document) -> None:
     del doctree
     for workshop in app.env.temp_data.get("workshops", {}).values():
@@ -119,4 +137,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_source_suffix(".ipynb", "ipynb")
     app.add_source_parser(Notebook)
     app.connect("doctree-read", _clear)
+    app.connect("doctree-read", _mark_drawn)
+    app.connect("html-page-context", _speak_german)
     return {"parallel_read_safe": True}

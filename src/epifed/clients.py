@@ -10,6 +10,7 @@ from epifed.learner import Period, View, WindowLearner, make_learner
 from epifed.panel import CasePanel
 from epifed.settings import Settings
 from epifed.windows import Windows, last_learned, slide
+from epifed.words import counted
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Clients:
     def __repr__(self) -> str:
         """How many, and how many windows each."""
         train, test = self.train.mask.shape[1], self.test.mask.shape[1]
-        return f"Clients({len(self)} clients, {train} windows to train and {test} to test each)"
+        each = f"{counted(train, 'window')} to train and {test} to test each"
+        return f"Clients({counted(len(self), 'client')}, {each})"
 
 
 def make_clients(
@@ -52,7 +54,8 @@ def make_clients(
     n_train = int(per_client * settings.train_share)
     if n_train in (0, per_client):
         raise EpifedError(
-            f"train_share: found {settings.train_share:g} of {per_client} windows, which leaves "
+            f"train_share: found {settings.train_share:g} of {counted(per_client, 'window')}, "
+            "which leaves "
             f"{n_train} to train and {per_client - n_train} to test; expected at least one each"
         )
     order = np.broadcast_to(np.arange(per_client), every.mask.shape)

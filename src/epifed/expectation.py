@@ -6,12 +6,15 @@ from typing import Any
 
 from epifed.learner import Learner
 from epifed.privacy.plan import PrivacyPlan
+from epifed.words import counted
 
 GOOD = 0.9
 """Share of a typical signal that is left where noise hardly matters: noise is a third of it."""
 POOR = 0.5
 LARGEST_EPSILON = 64.0
 """From here on an ε promises nothing, and is not advised."""
+MOST_PERCENT = 1000
+"""Beyond, how much noise moves a number is not worth a number."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,28 @@ class Expectation:
 
     def sentence(self) -> str:
         """What is to be expected, as one would tell it."""
-        verdict = f"{100 * self.believed:.0f} % of what the release says can be believed"
+        share = "less than 1 %" if self.believed < 0.01 else f"{100 * self.believed:.0f} %"
+        verdict = f"{share} of what the release says can be believed"
         if self.believed < POOR:
             verdict = f"little is bought, only {verdict}"
         advice = ""
         if self.clients_for_good is not None:
-            wanted = [f"{self.clients_for_good} clients"]
+            wanted = [counted(self.clients_for_good, "client")]
             if self.epsilon_for_good is not None:
                 wanted.insert(0, f"ε = {self.epsilon_for_good:.2g}")
             advice = f"; {' or '.join(wanted)} would make it {100 * GOOD:.0f} %"
         return (
-            f"With {self.clients} clients and ε = {self.epsilon:g}, noise moves {self.signal} by "
-            f"about ±{_percent(self.noise)}, where ±{_percent(self.typical)} is typical: "
+            f"With {counted(self.clients, 'client')} and ε = {self.epsilon:g}, noise moves "
+            f"{self.signal} by {_about(self.noise)}, where ±{_percent(self.typical)} is typical: "
             f"{verdict}{advice}."
         )
+
+
+def _about(log_change: float) -> str:
+    """How far noise moves something, where that can still be imagined."""
+    if log_change > math.log1p(MOST_PERCENT / 100):
+        return f"more than ±{MOST_PERCENT:,} %"
+    return f"about ±{_percent(log_change)}"
 
 
 def _percent(log_change: float) -> str:

@@ -19,6 +19,7 @@ from epifed.errors import EpifedError
 from epifed.intervals import LEVELS
 from epifed.panel import CasePanel
 from epifed.vintages import LEAST_MORNINGS, MOST_LAGS, Vintages
+from epifed.words import counted
 
 Floats = NDArray[np.float64]
 
@@ -125,7 +126,8 @@ def nowcast(
     known = history.known(AGES)
     if len(known) < LEAST_MORNINGS:
         raise EpifedError(
-            f"{history.source}: found {len(known)} days from {history.first} to {history.last}; "
+            f"{history.source}: found {counted(len(known), 'day')} from {history.first} to "
+            f"{history.last}; "
             f"expected at least {LEAST_MORNINGS} to learn how late cases are reported"
         )
     filled = fill(known, growth(known, shared_growth), pooled)

@@ -44,6 +44,7 @@ from epifed.report.html import write_report
 from epifed.settings import Settings
 from epifed.situation import nowcast_on
 from epifed.vintages import LEAST_MORNINGS
+from epifed.words import counted
 
 STATUS, PROBLEM, LATEST, MARK = "status.json", "problem.txt", "latest", "week.txt"
 REPORT, FORECAST, NOWCAST = "report.html", "forecast.csv", "nowcast.csv"
@@ -92,14 +93,15 @@ def look(kit: Path, today: date, step: Step) -> Looked:
     if absent:
         found.problems.append(
             f"Client {absent[0]} counts as zero: found no count of it in your data"
-            + (f" ({len(absent)} clients without)" if len(absent) > 1 else "")
+            + (f" ({counted(len(absent), 'client')} without)" if len(absent) > 1 else "")
         )
     if panel is None:
         return found
     age = (today - panel.end).days
     if age > OLD_DAYS:
         found.problems.append(
-            f"Your data end on {panel.end}, {age} days ago: a training of newer days counts your "
+            f"Your data end on {panel.end}, {counted(age, 'day')} ago: a training of newer days "
+            "counts your "
             "clients as zero"
         )
     found.notes += check_panel(panel).warnings

@@ -19,6 +19,7 @@ from epifed.nowcast import newest_is_late
 from epifed.panel import CasePanel
 from epifed.release import Release
 from epifed.windows import observed
+from epifed.words import counted
 
 AHEAD = (7, 14, 21, 28)
 """Days ahead of a weekly forecast."""
@@ -112,7 +113,10 @@ def timely(
         return panel, "weekly counts: the newest week is taken as complete"
     if known.history is not None and learner.reads_history:
         mornings = len(known.history.snapshots)
-        return known, f"late reports are filled up, from {mornings} mornings of your own list"
+        return (
+            known,
+            f"late reports are filled up, from {counted(mornings, 'morning')} of your own list",
+        )
     reason = kept if learner.reads_history else f"the learner '{learner.name}' reads no vintages"
     if not newest_is_late(panel):
         return panel, f"no vintages ({reason}): the newest days are taken as complete"

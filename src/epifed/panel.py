@@ -72,7 +72,7 @@ class CasePanel:
         if len(self.regions) != regions or len(self.names) != regions:
             raise EpifedError(
                 f"{self.source}: found {len(self.regions)} region ids and {len(self.names)} names "
-                f"for {regions} rows of counts; expected one each"
+                f"for {counted(regions, 'row')} of counts; expected one each"
             )
         for name in ("parents", "states", "calendars"):
             found = getattr(self, name)
@@ -102,7 +102,8 @@ class CasePanel:
             population = np.asarray(self.population)
             if population.shape != (regions,) or (population <= 0).any():
                 raise EpifedError(
-                    f"{self.source}: expected one population above 0 for each of {regions} regions"
+                    f"{self.source}: expected one population above 0 for each of "
+                    f"{counted(regions, 'region')}"
                 )
             object.__setattr__(self, "population", population.astype(np.int64))
         if self.reported is not None and self.reported.shape != counts.shape:

@@ -27,6 +27,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan, Spent, price_together
 from epifed.settings import Settings
+from epifed.words import counted
 
 KIND = "epifed release 2"
 OLD_KIND = "epifed model 1"
@@ -188,10 +189,11 @@ class Release:
         """The label of the release: what it guarantees, and whether it may be handed out."""
         if math.isinf(self.epsilon):
             return "trained without differential privacy (ε = ∞): not for release"
-        parts = f", composed of the {len(self.spent)} releases inside it"
+        parts = f", composed of the {counted(len(self.spent), 'release')} inside it"
         guarantee = (
             f"(ε = {rounded_up(self.epsilon)}, δ = {self.delta:g})-differential privacy, one of "
-            f"{self.clients} clients added or removed, by the {self.accountant.upper()} accountant"
+            f"{counted(self.clients, 'client')} added or removed, by the "
+            f"{self.accountant.upper()} accountant"
             f"{parts if len(self.spent) > 1 else ''}{drawn_seen(self)}"
         )
         if self.randomness == "secure":

@@ -19,6 +19,7 @@ from epifed.learner import Learner
 from epifed.levels import Level, choose, levels_of
 from epifed.panel import CasePanel
 from epifed.weeks import WEEKDAYS, Weeks, to_weekday
+from epifed.words import counted
 
 _DAY = timedelta(days=1)
 
@@ -57,7 +58,8 @@ class Totals:
             )
         if lead % panel.step_days:
             raise EpifedError(
-                f"--published-lead: found {lead} days; expected whole weeks, as {panel.source} has"
+                f"--published-lead: found {counted(lead, 'day')}; expected whole weeks, as "
+                f"{panel.source} has"
             )
         level = complete[0]
         rows = known.filter(pl.col("region").is_in(level.regions))
@@ -277,7 +279,8 @@ def _refuse_gaps(totals: CasePanel) -> None:
         days = len(there) - int(there.argmax())
         if 2 * there.sum() <= days > 1:
             raise EpifedError(
-                f"--published: found {there.sum()} counts of {region} in {days} days; expected one "
+                f"--published: found {counted(there.sum(), 'count')} of {region} in "
+                f"{counted(days, 'day')}; expected one "
                 "of each day"
             )
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from epifed.days import Day, to_day
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
+from epifed.words import counted
 
 Floats = NDArray[np.float64]
 
@@ -75,7 +76,8 @@ class Vintages:
         """Regions, days and source in one line."""
         period = f"{self.first} … {self.last}"
         return (
-            f"Vintages({len(self.regions)} regions, {len(self.snapshots)} days, {period}, "
+            f"Vintages({counted(len(self.regions), 'region')}, "
+            f"{counted(len(self.snapshots), 'day')}, {period}, "
             f"{Path(self.source).name!r})"
         )
 

@@ -10,6 +10,7 @@ from epifed.days import WEEK, Step
 from epifed.errors import EpifedError
 from epifed.panel import CasePanel
 from epifed.settings import Settings, Smoothing
+from epifed.words import counted
 
 Floats = NDArray[np.float64]
 
@@ -111,7 +112,8 @@ def slide(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> Wi
         )
     if per_client < settings.min_windows:
         raise EpifedError(
-            f"{panel.source}: found {per_client} windows per region from {first} to {last}; "
+            f"{panel.source}: found {counted(per_client, 'window')} per region from {first} to "
+            f"{last}; "
             f"expected at least {settings.min_windows}"
         )
     origins = np.arange(history - 1, history - 1 + per_client)

@@ -27,7 +27,7 @@ from tests.federation.overlooked import Folders
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     made = Folders(tmp_path_factory.mktemp("overlooked"))
     made.train(0, growth=0.3)
-    made.skip(1, "1 sites came, 2 expected")
+    made.skip(1, "1 site came, 2 expected")
     made.train(
         2,
         {

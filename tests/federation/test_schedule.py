@@ -59,7 +59,7 @@ def test_killed_or_doubled_a_week_is_run_and_paid_for_once(tmp_path: Path) -> No
         codes = sorted(one.wait() for one in both)
         assert codes in ([0, 2], [0, 0]), [one.stderr.read() for one in both if one.stderr]
         again = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True)
-        assert "1 weeks to come" not in again.stdout
+        assert "1 week to come" not in again.stdout
     (entry,) = Journal(tmp_path / "weeks").outcomes().values()
     assert (entry["week"], entry["outcome"]) == (f"week-{today}", "done")
     runs = [run for run in Ledger(ledger).book().runs.values() if run.spent]

@@ -12,6 +12,7 @@ from typer.models import ParameterInfo
 
 import epifed
 from epifed.cli import InterruptedByUser
+from epifed.cli.usage import sentence
 from epifed.errors import EpifedError
 
 COMMANDS = {
@@ -43,6 +44,8 @@ The command NAME is the function NAME, or the group `app`, of `epifed.cli.NAME`.
 
 
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
+TYPED = "epifed.typed"
+"""Under which a context keeps what stood behind the command's name."""
 
 
 class LazyGroup(TyperGroup):
@@ -59,6 +62,8 @@ class LazyGroup(TyperGroup):
             return super().make_context(*names, **extra)
         except KeyboardInterrupt:
             raise InterruptedByUser from None
+        except _UsageError as error:
+            raise _mistake(error, []) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was called; an interruption is for `main` to tell of."""
@@ -66,6 +71,8 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise InterruptedByUser from None
+        except _UsageError as error:
+            raise _mistake(error, ctx.meta.get(TYPED, [])) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that was called."""
@@ -73,8 +80,14 @@ class LazyGroup(TyperGroup):
         if name is None:
             return name, listed, rest
         command = load_command(name)
+        ctx.meta[TYPED] = list(rest)
         refuse_repeated(ctx, command, rest)
         return name, command, rest
+
+
+def _mistake(error: BaseException, typed: list[str]) -> BaseException:
+    """A usage error as epifed's, but for a bare command that shows its help."""
+    return error if "NoArgs" in type(error).__name__ else EpifedError(sentence(error, typed))
 
 
 def refuse_repeated(ctx: Any, command: Any, args: list[str]) -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, GridProgress, messages, print_table
+from epifed.cli.kit import AsJson, GridProgress, messages, print_table, refuse_unwritable_file
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.settings import Settings
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.audit.audit import Audit
@@ -66,6 +67,8 @@ def audit(
     """
     if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
         raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")
+    if out is not None:
+        refuse_unwritable_file(out)
     settings = _DEFAULTS.but(
         epsilon=epsilon,
         delta=delta,
@@ -126,14 +129,15 @@ def _as_text(found: "Audit") -> str:
         lines += [
             f"  many runs  ε ≥ {m.lower_bound:.3f} by the trade-off of the sampled Gaussian, "
             f"ε ≥ {m.direct:.3f} for any mechanism",
-            f"             {m.runs} trainings: at most {m.errors.false_positive:.1%} false alarms, "
+            f"             {counted(m.runs, 'training')}: at most {m.errors.false_positive:.1%} "
+            "false alarms, "
             f"{m.errors.false_negative:.1%} misses; μ ≥ {m.mu:.3f} (ε ≈ {m.gaussian:.3f} if it "
             "were Gaussian-DP)",
         ]
     if o := found.one_run:
         lines.append(
             f"  one run    ε ≥ {o.lower_bound:.3f}: {o.right} of {o.guesses} guesses right about "
-            f"{o.canaries} canaries"
+            f"{counted(o.canaries, 'canary')}"
         )
     for group in GROUPS:
         of_group = [check for check in found.checks if check.group == group]
@@ -174,10 +178,12 @@ def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
         print(to_json([asdict(attack) | {"advantage": attack.advantage} for attack in attacks]))
         return
     print_table(
-        f"Did {few.names[target]} take part? {len(few)} regions, {SMALL.rounds} rounds",
+        f"Did {few.names[target]} take part? {counted(len(few), 'region')}, "
+        f"{counted(SMALL.rounds, 'round')}",
         MEMBERSHIP_HEADER,
         [membership_row(budget(attack.epsilon), attack) for attack in attacks],
-        f"{per_budget} trainings per ε, {CONFIDENCE:.0%} intervals; a coin toss is right 50 %; "
+        f"{counted(per_budget, 'training')} per ε, {CONFIDENCE:.0%} intervals; a coin toss is "
+        "right 50 %; "
         f"δ = {SMALL.delta:g}, one client added or removed, {SMALL.accountant.upper()} accountant",
     )
 

@@ -24,6 +24,7 @@ from epifed.cli.kit import (
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json
+from epifed.words import counted
 
 BASE = {"learner": "trend", "epsilon": 1.0}
 REAL_TIME_BASE = {"learner": "nowcast", "epsilon": 1.0}
@@ -181,7 +182,7 @@ def backtest(
             ]
         )
         print_table(
-            f"{chosen.learner}, {ahead(chosen)}, {len(origins)} origins from "
+            f"{chosen.learner}, {ahead(chosen)}, {counted(len(origins), 'origin')} from "
             f"{origins[0]} to {origins[-1]}",
             header,
             rows,

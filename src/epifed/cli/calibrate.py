@@ -8,6 +8,7 @@ import typer
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.settings import Settings
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.privacy.accounting import Calibration
@@ -74,7 +75,8 @@ def _sampling_rate(
         )
     if not 1 <= clients_per_round <= clients:
         raise EpifedError(
-            f"--clients-per-round: found {clients_per_round} of {clients} clients; expected at "
+            f"--clients-per-round: found {clients_per_round} of {counted(clients, 'client')}; "
+            "expected at "
             "least 1 and at most all"
         )
     return clients_per_round / clients

@@ -9,6 +9,7 @@ from epifed.cli.kit import AsJson, messages, print_table, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.settings import PERIODS, Settings, Smoothing
+from epifed.words import counted
 
 COPIED = ("county_cases.parquet", "counties.csv", "communities.csv", "counties.geojson",
           "communities.geojson", "ATTRIBUTION.txt")  # fmt: skip
@@ -78,4 +79,4 @@ def communities(
         ]  # fmt: skip
         header = ["zeros of 11", "samples", "share", "median population"]
         print_table(f"{period}: zero values per sample", header, rows, f"smoothing: {how}")
-    messages.print(f"{len(panel.regions):,} communities are in {out}")
+    messages.print(f"{out} has {counted(len(panel.regions), 'community')}")

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from epifed.cli.kit import print_table
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.vintages import Vintages
@@ -35,7 +36,8 @@ def print_completeness(known: "Vintages") -> None:
     ]
     gaps = ", ".join(map(str, known.missing)) or "none"
     caption = (
-        f"{len(known.snapshots)} mornings from {known.first} to {known.last}, missing: {gaps}. "
+        f"{counted(len(known.snapshots), 'morning')} from {known.first} to {known.last}, missing: "
+        f"{gaps}. "
         "Known / known now, by weekday of the reporting date and mornings since the first that "
         "could know it."
     )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from epifed.cli.kit import refuse_unwritable_file
 from epifed.cli.source import Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json, write_parquet, write_text
@@ -50,6 +51,7 @@ def convert(
     if by_publication and reading.options:
         said = ", ".join(reading.options)
         raise EpifedError(f"--by-publication: found {said} beside it; expected none of these")
+    refuse_unwritable_file(out)
     if out.exists() and file.exists() and out.samefile(file):
         raise EpifedError(f"{out}: found the source itself; expected another name")
     table = None if by_publication else load_table(file, reading.format, **reading.options)

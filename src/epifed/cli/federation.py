@@ -85,6 +85,8 @@ def key(
     """At a site or aggregator: make the private key and a request for its certificate."""
     from epifed.federation.flare.kits import request_key, request_signs
 
+    if not (form / "participant.yml").is_file():
+        raise EpifedError(f"{form}: expected the form by 'epifed federation init', a folder")
     request = request_key(form / "participant.yml", out)
     print(f"send {request} to the coordinator; keep {out} to yourself")
     if signs := request_signs(form, out):

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from epifed.cli.federation_train import Watching, price
-from epifed.cli.kit import AsJson, LearnerName, Seed, Wish, messages
+from epifed.cli.kit import AsJson, LearnerName, Seed, Wish, messages, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.files import to_json
+from epifed.words import counted
 
 
 def rehearse(
@@ -59,7 +60,9 @@ def rehearse(
     goes on. Exit code 1 if a release is unaccounted for or the ledger is not the plan.
     """
     if sites > clients:
-        raise EpifedError(f"--sites: found {sites} for {clients} clients; expected at most as many")
+        raise EpifedError(
+            f"--sites: found {sites} for {counted(clients, 'client')}; expected at most as many"
+        )
     aggregators = (2 if weeks else 0) if aggregators is None else aggregators
     if aggregators == 1 or aggregators < 0:
         raise EpifedError(f"--aggregators: found {aggregators}; expected 0, or at least 2")
@@ -75,6 +78,8 @@ def rehearse(
         return
     if events is not None:
         raise EpifedError("--events: expected --weeks with it")
+    if out:
+        refuse_unwritable(out)
     if out and out.exists() and any(out.iterdir()):
         raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
     wish = Wish(settings, None, **given)
@@ -86,7 +91,7 @@ def rehearse(
     from epifed.federation.flare.rehearsal import simulated_panel
     from epifed.privacy.plan import TRUST
 
-    messages.print(f"simulating an epidemic in {clients} counties")
+    messages.print(f"simulating an epidemic in {counted(clients, 'county')}")
     panel = simulated_panel(clients, chosen.seed, chosen.step)
     losses: dict[int, float] = {}
     watching = Watching(losses)
@@ -105,12 +110,13 @@ def rehearse(
         print(to_json(done.to_dict() | {"losses": losses}))
         return
     print(
-        f"{done.rounds} rounds with {done.sites} sites, {aggregators or 'no'} aggregators and "
-        f"{done.clients} clients: "
+        f"{counted(done.rounds, 'round')} with {counted(done.sites, 'site')}, "
+        f"{counted(aggregators, 'aggregator') if aggregators else 'no aggregators'} and "
+        f"{counted(done.clients, 'client')}: "
         f"{price(done.epsilon, done.epsilon_if_drawn_seen, done.delta, done.accountant)}; "
         "seeded noise: not for release"
     )
-    print(f"all {done.sites_with_model} sites hold the model {done.sha256[:12]}…")
+    print(f"all {counted(done.sites_with_model, 'site')} hold the model {done.sha256[:12]}…")
     print(f"largest difference to a training in one process: {done.largest_difference:.2g}")
     print(TRUST[chosen.noise])
     if done.aggregator_memory is not None:

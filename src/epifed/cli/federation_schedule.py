@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from epifed.cli.federation_train import desk_of, order_settings, outcome
-from epifed.cli.kit import messages
+from epifed.cli.kit import messages, refuse_unwritable
 from epifed.errors import EpifedError
+from epifed.words import counted
 
 
 def schedule(
@@ -44,6 +45,7 @@ def schedule(
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
 
+    refuse_unwritable(out)
     when, roster = Schedule.read(weeks), Federation.read(federation)
     chosen = order_settings(settings, federation, roster)
     book = Ledger(ledger)
@@ -51,7 +53,7 @@ def schedule(
     if when.least_sites > len(roster.sites):
         raise EpifedError(
             f"{weeks}: least_sites: found {when.least_sites}; expected at most the "
-            f"{len(roster.sites)} sites of {federation}"
+            f"{counted(len(roster.sites), 'site')} of {federation}"
         )
     found = book.book()
     left = weeks_left(when, journal, found, datetime.now(UTC))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epifed.cli.aims import MODEL_NAME
-from epifed.cli.kit import AsJson, Wish, messages
+from epifed.cli.kit import AsJson, Wish, messages, refuse_unwritable
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json
@@ -104,6 +104,8 @@ def site(
     from epifed.hubs.layout import refuse_for_hub
 
     refuse_for_hub(model_name)
+    if out is not None:
+        refuse_unwritable(out)
     fetch = _fetch(kit, command, data, 60.0 * command_minutes)
     path = _path(data, fetch)
     source = Source(str(path.resolve()), reading.format, reading.options)
@@ -127,6 +129,8 @@ def report(
     from epifed.office import tend
 
     refuse_for_hub(model_name)
+    if out is not None:
+        refuse_unwritable(out)
     if not (kit / "clients.json").is_file():
         raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
     if not (kit / "data.json").is_file():

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from epifed.cli.federation_train import desk_of
-from epifed.cli.kit import messages
+from epifed.cli.kit import messages, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.files import to_json
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.settings import Settings
@@ -38,11 +39,14 @@ def rehearse_year(
     if out is None:
         raise EpifedError("--out: expected a directory for the year, to go on there if interrupted")
     plan = _plan(weeks, sites, aggregators, clients, settings, events)
+    refuse_unwritable(out)
     resumed = plan.keep(out)
     progress = Progress(weeks)
     messages.print(
-        f"{'going on with' if resumed else 'rehearsing'} {weeks} weeks with {sites} sites, "
-        f"{aggregators or 'no'} aggregators and {clients} clients in {out}"
+        f"{'going on with' if resumed else 'rehearsing'} {counted(weeks, 'week')} with "
+        f"{counted(sites, 'site')}, "
+        f"{counted(aggregators, 'aggregator') if aggregators else 'no aggregators'} and "
+        f"{counted(clients, 'client')} in {out}"
     )
     progress.text = "simulating an epidemic"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -97,5 +101,5 @@ def _said(progress: "Progress") -> Any:
     from rich.text import Text
 
     left = progress.left
-    minutes = "" if left is None else f", about {max(1, round(left / 60))} minutes left"
-    return Text(f"{progress.done} of {progress.weeks} weeks{minutes}; {progress.text}")
+    minutes = "" if left is None else f", about {counted(max(1, round(left / 60)), 'minute')} left"
+    return Text(f"{progress.done} of {counted(progress.weeks, 'week')}{minutes}; {progress.text}")

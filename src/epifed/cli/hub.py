@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import AsJson, messages, print_table
+from epifed.cli.kit import AsJson, messages, print_table, refuse_unwritable
 from epifed.errors import EpifedError
 from epifed.files import to_json
 from epifed.reading import listed
@@ -80,6 +80,8 @@ def score(
     is better. The interval is that of drawing the dates anew. Skill is the relative skill by
     pairwise comparison with all models. Sharpness, over- and underprediction are shares of the WIS.
     """
+    if out is not None:
+        refuse_unwritable(out)
     import polars as pl
 
     from epifed.files import write_parquet
@@ -123,7 +125,8 @@ def score(
     else:
         _print(records, keys, baseline, against)
     messages.print(
-        f"left out: {scored.incomplete} forecasts without all quantile levels, {scored.unknown} "
+        f"left out: {counted(scored.incomplete, 'forecast')} without all quantile levels, "
+        f"{scored.unknown} "
         "of weeks whose truth is not known"
     )
     if scored.nowhere:

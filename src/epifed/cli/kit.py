@@ -107,7 +107,7 @@ class GridProgress:
     def __call__(self, done: int, total: int) -> None:
         """As `run_grid` reports it; the first call is what an earlier run left."""
         if self._bar.tasks[0].total is None and done:
-            messages.print(f"{done} of {total} tasks were finished by an earlier run")
+            messages.print(f"{done} of {counted(total, 'task')} were finished by an earlier run")
         self._bar.update(self._task, completed=done, total=total)
 
 
@@ -214,13 +214,24 @@ def refuse_unwritable(out: Path) -> None:
     """An output directory must be one, or not exist yet, and take files: before any work."""
     if out.exists() and not out.is_dir():
         raise EpifedError(f"{out}: found a file; expected a directory for the results")
-    place = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    _refuse_place(out, out, "a directory for the results")
+
+
+def refuse_unwritable_file(out: Path) -> None:
+    """A file must be one that can be written, before any work: and before anything is paid."""
+    if out.is_dir():
+        raise EpifedError(f"{out}: found a directory; expected the name of a file")
+    _refuse_place(out, out.absolute().parent, "a file that can be written")
+
+
+def _refuse_place(out: Path, folder: Path, expected: str) -> None:
+    place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".epifed-"):
             pass
     except OSError as error:
         raise EpifedError(
-            f"{out}: cannot be written to: {error.strerror}; expected a directory for the results"
+            f"{out}: cannot be written to: {error.strerror}; expected {expected}"
         ) from None
 
 

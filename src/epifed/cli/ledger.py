@@ -12,6 +12,7 @@ import typer
 from epifed.cli.kit import AsJson
 from epifed.errors import EpifedError
 from epifed.settings import Settings
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.ledger.book import Book, RunRecord
@@ -104,6 +105,8 @@ def plan(
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.accounting import calibrate
 
+    if out is not None:
+        _refuse_plot(out)
     if noise_multiplier is not None and epsilon_each is not None:
         raise EpifedError("found both of --noise-multiplier and --epsilon-each; expected one")
     if ledger is not None:
@@ -146,16 +149,18 @@ def plan(
         }
         typer.echo(json.dumps(result, indent=2))
         return
-    each = f"of {rounds} rounds at q = {sampling_rate:g}"
+    each = f"of {counted(rounds, 'round')} at q = {sampling_rate:g}"
     typer.echo(f"cap {_quoted(cap)}" + (f"\ntaken ε = {_up(cap.price(spent))}" if spent else ""))
     typer.echo(
-        f"{chosen.releases} trainings {each} fit if each has a noise multiplier of at least "
+        f"{counted(chosen.releases, 'training')} {each} "
+        f"{'fits if it' if chosen.releases == 1 else 'fit if each'} has a noise multiplier of at "
+        "least "
         f"c = {_up(chosen.noise_multiplier)}, which is ε = {_up(chosen.epsilon_each)} by itself"
     )
     if fixed:
         typer.echo(
             f"with c = {_up(fixed.noise_multiplier)}, ε = {_up(fixed.epsilon_each)} by itself, "
-            f"{fixed.releases} trainings fit"
+            f"{counted(fixed.releases, 'training')} {'fits' if fixed.releases == 1 else 'fit'}"
         )
     table = [[str(p.releases), _up(p.noise_multiplier), _up(p.epsilon_each)] for p in curve]
     typer.echo("\n" + _aligned([["trainings", "c", "ε alone"], *table]))
@@ -177,7 +182,9 @@ def verify(
     if as_json:
         typer.echo(json.dumps({"verified": True, "rows": len(book.hashes), "head": book.head}))
         return
-    typer.echo(f"{file}: all {len(book.hashes)} rows fit\nhead  {book.head}")
+    rows = len(book.hashes)
+    fit = "its only row fits" if rows == 1 else f"all {counted(rows, 'row')} fit"
+    typer.echo(f"{file}: {fit}\nhead  {book.head}")
     if head is not None:
         since = len(book.hashes) - 1 - book.hashes.index(head.strip().lower())
         typer.echo(f"rows since the hash that was given: {since}")
@@ -198,7 +205,8 @@ def close(
     book = Ledger(file).close(run, "abandoned", note=note)
     record = book.runs[run]
     typer.echo(
-        f"run {run}: closed; {record.spent} of {record.rounds} rounds were spent and count\n"
+        f"run {run}: closed; {record.spent} of {counted(record.rounds, 'round')} "
+        f"{'was spent and counts' if record.spent == 1 else 'were spent and count'}\n"
     )
     typer.echo(_text(book, _summary(book)))
 
@@ -247,11 +255,12 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
     held = sum(run.counted for run in book.runs.values()) - spent
     lines = [
         f"cap    {_quoted(book.cap)}",
-        f"spent  ε = {_up(summary['spent_epsilon'])} for {spent} rounds in {len(book.runs)} runs",
+        f"spent  ε = {_up(summary['spent_epsilon'])} for {counted(spent, 'round')} in "
+        f"{counted(len(book.runs), 'run')}",
     ]
     if held:
         taken = _up(summary["taken_epsilon"])
-        lines.append(f"taken  ε = {taken} with {held} rounds that open runs still hold")
+        lines.append(f"taken  ε = {taken} with {counted(held, 'round')} that open runs still hold")
     left = rounded_down(summary["left_epsilon"])
     lines.append(f"left   ε = {left}, the plain difference; what fits is "
                  "told by 'epifed ledger plan --ledger'")  # fmt: skip
@@ -309,14 +318,20 @@ def _quoted(cap: "Cap") -> str:
     return f"{cap.sentence()}{f'; {warning}' if warning else ''}"
 
 
+def _refuse_plot(out: Path) -> None:
+    from epifed.cli.kit import refuse_unwritable_file
+
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")
+    refuse_unwritable_file(out)
+
+
 def _plot(curve: list["Schedule"], chosen: "Schedule", cap: "Cap", out: Path) -> None:
     from matplotlib.figure import Figure
 
     from epifed.files import write_atomic
     from epifed.privacy.accounting import rounded_up
 
-    if out.suffix not in (".png", ".pdf", ".svg"):
-        raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")
     figure = Figure(figsize=(4.8, 3.2), layout="constrained")
     axes = figure.subplots()
     counts = [point.releases for point in curve]

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli.kit import messages
+from epifed.cli.kit import messages, refuse_unwritable_file
 from epifed.cli.source import Reading, reads_cases
-from epifed.errors import EpifedError
 
 
 @reads_cases
@@ -37,8 +36,7 @@ def report(
 
     It needs no network and can be mailed. What the results do not hold is left out and said so.
     """
-    if out.is_dir():
-        raise EpifedError(f"{out}: found a directory; expected the name of an HTML file")
+    refuse_unwritable_file(out)
 
     from epifed.report.html import write_report
 

@@ -291,7 +291,7 @@ def _simulated(seed: int, out: Path) -> "CasePanel":
         write(simulation, out / DATA)
     messages.print(
         f"no --data: simulated a wave that crosses an invented country of "
-        f"{len(simulation.country.county_ids)} counties"
+        f"{counted(len(simulation.country.county_ids), 'county')}"
     )
     return load_panel(out / DATA)
 
@@ -346,7 +346,8 @@ def _look_back(
     weeks = min(WEEKS_BACK, (days - LEAST_DAYS) // WEEK)
     if weeks < 1:
         messages.print(
-            f"found {days} days up to {panel.end}; the report has no forecast, which needs "
+            f"found {counted(days, 'day')} up to {panel.end}; the report has no forecast, which "
+            "needs "
             f"{LEAST_DAYS + WEEK}"
         )
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from epifed.cli.kit import refuse_unwritable
 from epifed.errors import EpifedError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def simulate(
     )
     if out is not None:
         check_target(out)
+        refuse_unwritable(out)
     began = time.perf_counter()
     with Console(stderr=True).status("simulating") as status:
         simulation = run(settings, status.update)

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, GridProgress, LearnerName, ModelName, Wish, messages
+from epifed.cli.kit import (
+    AsJson,
+    GridProgress,
+    LearnerName,
+    ModelName,
+    Wish,
+    messages,
+    refuse_unwritable_file,
+)
 from epifed.cli.run import base_for
 from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
@@ -64,6 +72,7 @@ def train(
             "a ledger that pays for the training ('epifed ledger init'), or --seeded for "
             "research that is never released"
         )
+    refuse_unwritable_file(out)
     wish = Wish(settings, learner=learner, model=model_name, epsilon=epsilon)
 
     from epifed.expectation import expect

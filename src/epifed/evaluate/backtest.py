@@ -41,6 +41,7 @@ from epifed.targets import Targets
 from epifed.training import train
 from epifed.vintages import Vintages
 from epifed.windows import observed
+from epifed.words import counted
 
 Progress = Callable[[int, int], None]
 Work = Callable[["Knowledge", Settings, Sequence[Any]], list[tuple[Path, Part]]]
@@ -108,7 +109,7 @@ class Backtest:
             return f"no differential privacy (ε = ∞); {when}"
         newest = "" if self.real_time else " (the newest forecast's too)"
         return (
-            f"ε = {s.epsilon:g} for each of {self.releases} releases{newest}, "
+            f"ε = {s.epsilon:g} for {_each(self.releases)}{newest}, "
             f"{rounded_up(self.epsilon_total)} in total, δ = {s.delta:g}, unit one client, add or "
             f"remove one client, {s.accountant.upper()} accountant; {when}"
         )
@@ -171,7 +172,9 @@ def origins_between(
 ) -> list[date]:
     """The origins of a backtest; the last target lies within the panel and the period."""
     if every % panel.step_days:
-        raise EpifedError(f"every: found {every} days; expected whole weeks, as {panel.source} has")
+        raise EpifedError(
+            f"every: found {counted(every, 'day')}; expected whole weeks, as {panel.source} has"
+        )
     begin = -((panel.start - first).days // panel.step_days)
     end = panel.index(min(last, panel.end)) - horizon
     if begin < 0 or end < begin:
@@ -198,7 +201,7 @@ def mornings_between(
         raise EpifedError(
             f"{vintages.source}: found vintages from {vintages.first} to {vintages.last}, and "
             f"final counts to {panel.end}; expected some from {first} to {last} with a target "
-            f"{horizon} days later"
+            f"{counted(horizon, 'day')} later"
         )
     return origins
 
@@ -341,3 +344,7 @@ def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None
 
 def _hash(parts: Iterable[object]) -> str:
     return hashlib.sha256("".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def _each(releases: int) -> str:
+    return "the only release" if releases == 1 else f"each of {counted(releases, 'release')}"

@@ -16,6 +16,7 @@ from typing import Any
 
 from epifed.errors import EpifedError
 from epifed.files import write_text
+from epifed.words import counted
 
 PROTOCOL, OLDEST = 2, 1
 """1: nobody said a number. 2: it is said in the greeting."""
@@ -81,7 +82,7 @@ def refuse_foreign(
     missing = sorted(others.keys() & set(needed))
     if missing or (others and left < least):
         name = missing[0] if missing else min(others)
-        expected = "every aggregator" if missing else f"at least {least} sites"
+        expected = "every aggregator" if missing else f"at least {counted(least, 'site')}"
         raise EpifedError(
             f"'{name}' runs {others[name]} and this server {Spoken.own()}, which do not understand "
             f"each other; expected {expected} of a neighbouring version; nothing was spent"

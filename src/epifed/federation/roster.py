@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from epifed.errors import EpifedError
 from epifed.federation.tables import Table
 from epifed.federation.terms import Terms
+from epifed.words import counted
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}$")]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$")]
@@ -103,7 +104,8 @@ class Federation(Table):
             )
         if self.min_sites > len(self.sites):
             raise ValueError(
-                f"min_sites: found {self.min_sites} of {len(self.sites)} sites; expected at most "
+                f"min_sites: found {self.min_sites} of {counted(len(self.sites), 'site')}; "
+                "expected at most "
                 "all"
             )
         return self

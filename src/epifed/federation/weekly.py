@@ -30,6 +30,7 @@ from epifed.ledger.budget import Cap, Spending, most_trainings, together
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan
+from epifed.words import counted
 
 JOURNAL = "weeks.jsonl"
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
@@ -268,14 +269,20 @@ def _run(
     if not begun(week):
         if schedule.missed(week, now()):
             hours = (now() - week.due) / timedelta(hours=1)
-            return "skipped", f"missed: {hours:.0f} hours late, {schedule.make_up_hours} allowed"
+            return (
+                "skipped",
+                f"missed: {counted(round(hours), 'hour')} late, {schedule.make_up_hours} allowed",
+            )
         if other := running.rival(week):
             return "skipped", f"'{other}' is this week's training already"
         until = schedule.patience(week, now())
         while (came := len(running.connected())) < schedule.least_sites:
             if now() >= until:
                 if schedule.if_too_few != "go-on":
-                    return "skipped", f"{came} sites came, {schedule.least_sites} expected"
+                    return (
+                        "skipped",
+                        f"{counted(came, 'site')} came, {schedule.least_sites} expected",
+                    )
                 break
             sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
     running.train(week)
@@ -310,9 +317,12 @@ def budgeted(cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int) -> str:
     fits = most_trainings(cap, taken, rate, noise, rounds)
     if fits < weeks:
         raise EpifedError(
-            f"found room for {fits} weeks under the cap of {cap.sentence()}, at ε = "
+            f"found room for {counted(fits, 'week')} under the cap of {cap.sentence()}, at ε = "
             f"{rounded_up(plan.price().epsilon_spent)} each; expected room for {weeks}: "
             "'epifed ledger plan' says which ε leaves it"
         )
     total = cap.price(together((*taken, (rate, noise, weeks * rounds))))
-    return f"{weeks} weeks to come: ε = {rounded_up(total)} after the last, of {cap.sentence()}"
+    return (
+        f"{counted(weeks, 'week')} to come: ε = {rounded_up(total)} after the last, of "
+        f"{cap.sentence()}"
+    )

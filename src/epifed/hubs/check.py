@@ -16,6 +16,7 @@ from epifed.files import read_json
 from epifed.hubs.config import END, Form, is_ours, written_form
 from epifed.hubs.tables import NAMES, model_output, read_table, typed
 from epifed.reading import listed
+from epifed.words import counted
 
 KIND = "quantile"
 FILL_IN = "fill in"
@@ -108,7 +109,8 @@ def _values_faults(frame: pl.DataFrame, form: Form) -> list[str]:
         if wrong:
             some = ", ".join(sorted(texts)[:5])
             found.append(
-                f"column {name}: found {wrong[0]} ({len(wrong)} values that the hub does not "
+                f"column {name}: found {wrong[0]} ({counted(len(wrong), 'value')} that the hub "
+                "does not "
                 f"take); expected one of {some}{', …' if len(texts) > 5 else ''}"
             )
     return found or _combination_faults(frame, form)

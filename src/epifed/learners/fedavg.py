@@ -14,6 +14,7 @@ from epifed.errors import EpifedError
 from epifed.learner import Baseline, Floats, Own, Vector, WindowLearner, recency
 from epifed.settings import Settings
 from epifed.windows import Windows
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -91,7 +92,8 @@ class FedAvg(WindowLearner[FedAvgState]):
         assert isinstance(own, FedAvgOwn)
         if own.average_last > settings.rounds:
             raise ValueError(
-                f"average_last: found {own.average_last} of {settings.rounds} rounds; expected at "
+                f"average_last: found {own.average_last} of {counted(settings.rounds, 'round')}; "
+                "expected at "
                 "most all of them"
             )
         return own

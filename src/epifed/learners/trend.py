@@ -46,6 +46,7 @@ from epifed.learners.weekly import WeeklyTrend
 from epifed.panel import CasePanel
 from epifed.rhythm import Rhythm, rhythm
 from epifed.settings import Settings
+from epifed.words import counted
 
 RECENCY, SLOW_RECENCY = 0.2, 0.5
 """Weight of a day relative to the next one where a change is measured: of all clients, and from
@@ -272,7 +273,8 @@ class Trend(ReleaseLearner[LastDays]):
         days = (period[1] - panel.start).days + 1
         if days < 2 * WEEK:
             raise EpifedError(
-                f"{panel.source}: found {days} days up to {period[1]} for learner '{self.name}'; "
+                f"{panel.source}: found {counted(days, 'day')} up to {period[1]} for learner "
+                f"'{self.name}'; "
                 f"expected at least {2 * WEEK}"
             )
 

@@ -24,6 +24,7 @@ from epifed.privacy.accounting import (
     rounded_up,
     training_event,
 )
+from epifed.words import counted
 
 Part = tuple[float, float, int]
 """Rounds of one mechanism: the sampling rate q, the noise multiplier c, how many."""
@@ -179,7 +180,8 @@ def schedule(
     noise = least_noise(cap, spent, sampling_rate, rounds * releases)
     if noise is None:
         raise EpifedError(
-            f"no noise makes {releases} trainings fit: ε = {rounded_up(cap.price(spent))} of the "
+            f"no noise makes {counted(releases, 'training')} fit: ε = "
+            f"{rounded_up(cap.price(spent))} of the "
             f"cap of {cap.sentence()} is taken"
         )
     each = cap.price(together([(sampling_rate, noise, rounds)]))
@@ -196,14 +198,15 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
     if least is not None:
         alone = cap.price(together([(rate, least, rounds)]))
         fitting.append(
-            f"{rounds} rounds with a noise multiplier of at least {rounded_up(least)} "
+            f"{counted(rounds, 'round')} with a noise multiplier of at least {rounded_up(least)} "
             f"(a training of at most ε = {rounded_down(alone)} by itself)"
         )
     fewer = most_rounds(cap, spent, rate, noise, rounds - 1) if noise > 0 else 0
     if fewer:
-        fitting.append(f"{fewer} rounds at this noise")
+        fitting.append(f"{counted(fewer, 'round')} at this noise")
     return (
-        f"this training would pass the cap of {cap.sentence()}: {rounds} rounds with noise "
+        f"this training would pass the cap of {cap.sentence()}: {counted(rounds, 'round')} with "
+        "noise "
         f"multiplier c = {noise:.6g} at q = {rate:g} would bring ε to {rounded_up(total)}; taken "
         f"so far: ε = {rounded_up(taken)}, left: ε = {rounded_down(left(cap, taken))}; what would "
         f"fit: {', or '.join(fitting) or 'nothing'}"

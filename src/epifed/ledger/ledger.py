@@ -221,8 +221,8 @@ class Ledger:
             record = book.run(name)
             if record.spent >= record.rounds:
                 raise OverspendError(
-                    f"{self.path}: run '{name}' has spent all its {record.rounds} rounds; "
-                    f"expected no round {number}"
+                    f"{self.path}: run '{name}' has spent all its rounds "
+                    f"({record.rounds}); expected no round {number}"
                 )
             row: Row = {"kind": "spend", "run": name, "round": int(number)}
             _append(connection, book.hashes, row)

@@ -21,6 +21,7 @@ from epifed.privacy.accounting import (
     training_event,
 )
 from epifed.settings import NoiseName, SamplerName, Settings
+from epifed.words import counted
 
 TRUST: dict[NoiseName, str] = {
     "server": "clients trust the server, which sees their updates and adds the noise",
@@ -87,7 +88,8 @@ class PrivacyPlan:
         """Refuse what cannot be run."""
         if self.clients_per_round > self.clients:
             raise EpifedError(
-                f"clients_per_round: found {self.clients_per_round} of {self.clients} clients; "
+                f"clients_per_round: found {self.clients_per_round} of "
+                f"{counted(self.clients, 'client')}; "
                 "expected at most all of them"
             )
         if self.noise == "clients" and self.clients < 2:

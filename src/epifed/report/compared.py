@@ -10,6 +10,7 @@ import polars as pl
 from epifed.evaluate.folder import ResultsFolder
 from epifed.evaluate.results import TRAINED, summary
 from epifed.report.tables import budget, ratio
+from epifed.words import counted
 
 Kind = Literal["weekly", "experiment"]
 HEADER = ["method", "ε", "error / like today", "interval score / hub baseline", "in 95 %"]
@@ -145,7 +146,8 @@ def advice(rows: Sequence[Compared], clients: int) -> str | None:
     other = "" if worst.method == "trend" else ", or a learner that needs less: --learner trend"
     return (
         f"{worst.label} at ε = {budget(worst.epsilon)} errs {ratio(worst.error)} times as much "
-        f"as {LIKE_TODAY}: noise drowns what {clients} clients say; take a larger ε{other}"
+        f"as {LIKE_TODAY}: noise drowns what {counted(clients, 'client')} had to say; take a "
+        f"larger ε{other}"
     )
 
 
@@ -154,7 +156,7 @@ def group_title(kind: Kind, folder: ResultsFolder) -> str:
     if kind == "experiment":
         return "experiment: trained once"
     assert folder.backtest is not None
-    return f"weekly: {folder.backtest.record.origins} forecasts a region"
+    return f"weekly: {counted(folder.backtest.record.origins, 'forecast')} a region"
 
 
 def tested_on(kind: Kind, folder: ResultsFolder) -> str:

@@ -14,6 +14,7 @@ from epifed.evaluate.results import TRAINED, summary
 from epifed.files import write_atomic, write_text
 from epifed.report.drawing import period_title
 from epifed.report.tables import PAPER_METRICS, budget, markdown, table_epsilons, with_spread
+from epifed.words import counted
 
 Caption = Callable[[float], str]
 """What stands under a table, given how many zero targets MAPE leaves out."""
@@ -112,7 +113,7 @@ def paper_tables(stored: GridFolder, caption: Caption) -> list[PaperTable]:
     def table(name: str, title: str, chosen: pl.DataFrame) -> PaperTable:
         zeros = chosen.filter(pl.col("method") == "persistence")["zeros"].sum()
         epochs = f" of {settings.own['epochs']} epochs" if "epochs" in settings.own else ""
-        note = f"{caption(float(zeros))}; {settings.rounds} rounds{epochs}"
+        note = f"{caption(float(zeros))}; {counted(settings.rounds, 'round')}{epochs}"
         return PaperTable(name, title, note[0].upper() + note[1:], chosen)
 
     found = [

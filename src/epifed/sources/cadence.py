@@ -10,6 +10,7 @@ from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.reading import UnsaidError, short
 from epifed.sources.clean import LEAST_STEPS, SAME_REGION, Cleaning
+from epifed.words import counted, was
 
 REGULAR = 0.8
 """From this share of steps on, days are a week (or a month) apart."""
@@ -77,7 +78,11 @@ def _one_weekday(state: Cleaning) -> Cleaning:
     if others.is_empty() or others["cases"].sum() != 0:
         return state
     kept = state.frame.filter(pl.col("day").dt.weekday() == alone)
-    return state.now(kept, f"{len(others):,} rows without a case between the weeks were left out")
+    return state.now(
+        kept,
+        f"{counted(len(others), 'row')} without a case between the weeks {was(len(others))} left "
+        "out",
+    )
 
 
 def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from epifed.days import WEEK
 from epifed.errors import EpifedError
 from epifed.reading import Assumptions, UnsaidError, short
+from epifed.words import counted, was
 
 LEAST_STEPS, LEAST_RISES = 3, 10
 FALLS_PER_RISE = 0.05
@@ -67,15 +68,21 @@ def table_alone(state: Cleaning) -> Cleaning:
         header = frame.select(pl.all_horizontal(named).fill_null(value=False)).to_series()
         if repeated := int(header.sum()):
             frame = frame.filter(~header)
-            notes.append(f"{repeated:,} rows that repeat the names of the columns were left out")
+            notes.append(
+                f"{counted(repeated, 'row')} with the names of the columns again {was(repeated)} "
+                "left out"
+            )
     whole = pl.col("day").is_not_null() & pl.col("region").is_not_null()
-    counted = whole if state.said.line_list else whole | pl.col("cases").is_not_null()
-    last = frame.filter(counted)["row"].max()
+    holds = whole if state.said.line_list else whole | pl.col("cases").is_not_null()
+    last = frame.filter(holds)["row"].max()
     below = frame[:0] if last is None else frame.filter(pl.col("row") > last)
     if len(below):
         text = below.select(pl.coalesce(pl.col("day", "region").cast(pl.String))).to_series()[0]
         frame = frame.filter(pl.col("row") <= last)
-        notes.append(f"{len(below):,} rows below the table were left out: '{short(text)}'")
+        notes.append(
+            f"{counted(len(below), 'row')} below the table {was(len(below))} left out: "
+            f"'{short(text)}'"
+        )
     return replace(state, frame=frame, notes=(*state.notes, *notes))
 
 
@@ -89,11 +96,11 @@ def filled_down(state: Cleaning) -> Cleaning:
         merged = gaps[0] and first["region"] is not None and not state.said.line_list
         full = state.frame.sort("row").with_columns(pl.col("region").forward_fill())
         merged = merged and not full.select("region", "day").is_duplicated().any()
-        counted = state.frame.filter(pl.col("region").is_null(), pl.col("cases").is_not_null())
-        if merged and len(counted) >= max(LEAST_STEPS, MERGED * len(state.frame)):
+        filled = state.frame.filter(pl.col("region").is_null(), pl.col("cases").is_not_null())
+        if merged and len(filled) >= max(LEAST_STEPS, MERGED * len(state.frame)):
             raise UnsaidError(
-                f"{state.where}: row {min(counted['row'])}, column "
-                f"{short(state.columns['region'])}: found an empty cell ({len(counted):,} of them "
+                f"{state.where}: row {min(filled['row'])}, column "
+                f"{short(state.columns['region'])}: found an empty cell ({len(filled):,} of them "
                 "with a count); expected a region, or that it is the one above (merged cells)",
                 {"fill_down": True},
             )
@@ -111,20 +118,21 @@ def summed(state: Cleaning) -> Cleaning:
         same = frame.unique(["region", "day", "cases"], keep="first", maintain_order=True)
         alike = not same.select("region", "day").is_duplicated().any()
         if alike and state.said.duplicates == "drop":
-            note = f"{len(frame) - len(same):,} rows that say again what another does were dropped"
+            again = len(frame) - len(same)
+            note = f"{counted(again, 'row')} like another {was(again)} dropped"
             return state.now(same, note, duplicates="drop")
         columns = f"{short(state.columns['region'])} and {short(state.columns['day'])}"
         sentence = twice(state.where, frame, columns)
         assert sentence is not None
-        again = f"{sentence}, and the same counts again" if alike else sentence
-        raise UnsaidError(again, *[{"duplicates": "drop"}] * alike, {"duplicates": "sum"})
+        told = f"{sentence}, and the same counts again" if alike else sentence
+        raise UnsaidError(told, *[{"duplicates": "drop"}] * alike, {"duplicates": "sum"})
     others = [name for name in frame.columns if name not in ("row", "region", "day", "cases")]
     merged = frame.group_by("region", "day").agg(
         pl.col("row").min(),
         pl.when(pl.col("cases").count() > 0).then(pl.col("cases").sum()).alias("cases"),
         *(pl.col(name).drop_nulls().first() for name in others),
     )
-    note = f"{len(frame):,} rows were summed to {len(merged):,} of one region and day each"
+    note = f"{counted(len(frame), 'row')} were summed to {len(merged):,} of one region and day each"
     return state.now(merged.sort("region", "day"), note, duplicates="sum")
 
 
@@ -232,11 +240,11 @@ def as_new(state: Cleaning) -> Cleaning:
 
 def _starts_anew(known: pl.DataFrame, year: pl.Expr) -> bool:
     """Whether counts mostly fall by half or more where a year begins, and else do not."""
-    counted = (pl.col("cases").shift() >= LEAST_RISES) & SAME_REGION
+    enough = (pl.col("cases").shift() >= LEAST_RISES) & SAME_REGION
     halved = pl.col("cases") <= pl.col("cases").shift() / 2
     first = year != year.shift()
     shares = known.select(
-        years=halved.filter(counted & first).mean(), days=halved.filter(counted & ~first).mean()
+        years=halved.filter(enough & first).mean(), days=halved.filter(enough & ~first).mean()
     ).row(0, named=True)
     return (shares["years"] or 0.0) > 1 / 2 and (shares["days"] or 0.0) <= FALLS_PER_RISE
 
@@ -275,15 +283,18 @@ def without_negatives(state: Cleaning) -> Cleaning:
         return state
     taken = -float(negative["cases"].sum())
     regions = negative["region"].n_unique()
-    what = f"{len(negative):,} negative counts in {regions:,} regions (−{taken:,.6g} cases in all)"
+    what = (
+        f"{counted(len(negative), 'negative count')} in {counted(regions, 'region')} "
+        f"(−{taken:,.6g} cases in all)"
+    )
     if state.said.negatives == "zero":
         zeroed = state.frame.with_columns(pl.col("cases").clip(lower_bound=0))
-        return state.now(zeroed, f"{what} were set to zero", negatives="zero")
+        return state.now(zeroed, f"{what} {was(len(negative))} set to zero", negatives="zero")
     if state.said.negatives != "spread":
         first = negative.sort("row").row(0, named=True)
         raise UnsaidError(
             f"{state.at(first['row'])}: found '{first['cases']:.12g}'; expected a number of at "
-            f"least 0 (negative: {len(negative):,} counts, −{taken:,.6g} cases in all)",
+            f"least 0 (negative: {counted(len(negative), 'count')}, −{taken:,.6g} cases in all)",
             {"negatives": "spread"},
             {"negatives": "zero"},
         )
@@ -296,7 +307,7 @@ def without_negatives(state: Cleaning) -> Cleaning:
         left += lost
         parts.append(rows.with_columns(cases=spread))
     rest = frame.filter(~(mine & pl.col("cases").is_not_null()))
-    note = f"{what} were taken off the days before, in proportion to their counts"
+    note = f"{what} {was(len(negative))} taken off the days before, in proportion to their counts"
     if left:
         note += f"; {left:,.6g} cases found no day to be taken off"
     return state.now(pl.concat([*parts, rest]), note, negatives="spread")

@@ -18,6 +18,7 @@ import polars as pl
 from epifed.errors import EpifedError
 from epifed.sources.rki import ATTRIBUTION, MERGED, county_id
 from epifed.vintages import SCHEMA, Vintages
+from epifed.words import counted
 
 LEAST_SHARE = 0.95
 """A list with fewer cases than this share of the one before broke off: cases are seldom lost."""
@@ -86,7 +87,8 @@ def _changes(lists: list[Snapshot], notes: list[str]) -> tuple[list[pl.DataFrame
         least = max((other.total for other in lists[:i]), default=0) * LEAST_SHARE
         if one.total < least:
             notes.append(
-                f"{one.path.name}: found {one.total:,} cases, fewer than before; taken as a "
+                f"{one.path.name}: found {counted(one.total, 'case')}, fewer than before; taken "
+                "as a "
                 "download that broke off and left out"
             )
             continue

@@ -11,6 +11,7 @@ from epifed.errors import EpifedError
 from epifed.panel import MOST_CASES
 from epifed.reading import Assumptions, UnsaidError, short
 from epifed.sources.table import at, refuse, wrong_type
+from epifed.words import counted, was
 
 COUNT = "a number of at least 0"
 INHABITANTS = "a whole number above 0"
@@ -94,7 +95,10 @@ def _without_words(frame: pl.DataFrame, said: Assumptions, notes: list[str]) -> 
         return frame
     empty = pl.col("cases").is_in(list(said.missing))
     found = frame.select(empty.fill_null(value=False).sum()).item()
-    notes.append(f"{found:,} counts that say {' or '.join(said.missing)} are missing reports")
+    notes.append(
+        f"{counted(found, 'count')} written as {' or '.join(said.missing)} {was(found)} taken as "
+        "missing"
+    )
     return frame.with_columns(cases=pl.when(~empty).then("cases"))
 
 

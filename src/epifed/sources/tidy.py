@@ -21,6 +21,7 @@ from epifed.sources.layout import lay_long, of_one_kind, wanted_names
 from epifed.sources.numbers import parse_counts
 from epifed.sources.table import IN_MEMORY, RawTable, open_table, some
 from epifed.sources.totals import without_sums, without_total_kinds, without_totals
+from epifed.words import counted, was
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,15 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
 
 def to_panel(tidy: Tidy) -> CasePanel:
     """The panel of a clean table, of days or of weeks."""
-    counted = tidy.frame.drop_nulls("cases")
-    empty = len(tidy.frame) - len(counted)
-    notes = (f"{empty} rows had no count; they are missing reports",) if empty else ()
+    reported = tidy.frame.drop_nulls("cases")
+    empty = len(tidy.frame) - len(reported)
+    notes = (
+        (f"{counted(empty, 'row')} had no count and {was(empty)} taken as missing",)
+        if empty
+        else ()
+    )
     return CasePanel.from_long(
-        counted.select("day", "region", "cases"),
+        reported.select("day", "region", "cases"),
         source=tidy.where,
         regions=sorted(tidy.frame["region"].unique()),
         **vars(tidy.facts()),

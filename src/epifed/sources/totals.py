@@ -15,6 +15,7 @@ from epifed.reading import Assumptions, UnsaidError, listed, short
 from epifed.sources.clean import Cleaning
 from epifed.sources.layout import LongTable
 from epifed.sources.table import RawTable
+from epifed.words import counted, was
 
 Floats = NDArray[np.float64]
 
@@ -102,7 +103,10 @@ def without_total_kinds(table: RawTable, long: LongTable, said: Assumptions) -> 
                 {"duplicates": "refuse", "only": f"{name}={word}"},
             )
         frame = frame.join(totals.select("row"), on="row", how="anti")
-        notes.append(f"{len(totals):,} rows of totals were dropped: {short(name)} {short(word)}")
+        notes.append(
+            f"{counted(len(totals), 'row')} of totals {was(len(totals))} dropped: {short(name)} "
+            f"{short(word)}"
+        )
     return LongTable(frame, long.columns, long.layout, tuple(notes))
 
 
@@ -121,7 +125,11 @@ def _drop_totals(state: Cleaning, totals: pl.DataFrame) -> Cleaning:
                             nulls_equal=True)  # fmt: skip
     if kept.is_empty():
         raise EpifedError(f"{state.where}: found totals alone; expected regions")
-    return state.now(kept, f"{len(totals):,} rows of totals were dropped: {what}", totals="drop")
+    return state.now(
+        kept,
+        f"{counted(len(totals), 'row')} of totals {was(len(totals))} dropped: {what}",
+        totals="drop",
+    )
 
 
 def _names(totals: pl.DataFrame) -> list[str]:

@@ -49,6 +49,7 @@ from epifed.federation.server import (
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
 from epifed.rounds import Rounds
+from epifed.words import counted
 
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
@@ -210,7 +211,9 @@ class FederationController(Controller):  # type: ignore[misc]
         """Refuse to spend a round: who is present does not depend on whom it would draw."""
         present = len(self._present(federation, fl_ctx))
         if present < federation.min_sites:
-            raise _TooFewError(f"{present} sites answer, {federation.min_sites} expected")
+            raise _TooFewError(
+                f"{counted(present, 'site')} answered, {federation.min_sites} expected"
+            )
 
     def _wait(self, reason: str, fl_ctx: FLContext) -> None:
         """Leave the rest of the rounds to the next job."""

@@ -22,6 +22,7 @@ from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.privacy.plan import TRUST
 from epifed.seeds import seed_sequence
 from epifed.settings import Settings
+from epifed.words import counted
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _certificate(kit: Path) -> Finding:
     return Finding(
         "certificate",
         found.days_left > SOON,
-        f"The certificate is valid until {day}, {found.days_left} days from now.",
+        f"The certificate is valid until {day}, {counted(found.days_left, 'day')} from now.",
     )
 
 
@@ -184,7 +185,8 @@ def _clients(kit: Path, panel: CasePanel) -> Finding:
     return Finding(
         "clients",
         True,
-        f"{panel.source} has counts of each {panel.step} of all your {len(wanted)} clients from "
+        f"{panel.source} has counts of each {panel.step} of all your "
+        f"{counted(len(wanted), 'client')} from "
         f"{panel.start} to {panel.end}.",
     )
 
@@ -212,7 +214,8 @@ def _readable(
     return Finding(
         "days",
         len(mine) == len(wanted),
-        f"{len(mine)} of your {len(wanted)} clients have cases from {first} to {last}, enough for "
+        f"{len(mine)} of your {counted(len(wanted), 'client')} "
+        f"{'has' if len(mine) == 1 else 'have'} cases from {first} to {last}, enough for "
         f"the learner '{settings.learner}'; the others would count as zero.",
     )
 
@@ -235,7 +238,7 @@ def _trust(kit: Path, settings: Settings) -> Finding:
         return Finding(
             "trust",
             False,
-            f"{kit}: found {len(pinned)} aggregators pinned in {TERMS} and "
+            f"{kit}: found {counted(len(pinned), 'aggregator')} pinned in {TERMS} and "
             f"{'a' if (kit / KEY).is_file() else 'no'} key for reports; expected "
             f"{settings.aggregators} and a key",
         )
@@ -260,7 +263,8 @@ def _sent(kit: Path, settings: Settings) -> Finding:
             True,
             f"In each round one sealed report of {size:,} bytes leaves this machine with the "
             f"round's number and your signature: the sum of the vectors of {like.shape[1]:,} "
-            f"numbers of those of your {clients} clients that this machine draws itself, each of "
+            f"numbers of those of your {counted(clients, 'client')} that this machine draws "
+            "itself, each of "
             f"Euclidean norm at most S = {settings.clip_norm:g}, and zero if it draws none. No "
             "single party can open it, and nothing else leaves.",
         )
@@ -273,7 +277,8 @@ def _sent(kit: Path, settings: Settings) -> Finding:
     return Finding(
         "sent",
         settings.private,
-        f"In each round, for each of your {clients} clients, one vector of {like.shape[1]:,} "
+        f"In each round, for each of your {counted(clients, 'client')}, one vector of "
+        f"{like.shape[1]:,} "
         f"{like.dtype.name} numbers {bound}, {size:,} bytes together, leaves this machine with the "
         "round's number; the vector of a client that was not drawn is zero. Nothing else does.",
     )

@@ -26,6 +26,7 @@ from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
 from epifed.training import train
 from epifed.windows import slide
+from epifed.words import counted
 
 NAME = "rehearsal"
 DAYS = 31
@@ -100,8 +101,8 @@ def rehearse(
     began = time.perf_counter()
     progress("making certificates and kits")
     with LocalFederation.make(folder, federation, panel, preloaded=learners_loaded()) as local:
-        adding = f", {aggregators} aggregators" if aggregators else ""
-        progress(f"starting a server{adding} and {sites} sites")
+        adding = f", {counted(aggregators, 'aggregator')}" if aggregators else ""
+        progress(f"starting a server{adding} and {counted(sites, 'site')}")
         local.start()
         started = time.perf_counter()
         progress("training")

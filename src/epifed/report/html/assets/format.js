@@ -12,6 +12,11 @@ function remember(key, value) {
 const WORDS = { en: EN, de: DE };
 const $ = (id) => document.getElementById(id);
 
+// A number with the word that goes with it: 1 day, 2 days.
+function many(n, one, more) {
+  return `${n} ${String(n) === '1' ? one : more}`;
+}
+
 function t(key, values) {
   const words = WORDS[state.lang];
   const word = (DATA.step === 'week' && words.weekly[key]) || words[key];
