@@ -2,8 +2,10 @@
 
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -30,3 +32,11 @@ class _Finder(importlib.abc.MetaPathFinder):
 def on_import(changes: dict[str, Callable[[Any], None]]) -> None:
     """Let each function change the module of its name."""
     sys.meta_path.insert(0, _Finder(changes))
+
+
+def party() -> int:
+    """In a worker: the process of its party, which is above the nursery if it was forked."""
+    parent = os.getppid()
+    if "epifed.federation.flare.nursery" in sys.modules:
+        parent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+    return parent

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from changing import on_import  # type: ignore[import-not-found]
+from changing import on_import, party  # type: ignore[import-not-found]
 from stages import STAGES  # type: ignore[import-not-found]
 
 FILE = Path(os.environ["DEADLY_FILE"])
@@ -20,7 +20,7 @@ def _die(stage: str, number: int) -> None:
     wanted = FILE.read_text().split() if FILE.exists() else []
     if wanted and wanted[0] == stage and int(wanted[1]) <= number:
         FILE.write_text("")
-        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(party(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

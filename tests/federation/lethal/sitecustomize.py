@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from changing import on_import  # type: ignore[import-not-found]
+from changing import on_import, party  # type: ignore[import-not-found]
 from points import POINTS  # type: ignore[import-not-found]
 
 FILE, ROLE = Path(os.environ["LETHAL_FILE"]), os.environ["LETHAL_ROLE"]
@@ -20,7 +20,7 @@ def _die(method: str, when: str) -> None:
     wanted = FILE.read_text().split() if FILE.exists() else []
     if wanted == [method, when]:
         FILE.write_text("")
-        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(party(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -62,10 +62,7 @@ class LocalFederation:
     services: bool = False
     """Whether sites run as an office would: with the week's own reports, in `reports`."""
     preloaded: tuple[str, ...] | None = None
-    """Have parties forked with all imports done, and these modules'; none: start each anew.
-
-    One with an environment of its own is started anew in any case.
-    """
+    """Have parties forked with all imports done, and these modules'; none: start each anew."""
     processes: dict[str, subprocess.Popen[bytes] | Child] = field(default_factory=dict)
 
     @classmethod
@@ -245,7 +242,7 @@ class LocalFederation:
         path, folder = logs / f"{party}.log", self.kit(party)
         environment = command.environment | self.environment.get(party, {})
         nice = 0 if party == SERVER else NICE
-        if self._forked(party):
+        if POSSIBLE and self.preloaded is not None and not self.services:
             wanted = Wanted.of(
                 command.arguments,
                 environment,
@@ -254,7 +251,9 @@ class LocalFederation:
                 nice=nice,
                 party=True,
             )
-            child = nursery(self.preloaded or ()).bear(wanted)
+            own = tuple(sorted(self.environment.get(party, {}).items()))
+            imports = own if "PYTHONPATH" in dict(own) else ()
+            child = nursery(self.preloaded, imports).bear(wanted)
             if child is not None:
                 self.processes[party] = child
                 return
@@ -268,11 +267,6 @@ class LocalFederation:
                 stderr=subprocess.STDOUT,
             )
         os.setpriority(os.PRIO_PROCESS, self.processes[party].pid, nice)
-
-    def _forked(self, party: str) -> bool:
-        """Whether a party may be forked: what it imports is not changed by its environment."""
-        plain = "PYTHONPATH" not in self.environment.get(party, {}) and not self.services
-        return POSSIBLE and self.preloaded is not None and plain
 
     def _wait_for_port(self) -> None:
         until = time.monotonic() + START_SECONDS

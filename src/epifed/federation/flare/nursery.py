@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing.connection import Connection, wait
@@ -137,7 +137,9 @@ class Nursery:
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def start(cls, modules: Sequence[str] = ()) -> "Nursery":
+    def start(
+        cls, modules: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> "Nursery":
         """A fresh process that imports what parties need, and more modules, and then forks."""
         here, there = socket.socketpair()
         with there:
@@ -145,7 +147,10 @@ class Nursery:
             arguments = [sys.executable, "-u", "-c", program, str(there.fileno()), *modules]
             once = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
             started = subprocess.Popen(
-                arguments, env=once | os.environ, pass_fds=[there.fileno()], start_new_session=True
+                arguments,
+                env={**once, **os.environ, **(environment or {})},
+                pass_fds=[there.fileno()],
+                start_new_session=True,
             )
         return cls(Connection(here.detach()), started)
 
@@ -187,9 +192,9 @@ class Nursery:
 
 
 @cache
-def nursery(modules: tuple[str, ...]) -> Nursery:
-    """The one of this process that has imported these, too; it ends with the process."""
-    return Nursery.start(modules)
+def nursery(modules: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()) -> Nursery:
+    """The one of this process that has imported these in that environment; it ends with it."""
+    return Nursery.start(modules, dict(environment))
 
 
 def learners_loaded() -> tuple[str, ...]:
