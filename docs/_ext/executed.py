@@ -25,7 +25,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 MOST_LINES = 40
-WIDEST = 88
+WIDEST = 100
 DRAWN = frozenset("│┃─━▲")
 
 
@@ -96,7 +96,7 @@ class Executed(SphinxDirective):
         shown: list[nodes.Node] = [nodes.literal_block(block, block, language=language)]
         if said:
             cut = ["…"] if len(said) > MOST_LINES else []
-            text = "\n".join(folded(line.rstrip()) for line in (*said[:MOST_LINES], *cut))
+            text = "\n".join(line.rstrip() for line in (*said[:MOST_LINES], *cut))
             shown.append(nodes.literal_block(text, text, language="text"))
         shown += [self._picture(path) for path in sorted(workshop.pictures() - before)]
         return shown
