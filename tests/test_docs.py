@@ -3,10 +3,12 @@
 import json
 import math
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+from epifed.cli.app import COMMANDS, load_command
 from epifed.privacy.tradeoff import most_advantage, right_at_most
 
 ROOT = Path(__file__).parent.parent
@@ -121,6 +123,47 @@ def test_a_number_in_a_sentence_is_kept_or_says_what_it_is() -> None:
 def site() -> list[Path]:
     """The README and the pages of the site."""
     return [ROOT / "README.md", *(page for page in pages() if DOCS in page.parents)]
+
+
+def commands_of(text: str) -> list[tuple[str, bool]]:
+    """The commands that a page shows, each with whether it is a whole line to be typed."""
+    blocks = re.findall(r"^ *```.*?^ *```|^(?: {4}.*\n)+", text, re.DOTALL | re.MULTILINE)
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(blocks))
+    lines = re.findall(r"^ *(?:\$ )?(epifed .*?)(?:\s+#.*)?$", joined, re.MULTILINE)
+    whole = [(line, True) for line in lines if "`" not in line and not line.startswith("epifed:")]
+    inline = re.findall(r"(?<!`)`(epifed [^`]+)`", text)
+    return whole + [(" ".join(one.split()), False) for one in inline]
+
+
+def unknown(line: str, whole: bool) -> str:
+    """What no command of epifed takes, or a whole line lacks."""
+    words = [word for word in shlex.split(line)[1:] if word not in ("…", "2>&1", "||", "true")]
+    if words and words[0].startswith("--"):
+        return "" if words[0] in ("--version", "--help", "--install-completion") else words[0]
+    if not words or words[0] not in COMMANDS:
+        return words[0] if words else "nothing"
+    command = load_command(words.pop(0))
+    while getattr(command, "commands", None):
+        if not words or words[0] not in command.commands:
+            return words[0] if words and not words[0].isupper() and whole else ""
+        command = command.commands[words.pop(0)]
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    given = {word.split("=")[0] for word in words if re.match("--[a-z]", word)}
+    if wrong := given - known - {"--help"}:
+        return sorted(wrong)[0]
+    needed = [one.opts[0] for one in command.params if one.required and one.opts[0][:2] == "--"]
+    return next((name for name in needed if whole and name not in given), "")
+
+
+def test_every_command_of_the_pages_can_be_typed() -> None:
+    """Names and options; that they do what is said, tests of each command show."""
+    shown = [(page.name, *one) for page in site() for one in commands_of(page.read_text())]
+    assert len(shown) > 150
+    wrong = {f"{name}: {line}": why for name, line, whole in shown if (why := unknown(line, whole))}
+    assert wrong == {}
+    assert unknown("epifed run --nonsense 1", whole=False) == "--nonsense"
+    assert unknown("epifed nonsense", whole=True) == "nonsense"
+    assert unknown("epifed train --out a", whole=True) == "--data"
 
 
 def test_the_notebook_is_small_and_without_outputs() -> None:

@@ -8,10 +8,12 @@ notebook is a page whose code cells are such blocks. German pages are marked as 
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,25 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 MOST_LINES = 40
+WIDEST = 100
 DRAWN = frozenset("│┃─━▲")
+
+
+def in_columns(line: str) -> bool:
+    """Whether a line is of a table that is set with spaces, three columns or more."""
+    return "#" not in line and len(re.findall(r"\S {2,}(?=\S)", line)) > 1
+
+
+def folded(line: str) -> str:
+    """A long sentence in several lines; what is drawn or set in columns stays as it is.
+
+    >>> folded("a" * 60 + " " + "b" * 60).count(chr(10)), folded("│" + "a " * 60).count(chr(10))
+    (1, 0)
+    """
+    if len(line) <= WIDEST or DRAWN.intersection(line) or in_columns(line):
+        return line
+    inside = " " * (len(line) - len(line.lstrip()))
+    return "\n".join(textwrap.wrap(line, WIDEST, subsequent_indent=inside))
 
 
 class Workshop:
@@ -112,8 +132,13 @@ def _mark_drawn(app: Sphinx, doctree: nodes.document) -> None:
     """Blocks with lines drawn in them must not be broken; the others may be (`site.css`)."""
     del app
     for block in doctree.findall(nodes.literal_block):
-        if DRAWN.intersection(block.astext()):
+        lines = block.astext().splitlines()
+        columns = sum(in_columns(line) for line in lines)
+        if DRAWN.intersection(block.astext()) or columns > 1:
             block["classes"].append("drawn")
+            text = "\n".join(folded(line) for line in lines)
+            block.rawsource = text
+            block.children = [nodes.Text(text)]
 
 
 def _speak_german(

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from epifed.cli.app import COMMANDS, load_command
 from epifed.cli.outputs import OUTPUTS, schema
-from epifed.evaluate.manifest import BacktestRecord, Manifest
+from epifed.evaluate.manifest import Manifest
 from epifed.learner import Own
 from epifed.registry import LEARNERS
 from epifed.settings import Settings
@@ -81,14 +80,17 @@ class SettingsTable(Generated):
 
 
 class Outputs(Generated):
-    """The fields of the JSON files of a results folder."""
+    """The fields of the JSON file that every results folder has."""
 
     def lines(self) -> Iterator[str]:
-        """`manifest.json` and `backtest.json`."""
-        for title, kind in (("manifest.json", Manifest), ("backtest.json", BacktestRecord)):
-            yield from ("", f"## {title}", "")
-            rows = [(f"`{n}`", f"`{_kind(f.annotation)}`") for n, f in kind.model_fields.items()]
-            yield from _table(("field", "type"), rows)
+        """`manifest.json`, and what is inside it."""
+        made = Manifest.model_json_schema()
+        yield from ("", "## manifest.json", "")
+        yield from _properties(made)
+        for kind, one in made.get("$defs", {}).items():
+            if "properties" in one:
+                yield from (f"*{kind}*: {one.get('description', '').splitlines()[0]}", "")
+                yield from _properties(one)
 
 
 class Schemas(Generated):
@@ -102,7 +104,7 @@ class Schemas(Generated):
             yield from ("", f"## {command}", "")
             title = made.get("description", "").splitlines()
             link = f'<a href="../schemas/{_file(command)}">JSON Schema</a>'
-            yield from (" ".join([*title[:1], f"It is {_type(made)}.", link]), "")
+            yield from (" ".join([*title[:1], f"It is {_an(_type(made))}.", link]), "")
             if "properties" in made:
                 yield from _properties(made)
             for kind in kinds:
@@ -111,6 +113,10 @@ class Schemas(Generated):
                     "",
                 )
                 yield from _properties(made["$defs"][kind])
+
+
+def _an(kind: str) -> str:
+    return kind if kind.startswith("an ") else f"a {kind}"
 
 
 def _file(command: str) -> str:
@@ -166,10 +172,6 @@ def _write_schemas(app: Sphinx, error: Exception | None) -> None:
         for command in OUTPUTS:
             text = json.dumps(schema(command), indent=1, ensure_ascii=False)
             (folder / _file(command)).write_text(text + "\n")
-
-
-def _kind(annotation: Any) -> str:
-    return re.sub(r"[\w.]*\.", "", getattr(annotation, "__name__", "") or str(annotation))
 
 
 def _fields(model: type[BaseModel]) -> Iterator[str]:
