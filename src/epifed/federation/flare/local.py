@@ -225,7 +225,9 @@ class LocalFederation:
         with (logs / f"{party}.log").open("ab") as log:
             self.processes[party] = subprocess.Popen(
                 command.arguments,
-                env=command.environment | self.environment.get(party, {}) | {LEASH: "1"},
+                env=command.environment
+                | self.environment.get(party, {})
+                | {LEASH: str(os.getpid())},
                 cwd=self.kit(party),
                 stdin=subprocess.PIPE,
                 stdout=log,
