@@ -9,8 +9,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from nvflare.app_common.job_launcher import process_launcher
+from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 
 import epifed
+from epifed.federation.flare.dial import keep_backslashes
 from epifed.files import write_text
 
 ROOT = Path(epifed.__file__).parent
@@ -86,3 +92,20 @@ def test_modules_of_a_site_do_not_import_those_of_the_server() -> None:
 def test_text_files_have_the_same_bytes_everywhere(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "ε\nδ\n")
     assert (tmp_path / "a.txt").read_bytes() == "ε\nδ\n".encode()
+
+
+def test_flare_starts_a_worker_by_paths_with_backslashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [r"C:\epifed\Scripts\python.exe", "-m", r"C:\epifed\kit\run_1\app", "--set", "a=b"]
+    spawn = Mock()
+    monkeypatch.setattr(process_launcher, "shlex", process_launcher.shlex)
+    monkeypatch.setattr(process_launcher, "spawn_process", spawn)
+    launcher = ClientProcessJobLauncher()
+    monkeypatch.setattr(launcher, "get_command", lambda *_: " ".join(words))
+    workspace = Mock(get_app_custom_dir=lambda _: "")
+    wanted = process_launcher.FLContextKey.WORKSPACE_OBJECT
+    context = Mock(get_prop=lambda name: workspace if name == wanted else None)
+    launcher.launch_job({}, context)
+    keep_backslashes()
+    launcher.launch_job({}, context)
+    without, kept = (call.args[0] for call in spawn.call_args_list)
+    assert without != words and kept == words

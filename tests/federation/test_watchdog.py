@@ -83,6 +83,41 @@ def test_a_worker_whose_party_was_killed_ends(tmp_path: Path) -> None:
     _until(lambda: not psutil.pid_exists(int(pid.read_text())))
 
 
+def test_a_party_on_windows_waits_at_no_pipe_and_still_ends_with_its_starter(
+    tmp_path: Path,
+) -> None:
+    """A thread that reads the standard input would keep NumPy from being loaded there."""
+    pid, read = tmp_path / "pid", tmp_path / "read"
+    party = f"""
+import os, pathlib, sys, time
+from epifed.federation.flare.leash import on_leash
+
+class Input:
+    @property
+    def buffer(self):
+        pathlib.Path({str(read)!r}).touch()
+        raise OSError
+
+sys.stdin, os.name = Input(), "nt"
+on_leash()
+time.sleep(0.5)
+with open({str(pid)!r}, "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(600)
+"""
+    starter = f"""
+import os, subprocess, sys
+from epifed.federation.flare.leash import LEASH
+held = os.environ | {{LEASH: str(os.getpid())}}
+subprocess.Popen([sys.executable, "-c", {party!r}], env=held, stdin=subprocess.PIPE).wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", starter]) as running:
+        _until(lambda: (pid.exists() and pid.read_text() != "") or read.exists())
+        running.kill()
+    assert not read.exists()
+    _until(lambda: not psutil.pid_exists(int(pid.read_text())))
+
+
 def _until(happened: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
     while not happened():

@@ -260,7 +260,7 @@ class LocalFederation:
         with path.open("ab") as log:
             self.processes[party] = subprocess.Popen(
                 command.arguments,
-                env=environment | {LEASH: "1"},
+                env=environment | {LEASH: str(os.getpid())},
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=log,

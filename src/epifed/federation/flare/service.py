@@ -5,6 +5,7 @@ whatever happens there, a fault, too much memory, no end, no training notices.
 """
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ class Service:
     def run(self) -> int:
         """Run until a signal, or until the client ends: the exit code."""
         self._catch()
-        environment = {**self.client.environment, LEASH: "1"}
+        environment = {**self.client.environment, LEASH: str(os.getpid())}
         client = subprocess.Popen(self.client.arguments, env=environment, stdin=subprocess.PIPE)
         threads = [threading.Thread(target=self._tend, daemon=True)]
         if self.fetch is not None:
