@@ -1,6 +1,7 @@
 """A grid and a backtest on a real Dask scheduler with two workers over TCP, one of them killed."""
 
 import math
+import os
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
+import joblib
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -25,19 +27,23 @@ from tests.helpers import small_panel, small_settings
 pytest.importorskip("distributed", reason="no Dask here: 'pip install epifed[cluster]'")
 
 
+SLOWLY = "(__import__('time').sleep(0.4), __import__('os').getpid())[1]"
+"""Where it is computed: in a process that has not these tests."""
+
+
 class Cluster:
     """A scheduler and its workers, each a process."""
 
-    def __init__(self, folder: Path, closing: ExitStack) -> None:
+    def __init__(self, folder: Path, closing: ExitStack, workers: int = 2) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         self._folder, self._closing = folder, closing
         port = self.address.rsplit(":", 1)[1]
         self._start("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
-        self.workers = [self._worker() for _ in range(2)]
+        self.workers = [self.worker() for _ in range(workers)]
 
-    def _worker(self) -> "subprocess.Popen[bytes]":
+    def worker(self) -> "subprocess.Popen[bytes]":
         alone = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
         return self._start("dask_worker", self.address, *alone)
 
@@ -117,6 +123,19 @@ def test_a_backtest_is_the_same(cluster: Cluster, tmp_path: Path) -> None:
     there = run_backtest(panel, settings, origins, tmp_path / "there", scheduler=cluster.address)
     assert here.table.equals(there.table)
     assert here.summary() == there.summary()
+
+
+def test_one_worker_computes_all_and_one_that_comes_later_helps(tmp_path: Path) -> None:
+    with ExitStack() as closing:
+        cluster = Cluster(tmp_path, closing, workers=1)
+        seen: list[int] = []
+        with workers.parallel(None, cluster.address) as run:
+            for pid in run(joblib.delayed(eval)(SLOWLY) for _ in range(40)):
+                if not seen:
+                    cluster.workers.append(cluster.worker())
+                seen.append(pid)
+    assert os.getpid() not in seen
+    assert len(set(seen)) == 2
 
 
 def test_a_scheduler_that_is_not_there_is_one_sentence(

@@ -36,7 +36,13 @@ def parallel(
     client = _connect(scheduler)
     try:
         with joblib.parallel_config("dask", client=client, scatter=list(shared)):
-            yield joblib.Parallel(n_jobs=-1, return_as="generator_unordered")
+            backend, _ = joblib.parallel.get_active_backend()
+            cores = backend.effective_n_jobs
+            # With one worker joblib would compute everything here; others may still come.
+            backend.effective_n_jobs = lambda n_jobs: max(2, cores(n_jobs))
+            yield joblib.Parallel(
+                n_jobs=-1, return_as="generator_unordered", pre_dispatch="all", batch_size=1
+            )
     finally:
         client.close()
 
