@@ -21,7 +21,7 @@ from epifed.privacy.accounting import rounded_up
 from kept import ROOT, keep, table
 
 PICTURE = ROOT / "docs" / "images" / "year.png"
-SHOWN: ViewportSize = {"width": 1120, "height": 760}
+SHOWN: ViewportSize = {"width": 1120, "height": 725}
 COMMAND = "epifed federation rehearse --weeks {weeks} --sites {sites} --aggregators {aggregators}"
 
 

@@ -14,29 +14,62 @@ import pytest
 from epifed.errors import EpifedError
 from epifed.federation.flare import jobs
 from epifed.federation.flare.jobs import Desk, look
+from epifed.federation.flare.quiet import quietly
 from epifed.federation.flare.watchdog import Alive, HungError, watched
 
 
 def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stuck, ended = threading.Event(), threading.Event()
 
     def hanging(alive: Alive) -> None:
         alive()
-        monkeypatch.setattr(sys, "stdout", None)
-        stuck.wait()
+        with quietly():
+            print("FLARE's")
+            stuck.wait()
         try:
             alive()
         finally:
             ended.set()
 
-    before = sys.stdout
     with pytest.raises(HungError, match=r"0\.3 seconds"):
         watched(hanging, 0.3)
-    assert sys.stdout is before
+    print("ours")
     stuck.set()
     assert ended.wait(5)
+    assert capsys.readouterr().out == "ours\n"
+
+
+def test_two_quiet_threads_that_overlap_leave_the_output_as_it_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, turns = sys.stdout, [threading.Event() for _ in range(3)]
+
+    def first() -> None:
+        with quietly():
+            turns[0].set()
+            turns[1].wait(5)
+            print("FLARE's")
+        turns[2].set()
+
+    def second() -> None:
+        turns[0].wait(5)
+        with quietly():
+            turns[1].set()
+            turns[2].wait(5)
+            print("FLARE's")
+
+    threads = [threading.Thread(target=one) for one in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.stdout is before
+    with quietly():
+        print("FLARE's")
+    print("ours")
+    assert capsys.readouterr().out == "ours\n"
 
 
 def test_signs_of_life_keep_a_long_call_going() -> None:

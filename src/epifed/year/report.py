@@ -12,6 +12,7 @@ from epifed.holidays import closed
 from epifed.panel import CasePanel
 from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.simulate.settings import CALENDAR
+from epifed.words import counted
 from epifed.year import chart
 from epifed.year.account import Accounts
 from epifed.year.course import course_of
@@ -107,13 +108,14 @@ def write_year(folder: Path, found: dict[str, Any]) -> None:
 
 def sentences(found: dict[str, Any]) -> list[str]:
     """What a year came to, in plain sentences."""
+    adding = counted(found["aggregators"], "aggregator") if found["aggregators"] else "nobody else"
     said = [
-        f"{found['weeks_done']} weeks run and {found['weeks_skipped']} skipped, with "
-        f"{found['sites']} sites, {found['aggregators'] or 'no'} aggregators and "
-        f"{found['clients']} clients, all simulated; learner {found['learner']}.",
+        f"{counted(found['weeks_done'], 'week')} run and {found['weeks_skipped']} skipped, with "
+        f"{counted(found['sites'], 'site')}, {adding} and "
+        f"{counted(found['clients'], 'client')}, all simulated; learner {found['learner']}.",
         f"ε = {rounded_up(found['epsilon_spent'])} spent, {rounded_up(found['epsilon_planned'])} "
         f"planned, at δ = {found['delta']:g} ({UNIT} added or removed, "
-        f"{found['accountant'].upper()} accountant); {found['releases']} releases, each "
+        f"{found['accountant'].upper()} accountant); {counted(found['releases'], 'release')}, each "
         f"ε = {rounded_up(found['epsilon_each'])} by itself.",
     ]
     for days, scores in found["scores"].items():
@@ -122,11 +124,11 @@ def sentences(found: dict[str, Any]) -> list[str]:
                 f"{days} ahead: {scores['mae_ratio']:.3f} of the error of like today, "
                 f"{100 * scores['coverage_50']:.0f} % in the 50 % and "
                 f"{100 * scores['coverage_95']:.0f} % in the 95 % intervals "
-                f"({scores['forecasts']} forecasts made on their mornings, held to the final "
-                "counts)."
+                f"({counted(scores['forecasts'], 'forecast')} made on their mornings, held "
+                "to the final counts)."
             )
     said.append(
-        f"{found['seconds'] / 60:.0f} minutes; processor seconds a week: "
+        f"{counted(round(found['seconds'] / 60), 'minute')}; processor seconds a week: "
         f"{found['processor_seconds'] / max(1, len(found['weeks'])):.0f} of the parties, "
         f"{found['processor_seconds_offices'] / max(1, len(found['weeks'])):.0f} of the offices' "
         "own reports."

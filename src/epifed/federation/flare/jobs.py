@@ -5,7 +5,6 @@ worker or the server is lost, the job is; the next one goes on from the server's
 """
 
 import contextlib
-import io
 import json
 import shutil
 import tempfile
@@ -31,6 +30,7 @@ from epifed.federation.flare.controller import STATUS, TOPIC
 from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
 from epifed.federation.flare.kits import certificate
 from epifed.federation.flare.policies import CONTROLLER, EXECUTOR
+from epifed.federation.flare.quiet import quietly
 from epifed.federation.flare.watchdog import Alive, HungError, watched
 from epifed.federation.roster import Federation
 from epifed.federation.server import Order
@@ -82,7 +82,7 @@ class Desk:
     def session(self, patience: float = 10.0) -> Iterator[Session]:
         """A session with the server, over the one port, under the coordinator's certificate."""
         name = self.name()
-        with contextlib.redirect_stdout(io.StringIO()):
+        with quietly():
             try:
                 session = new_secure_session(name, str(self.kit.resolve()), timeout=patience)
             except Exception as error:
@@ -248,7 +248,7 @@ def _one_job(
             alive()
             job = write_job(Path(temporary), federation, order, federation.rounds_per_job)
             token = course.token_for(session)
-            with contextlib.redirect_stdout(io.StringIO()):
+            with quietly():
                 name = session.submit_job(str(job), submit_token=token)
             status = _followed(session, name, course, alive)
             if status is None:
@@ -283,7 +283,7 @@ def _followed(session: Session, name: str, course: _Course, alive: Alive) -> dic
         time.sleep(POLL)
     if "COMPLETED" not in state:
         return None
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+    with tempfile.TemporaryDirectory() as folder, quietly():
         found = Path(session.download_job_result(name, folder))
         left = next(iter(found.rglob(STATUS)), None)
         return json.loads(left.read_text()) if left else None
@@ -293,7 +293,7 @@ def _abort(session: Session, jobs: set[str]) -> None:
     """End jobs that were given up, so that they hold up neither the next one nor the sites."""
     while jobs:
         job = min(jobs)
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(*ENDED):
+        with quietly(), contextlib.suppress(*ENDED):
             session.abort_job(job)
         jobs.remove(job)
 
@@ -339,5 +339,5 @@ def _running(session: Session, wish: dict[str, Any] | None) -> Iterator[dict[str
 
 
 def _asked(session: Session, job: str, wish: dict[str, Any] | None = None) -> dict[str, Any]:
-    with contextlib.redirect_stdout(io.StringIO()):
+    with quietly():
         return dict(session.do_app_command(job, TOPIC, wish or {}))

@@ -4,7 +4,6 @@ FLARE's client may wait for ever for the answer of a server that died at the wro
 """
 
 import queue
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -26,7 +25,6 @@ def watched(work: Callable[[Alive], T], patience: float) -> T:
     """
     events: queue.SimpleQueue[Future[T] | None] = queue.SimpleQueue()
     abandoned = threading.Event()
-    output = sys.stdout
 
     def alive() -> None:
         if abandoned.is_set():
@@ -47,7 +45,6 @@ def watched(work: Callable[[Alive], T], patience: float) -> T:
             ended = events.get(timeout=patience)
         except queue.Empty:
             abandoned.set()
-            sys.stdout = output  # the work may have redirected it
             raise HungError(f"no sign of life for {patience:g} seconds") from None
         if ended:
             return ended.result()
