@@ -123,7 +123,8 @@ def test_poisson_sampling_is_independent_with_probability_q() -> None:
 @given(clients=st.integers(1, 50), m=st.integers(1, 60), seed=st.integers(0, 99))
 def test_fixed_sampling_draws_exactly_m_different_clients(clients: int, m: int, seed: int) -> None:
     if m > clients:
-        with pytest.raises(EpifedError, match=f"found {m} of {clients} clients"):
+        everybody = "1 client" if clients == 1 else f"{clients} clients"
+        with pytest.raises(EpifedError, match=f"found {m} of {everybody};"):
             plan_of(clients, m, "fixed")
         return
     got = seeded(seed).sample(plan_of(clients, m, "fixed"))

@@ -25,7 +25,6 @@ ELSEWHERE = {
     "federation/flare/local.py": "a federation of processes for rehearsals",
     "federation/flare/nursery.py": "forks those processes",
     "federation/flare/rehearsal.py": "measures those processes",
-    "year/parties.py": "the same processes over a year",
 }
 """Modules that neither a site nor a single office runs. So is the audit, the coordinator's."""
 MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "syslog", "crypt", "nis"}

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.federation.flare import jobs
+from epifed.federation.flare import jobs, quiet
 from epifed.federation.flare.jobs import Desk, look
 from epifed.federation.flare.quiet import quietly
 from epifed.federation.flare.watchdog import Alive, HungError, watched
@@ -42,8 +43,9 @@ def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(
 
 
 def test_two_quiet_threads_that_overlap_leave_the_output_as_it_was(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(quiet, "_quiet", Counter())  # calls that other tests gave up may go on
     before, turns = sys.stdout, [threading.Event() for _ in range(3)]
 
     def first() -> None:
