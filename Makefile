@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
-# Three workers for two cores: a federation mostly waits. Files in their order, the longest first.
-PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# Four workers for two cores: a federation mostly waits. Files in their order, the longest first.
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
 

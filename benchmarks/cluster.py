@@ -103,7 +103,7 @@ def main() -> None:
             "trainings": 2 * given.runs,
             "load": round(load, 1),
         }
-        print(keep("cluster", " ".join(["python", *sys.argv]), found))
+        print(keep("cluster", f"python benchmarks/cluster.py --runs {given.runs} --keep", found))
 
 
 if __name__ == "__main__":
