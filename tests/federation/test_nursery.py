@@ -66,6 +66,12 @@ def _born(made: Nursery, folder: Path, module: str, *words: str, party: bool = F
     return child
 
 
+def _knowing(programs: Path) -> dict[str, str]:
+    """An environment in which the programs are found."""
+    search = filter(None, [str(programs), os.environ.get("PYTHONPATH")])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
+
+
 def _said(path: Path) -> list[int]:
     until = time.monotonic() + 60
     while not (path.exists() and len(path.read_text().split()) == 3):
@@ -136,9 +142,12 @@ def test_a_party_whose_nursery_was_killed_starts_its_workers_anew(
         "worker = process_launcher.spawn_process(program, {**os.environ, 'COLOUR': 'red'})\n"
         "worker.wait(); print(worker.poll())\n"
     )
-    here = {**os.environ, "PYTHONPATH": f"{programs}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
-        [sys.executable, "-c", text], env=here, capture_output=True, text=True, check=False
+        [sys.executable, "-c", text],
+        env=_knowing(programs),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout.splitlines()[-1] == "4", done.stderr
     assert '"red"' in done.stdout
@@ -153,9 +162,10 @@ def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: 
         "child = made.bear(Wanted.of(program, dict(os.environ), party=True))\n"
         "print(child.pid, flush=True); time.sleep(600)\n"
     )
-    here = {**os.environ, "PYTHONPATH": f"{programs}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     asking = subprocess.Popen(
-        [sys.executable, "-c", text, str(tmp_path / "said")], env=here, stdout=subprocess.PIPE
+        [sys.executable, "-c", text, str(tmp_path / "said")],
+        env=_knowing(programs),
+        stdout=subprocess.PIPE,
     )
     assert asking.stdout is not None
     party = int(asking.stdout.readline())

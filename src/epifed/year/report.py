@@ -108,7 +108,9 @@ def write_year(folder: Path, found: dict[str, Any]) -> None:
 
 def sentences(found: dict[str, Any]) -> list[str]:
     """What a year came to, in plain sentences."""
-    adding = counted(found["aggregators"], "aggregator") if found["aggregators"] else "nobody else"
+    adding = (
+        counted(found["aggregators"], "aggregator") if found["aggregators"] else "no aggregators"
+    )
     said = [
         f"{counted(found['weeks_done'], 'week')} run and {found['weeks_skipped']} skipped, with "
         f"{counted(found['sites'], 'site')}, {adding} and "
