@@ -64,7 +64,9 @@ def _kept(local: LocalFederation, name: str) -> list[Any]:
 @pytest.fixture(scope="module")
 def tampered(local: LocalFederation) -> dict[str, bytes]:
     """A training whose server tries everything; what each party's memory held in its last round."""
-    wanted = plan("tampered", settings_of("trend", **SEALED, rounds=3), seeded=False)
+    wanted = plan(
+        "tampered", settings_of("trend", **SEALED, rounds=3, clients_per_round=9), seeded=False
+    )
     training = Training(local, wanted)
     paused = local.folder / "kept" / "paused"
     training.until(paused.exists, "the third round")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from epifed.audit.mechanisms import Trial
 from epifed.audit.sealed import Parties, Played, SeenRound, Steps, at_work
+from epifed.audit.served import work_in
 from epifed.federation.messages import Parts
-from epifed.federation.site import SiteWork
 from epifed.learner import Floats, Vector
 from epifed.privacy.mechanism import clip
 from epifed.privacy.plan import PrivacyPlan
@@ -90,7 +90,7 @@ class Again:
 
 
 def _answered(parties: Parties, seen: SeenRound, site: str) -> tuple[Parts, Steps]:
-    answer, error = SiteWork(parties.copied(site)).answer(seen.tasks[site])
+    answer, error = work_in(parties.copied(site)).answer(seen.tasks[site])
     if error is not None:
         raise error
     return answer, parties.vector(seen.pact, parties.report(answer, seen.pact, site))

@@ -18,6 +18,7 @@ from epifed.audit.findings import Check
 from epifed.audit.mechanisms import Trial
 from epifed.audit.sealed import Parties, SeenRound, at_work, spent
 from epifed.audit.sealed_bench import DRAWN, ROUNDS
+from epifed.audit.served import work_in
 from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
@@ -26,7 +27,7 @@ from epifed.federation.messages import Parts, pack_task, unpack_task
 from epifed.federation.pact import Pact, Question, Report, accept_partial, pack_question
 from epifed.federation.relay import AwayError, RelayedTraining, collect, question_of
 from epifed.federation.sealed import ReportKey, SecretKeys, bound, digest
-from epifed.federation.site import KEY, SiteWork
+from epifed.federation.site import KEY
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.ledger.ledger import Ledger
 from epifed.settings import Settings
@@ -234,7 +235,7 @@ def _same_answer(settings: Settings) -> Check:
                     problem = problem or f"{name} answers another question of the same round"
         for name, report in seen.reports.items():
             task = unpack_task(seen.tasks[name])
-            site = SiteWork(stop.parties.kit(name))
+            site = work_in(stop.parties.kit(name))
             if site.answer(seen.tasks[name])[0] != report:
                 problem = problem or f"{name} answers the same task otherwise"
             other_task = pack_task(replace(task, state=task.state + 1))
@@ -258,7 +259,7 @@ def _paid_first(settings: Settings) -> Check:
     with stopped(settings) as stop:
         for name, kind, asked, file in (
             (FIRST, AggregatorWork, pack_question(stop.question()), aggregator.LEDGER),
-            (VICTIM, SiteWork, stop.seen.tasks[VICTIM], SITE_LEDGER),
+            (VICTIM, work_in, stop.seen.tasks[VICTIM], SITE_LEDGER),
         ):
             kit = stop.parties.copied(name)
             with _unwritable(kit):
@@ -295,7 +296,7 @@ def _pinned(settings: Settings) -> Check:
     """A server that puts itself in the place of others, or tosses the coins, gets a code."""
     with stopped(settings) as stop:
         task = unpack_task(stop.seen.tasks[VICTIM])
-        work = SiteWork(stop.parties.copied(VICTIM))
+        work = work_in(stop.parties.copied(VICTIM))
 
         def asked(**changes: Any) -> str:
             return _code(work.answer(pack_task(replace(task, **changes)))[0])

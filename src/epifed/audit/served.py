@@ -6,7 +6,7 @@ its own; between them go the messages as they travel. Only the network is left o
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.audit.mechanisms import Recorder, Transcript, Trial
+from epifed.days import Step
 from epifed.federation import messages
 from epifed.federation.messages import Parts, Task
 from epifed.federation.roster import Federation, Server, Site
@@ -31,6 +32,7 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
 from epifed.rounds import Rounds
 from epifed.settings import Settings
+from epifed.sources.hosted import Hosted
 
 PUPPET = "puppet"
 """The learner of a trial, by the name under which server and sites find it."""
@@ -115,9 +117,12 @@ def puppet(trial: Trial) -> Callable[[Settings], Recorder]:
 
 
 def puppet_panel(clients: int) -> CasePanel:
-    """A panel whose regions are the numbers of puppets."""
+    """A panel whose regions are the numbers of puppets.
+
+    Its counts are not whole, so that no site keeps them: puppets do not read them.
+    """
     return CasePanel(
-        counts=np.ones((clients, 3)),
+        counts=np.full((clients, 3), 1.5),
         regions=tuple(f"{k:05d}" for k in range(clients)),
         start=_START,
         source="puppets",
@@ -148,7 +153,30 @@ def site_work(kit: Path, panel: CasePanel, clients: tuple[str, ...], terms: Term
     data = kit / "cases.csv"
     panel.to_table().filter(pl.col("region").is_in(clients)).write_csv(data)
     Source(str(data), None, {}).write(kit)
-    return SiteWork(kit)
+    return work_in(kit)
+
+
+def work_in(kit: Path) -> SiteWork:
+    """A site in its kit, as a worker finds it."""
+    return SiteWork(kit, source=_ReadOnce(**vars(Source.of(kit))))
+
+
+@dataclass(frozen=True)
+class _ReadOnce(Source):
+    """A source that reads what it has read before, here or elsewhere, no second time.
+
+    Hundreds of kits have the same file, and to read it takes longer than all that is audited.
+    """
+
+    def load(self, clients: Collection[str], step: Step = "day") -> Hosted:
+        """What the file has of these clients."""
+        asked = Path(self.path).read_bytes(), self.format, repr(self.options), tuple(clients), step
+        if asked not in _READ:
+            _READ[asked] = super().load(clients, step)
+        return _READ[asked]
+
+
+_READ: dict[tuple[Any, ...], Hosted] = {}
 
 
 def site_works(folder: Path, federation: Federation, panel: CasePanel) -> dict[str, SiteWork]:
