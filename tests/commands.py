@@ -1,7 +1,7 @@
 """The command line as a user runs it: a process of its own for each command.
 
-It is forked with its imports done, where that is possible; `test_light`, `test_startup` and
-`test_readme` start the interpreter anew.
+It is forked with its imports done, where that is possible; `test_startup` and `test_readme` start
+the interpreter anew.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from epifed.federation.flare.nursery import POSSIBLE, Wanted, nursery
 
-PRELOADED = (
+LIGHT = (
     "epifed.cli.backtest",
     "epifed.cli.data",
     "epifed.cli.forecast",
@@ -21,37 +21,50 @@ PRELOADED = (
     "epifed.cli.run",
     "epifed.evaluate.backtest",
     "epifed.evaluate.experiment",
-    "epifed.learners.networks.baselines",
-    "epifed.learners.networks.stack",
     "epifed.report.figures",
     "epifed.report.html.write",
     "epifed.simulate",
     "epifed.sources",
 )
+"""Without PyTorch."""
+PRELOADED = (
+    *LIGHT,
+    "epifed.learners.networks.baselines",
+    "epifed.learners.networks.stack",
+)
 """Also for parties of federations, so that all processes of a test run are forked from one."""
+AT_START = ("PYTHONPATH", "PYTHONIOENCODING")
+"""What an interpreter looks at when it starts: who has others is forked from one that has them."""
 
 
 def epifed(
     *arguments: str | Path,
     expect: int | None = None,
     environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command, and see that it ends with this exit code."""
+    """Run a command in a folder, and see that it ends with this exit code."""
     program = [sys.executable, "-m", "epifed", *map(str, arguments)]
-    done = _forked(program, environment) if POSSIBLE else None
+    here = dict(os.environ if environment is None else environment)
+    done = _forked(program, here, folder) if POSSIBLE else None
     if done is None:
-        done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+        done = subprocess.run(
+            program, capture_output=True, text=True, check=False, env=here, cwd=folder
+        )
     assert expect in (None, done.returncode), done.stderr + done.stdout
     return done
 
 
 def _forked(
-    program: list[str], environment: Mapping[str, str] | None
+    program: list[str], environment: dict[str, str], folder: Path | None
 ) -> "subprocess.CompletedProcess[str] | None":
-    with tempfile.TemporaryDirectory() as folder:
-        log, errors = (Path(folder) / name for name in ("log", "errors"))
-        here = dict(os.environ if environment is None else environment)
-        child = nursery(PRELOADED).bear(Wanted.of(program, here, log=str(log), errors=str(errors)))
+    others = {n: environment[n] for n in AT_START if environment.get(n) != os.environ.get(n)}
+    parent = nursery(LIGHT, tuple(others.items())) if others else nursery(PRELOADED)
+    with tempfile.TemporaryDirectory() as written:
+        log, errors = (Path(written) / name for name in ("log", "errors"))
+        child = parent.bear(
+            Wanted.of(program, environment, log=str(log), errors=str(errors), folder=folder)
+        )
         if child is None:
             return None
         code = child.wait()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import commands
 from tests.like_windows import ABSENT, lay
 
 NOT_AT_A_SITE = ("torch", "matplotlib", "opendp", "pandas", "pyarrow", "joblib", "shapely", "httpx")
@@ -33,10 +34,7 @@ def python(environment: dict[str, str], code: str) -> subprocess.CompletedProces
 def epifed(
     environment: dict[str, str], folder: Path, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from epifed.cli import main; main()", *arguments],
-        env=environment, cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return commands.epifed(*arguments, environment=environment, folder=folder)
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,8 @@ from tests.federation.tampering import deeds
 
 ADDERS = ("aggregator-1", "aggregator-2")
 DRAWN = re.compile(rb'"drawn": ?"([01]*)"')
+OWN = np.uint64(1 << 63 | 1 << 56)
+"""Of a page: present, and mapped by nobody else."""
 SEALED: dict[str, Any] = {"noise": "aggregators", "epsilon": 2.0}
 
 
@@ -78,7 +80,10 @@ def tampered(local: LocalFederation) -> dict[str, bytes]:
 
 
 def _memory(local: LocalFederation, party: str) -> bytes:
-    """All pages that the processes of a party have written to, as one heap of bytes."""
+    """All pages that the processes of a party have written to, as one heap of bytes.
+
+    Those that it shares with what it was forked from are as they were before the training.
+    """
     return b"".join(
         page
         for pid in (local.processes[party].pid, *local.workers(party))
@@ -99,8 +104,8 @@ def _pages(process: Path) -> Iterator[bytes]:
                 continue
             table.seek(8 * start)
             entries = np.frombuffer(table.read(8 * (end - start)), dtype=np.uint64)
-            present = np.concatenate([[0], entries >> np.uint64(63), [0]]).astype(np.int8)
-            edges = np.flatnonzero(np.diff(present)).reshape(-1, 2)
+            own = entries & OWN == OWN
+            edges = np.flatnonzero(np.diff(own, prepend=False, append=False)).reshape(-1, 2)
             for first, last in edges.tolist():
                 memory.seek((start + first) * size)
                 with suppress(OSError):

@@ -116,9 +116,9 @@ class Networked:
     near: Proxy
     far: Proxy
 
-    def train(self, name: str) -> tuple[Training, Order]:
+    def train(self, name: str, rounds: int = ROUNDS) -> tuple[Training, Order]:
         """Begin a training in which everybody is drawn, in one job."""
-        settings = settings_of("trend", rounds=ROUNDS, epsilon=LARGE, clients_per_round=12)
+        settings = settings_of("trend", rounds=rounds, epsilon=LARGE, clients_per_round=12)
         wanted = plan(name, settings, seeded=False)
         return Training(self.local, wanted), wanted
 
@@ -176,13 +176,13 @@ def _simulated(settings: Settings, rows: dict[int, list[int]]) -> Vector:
 def networked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Networked]:
     folder = tmp_path_factory.mktemp("network")
     ledger = folder / "budget.ledger"
-    Ledger.create(ledger, Cap(1e6, 1e-5, "rdp"))
+    Ledger.create(ledger, Cap(1e7, 1e-5, "rdp"))
     roster = rehearsal_federation(
         panel(),
         3,
         rounds_per_job=20,
         round_timeout=WAITS,
-        terms={"epsilon_per_release": 1e6, "epsilon_total": 1e6},
+        terms={"epsilon_per_release": 1e6, "epsilon_total": 1e7},
     )
     with ExitStack() as stack:
         local = stack.enter_context(
@@ -217,6 +217,19 @@ def test_a_site_that_is_slow_cut_and_half_open_stops_nobody(networked: Networked
     without = networked.report(wanted)
     assert {site for n, sites in without.items() if n > began for site in sites} == {FAR}
     assert all(without[n] == [FAR] for n in range(silent + 2, ROUNDS + 1))
+
+
+def test_a_training_that_nobody_comes_to_says_so_and_begins_when_they_do(
+    networked: Networked,
+) -> None:
+    networked.near.silent = networked.far.silent = True
+    training, wanted = networked.train("late", 2)
+    training.until(lambda: bool(training.told), "a word")
+    networked.near.silent = networked.far.silent = False
+    said = "the server waits for 1 site, or for an earlier job to end"
+    assert training.told[0] == {"waiting": said}
+    assert training.finished()["missing"] == []
+    assert networked.report(wanted) == {1: [], 2: []}
 
 
 def test_rounds_are_not_spent_while_nobody_can_be_reached(networked: Networked) -> None:

@@ -11,6 +11,7 @@ import typer
 from epifed.cli.kit import AsJson, Wish, messages
 from epifed.errors import EpifedError
 from epifed.files import to_json
+from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.federation.flare.jobs import Desk
@@ -152,19 +153,14 @@ def outcome(status: dict[str, Any]) -> str:
     )
     cost = f"{cost}; {TRUST[status['noise']]}"
     if not status["finished"]:
-        return f"{where}, {_counted(status['sites'], 'site')}, {cost}"
+        return f"{where}, {counted(len(status['sites']), 'site')}, {cost}"
     missing = status.get("missing", [])
     parties = "party" if status["noise"] == "aggregators" else "site"
-    held = f"the model is at {_counted(status.get('delivered', []), parties)}"
+    held = f"the model is at {counted(len(status.get('delivered', [])), parties)}"
     undelivered = status.get("undelivered", {})
     missing = [f"{site} ({undelivered[site]})" if site in undelivered else site for site in missing]
     absent = f"; not yet at {', '.join(missing)}: repeat when they are back" if missing else ""
     return f"{where}, {cost}; {held}{absent}"
-
-
-def _counted(names: list[str], one: str) -> str:
-    several = {"site": "sites", "party": "parties"}
-    return f"{len(names)} {one if len(names) == 1 else several[one]}"
 
 
 class Watching:

@@ -34,6 +34,7 @@ from epifed.federation.flare.quiet import quietly
 from epifed.federation.flare.watchdog import Alive, HungError, watched
 from epifed.federation.roster import Federation
 from epifed.federation.server import Order
+from epifed.words import counted
 
 T = TypeVar("T")
 Watch = Callable[[dict[str, Any]], None]
@@ -53,6 +54,8 @@ MOST_PATIENCE = 4.0
 REJOIN = 20.0
 """Seconds in which a site that was away at the end may come back for its model."""
 MOST_DELIVERIES = 3
+SOON = 10.0
+"""Seconds in which a job begins, if those whom it needs are there."""
 ENDED = (InternalError, JobNotFound, JobNotRunning)
 """What FLARE says to the wish to end a job that has ended."""
 RUNNING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING", "STARTING")
@@ -250,7 +253,8 @@ def _one_job(
             token = course.token_for(session)
             with quietly():
                 name = session.submit_job(str(job), submit_token=token)
-            status = _followed(session, name, course, alive)
+            needed = _needed(federation, order)
+            status = _followed(session, name, course, alive, needed)
             if status is None:
                 course.given_up.add(name)
             course.token = None
@@ -263,14 +267,25 @@ def _one_job(
         return None
 
 
-def _followed(session: Session, name: str, course: _Course, alive: Alive) -> dict[str, Any] | None:
+def _needed(federation: Federation, order: Order) -> str:
+    """Without whom a job does not begin."""
+    aggregators = " and every aggregator" if order.settings.noise == "aggregators" else ""
+    return f"{counted(federation.min_sites, 'site')}{aggregators}"
+
+
+def _followed(
+    session: Session, name: str, course: _Course, alive: Alive, needed: str
+) -> dict[str, Any] | None:
     """A job that was submitted, until its end or until it has been silent for too long."""
-    spoke = time.monotonic()
+    submitted = spoke = time.monotonic()
     while (state := str(session.get_job_status(name))) in RUNNING:
         alive()
         course.heard = time.monotonic()
         if state != "RUNNING":
             spoke = course.heard
+            if spoke - submitted > SOON:
+                said = f"the server waits for {needed}, or for an earlier job to end"
+                course.watch({"waiting": said})
         else:
             with contextlib.suppress(Exception):  # it may just have ended
                 status = _asked(session, name)

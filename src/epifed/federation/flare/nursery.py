@@ -203,10 +203,11 @@ def learners_loaded() -> tuple[str, ...]:
 
 
 def main() -> None:
-    """The program of a nursery that was started: import, then fork whatever is asked for."""
+    """The program of a nursery that was started: import what is there, then fork on demand."""
     asked = Connection(int(sys.argv[1]))
     for module in (*PRELOADED, *sys.argv[2:]):
-        importlib.import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(module)
     _guarded(partial(_tend, asked))
 
 
