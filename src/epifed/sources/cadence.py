@@ -143,11 +143,12 @@ def _refuse_mixed(state: Cleaning) -> None:
     every = counted.select("day").unique().sort("day").with_columns(region=pl.lit(""))
     for frame, least in ((every, WEEKS_IN_A_ROW), (counted, WEEKS_OF_ONE)):
         step = pl.col("day").diff().dt.total_days()
-        steps = frame.select("region", "day", weekly=(step == WEEK) & SAME_REGION).with_columns(
-            run=pl.col("weekly").rle_id()
-        )
+        steps = frame.select("region", "day", weekly=(step == WEEK) & SAME_REGION)
+        if (steps["weekly"].sum() or 0) < least:
+            continue
         runs = (
-            steps.filter("weekly")
+            steps.with_columns(run=pl.col("weekly").rle_id())
+            .filter("weekly")
             .group_by("run")
             .agg(pl.len(), pl.col("day").min(), pl.col("region").first())
         )

@@ -150,12 +150,13 @@ def _refuse_swapped(
 
 
 def day_names(names: Sequence[str], format: str | None = None) -> list[bool]:
-    """Which column names are days, by the format or by any that is known."""
+    """Which column names are days, by the format or by any that is known, which all have digits."""
     words = pl.Series(list(names), dtype=pl.String)
-    formats = [format] if format else [*_SHAPES, *WEEKLY]
+    if format:
+        return _read(words, format).is_not_null().to_list()
     found = pl.Series([False] * len(words), dtype=pl.Boolean)
-    for one in formats:
-        if one != "epiweek" or format:
+    if words.str.contains(r"\d").any():
+        for one in (*_SHAPES, "iso-week"):
             found |= _read(words, one).is_not_null()
     return found.to_list()
 

@@ -169,6 +169,8 @@ def _with_points(
 def _refuse_two_ways(where: Path | str, frame: pl.DataFrame, key: str, column: str) -> None:
     """Refuse signs that may stand between thousands, and a decimal sign that is no point."""
     text = pl.col(key)
+    if frame[key].str.contains(r"^\d*$").all():
+        return
 
     def first_of(pattern: str) -> Mapping[str, Any] | None:
         found = (
