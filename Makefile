@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
-# Four workers for two cores: a federation mostly waits. Files in their order, the longest first.
-PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
+# Six workers for two cores: a federation mostly waits. Files in the order of tests/conftest.py.
+PARALLEL := -n 6 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
 
@@ -15,6 +15,8 @@ RUNS := $(VENV)/.runs$(subst [,-,$(subst ],,$(WITH)))
 run: $(RUNS)
 	$(BIN)/epifed run --out out
 
+# Modules are compiled once, not by each worker and each process that a test starts.
+test coverage: export PYTHONDONTWRITEBYTECODE =
 test: lint chromium haproxy promtool systemd-analyze
 	$(BIN)/python -m pytest $(PARALLEL)
 

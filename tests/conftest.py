@@ -18,9 +18,39 @@ settings.register_profile(
 settings.load_profile("epifed")
 
 
+LONGEST = (
+    "test_year",
+    "test_kills",
+    "test_audit",
+    "test_docs",
+    "test_aggregators",
+    "test_federation",
+    "test_network",
+    "test_audit_aggregators",
+)
+"""Files that take minutes by themselves, most of them waiting, some computing."""
+
+
+def _in_turn(items: list[pytest.Item]) -> None:
+    """Those of the federation, which mostly wait, among the others, which do not; longest first.
+
+    So there is always something for the processor to do, and no worker is left with a long one.
+    """
+    places = {name: place - len(LONGEST) for place, name in enumerate(LONGEST)}
+    kinds: dict[bool, list[Path]] = {True: [], False: []}
+    for path in dict.fromkeys(item.path for item in items):
+        kinds["federation" in path.parts].append(path)
+    order = {
+        path: places.get(path.stem, place / len(paths))
+        for paths in kinds.values()
+        for place, path in enumerate(paths)
+    }
+    items.sort(key=lambda item: order[item.path])
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the federation, whose files take longest; leave long tests to `make test-long`."""
-    items.sort(key=lambda item: "federation" not in item.path.parts)
+    """Mix what waits with what computes; leave long tests to `make test-long`."""
+    _in_turn(items)
     if not os.environ.get("EPIFED_LONG"):
         for item in items:
             if item.get_closest_marker("long"):

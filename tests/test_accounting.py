@@ -1,5 +1,6 @@
 """The accountants against independent oracles: Opacus, the appendix's integrals, closed forms."""
 
+import importlib
 import logging
 import math
 import os
@@ -8,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dp_accounting as dp
 import mpmath
@@ -16,8 +18,6 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opacus.accountants.analysis import rdp as opacus_rdp
-from opacus.accountants.utils import get_noise_multiplier
 from scipy.special import logsumexp, ndtr
 
 import epifed
@@ -165,15 +165,21 @@ def test_never_below_opacus(q: float, c: float, rounds: int) -> None:
         assert ours == pytest.approx(theirs, rel=2e-3)
 
 
+def opacus(part: str) -> Any:
+    """A part of its accountants; importing it takes a second, which one worker spends."""
+    return importlib.import_module(f"opacus.accountants.{part}")
+
+
 def opacus_epsilon(q: float, c: float, rounds: int, orders: tuple[float, ...]) -> float:
+    rdp = opacus("analysis.rdp")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        divergences = opacus_rdp.compute_rdp(q=q, noise_multiplier=c, steps=rounds, orders=orders)
-        return float(opacus_rdp.get_privacy_spent(orders=orders, rdp=divergences, delta=DELTA)[0])
+        divergences = rdp.compute_rdp(q=q, noise_multiplier=c, steps=rounds, orders=orders)
+        return float(rdp.get_privacy_spent(orders=orders, rdp=divergences, delta=DELTA)[0])
 
 
 def test_calibrated_as_opacus() -> None:
-    theirs = get_noise_multiplier(
+    theirs = opacus("utils").get_noise_multiplier(
         target_epsilon=2,
         target_delta=DELTA,
         sample_rate=Q,

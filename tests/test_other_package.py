@@ -9,6 +9,7 @@ import pytest
 
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.write import write
+from tests import commands
 from tests.helpers import lay_package
 
 LEARNER = '''
@@ -108,7 +109,7 @@ def python(environment: dict[str, str], folder: Path, code: str, *arguments: str
 
 
 def epifed(environment: dict[str, str], folder: Path, *arguments: str) -> str:
-    return python(environment, folder, "from epifed.cli import main; main()", *arguments)
+    return commands.epifed(*arguments, expect=0, environment=environment, folder=folder).stdout
 
 
 def test_the_learner_keeps_the_rules(other: dict[str, str], tmp_path: Path) -> None:

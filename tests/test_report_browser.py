@@ -103,11 +103,16 @@ def centre(page: Page, region: int) -> tuple[float, float]:
     return found[0], found[1]
 
 
+def choose(page: Page, region: int) -> None:
+    """Click on a region as a hand does, which is over it before it clicks."""
+    page.mouse.move(*centre(page, region))
+    page.mouse.click(*centre(page, region))
+
+
 def test_a_click_on_a_county_shows_its_chart(watched: Watched, report: Path, made: Path) -> None:
     page = watched.open(report)
     for region in (7, 12):
-        page.mouse.move(*centre(page, region))
-        page.mouse.click(*centre(page, region))
+        choose(page, region)
         expect(page.locator("#region-name")).to_have_text(names(made)[region])
         label = page.locator("#fan").get_attribute("aria-label") or ""
         assert names(made)[region] in label and "95" not in label[:10]
@@ -351,10 +356,10 @@ def test_the_chart_names_what_is_no_count_of_its_day(
     counts[7, (ORIGIN - panel.start).days - 4] = 90_000
     write_report(made / "results", tmp_path / "dumped.html", replace(panel, counts=counts))
     page = watched.open(tmp_path / "dumped.html")
-    page.mouse.click(*centre(page, 7))
+    choose(page, 7)
     expect(page.locator("#fan-note")).to_contain_text("27 Nov: 90,000 reported")
     expect(page.locator("#fan-note")).to_contain_text("expected (backlog)")
-    page.mouse.click(*centre(page, 12))
+    choose(page, 12)
     expect(page.locator("#fan-note")).not_to_contain_text("90,000")
 
 

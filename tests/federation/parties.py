@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from epifed.audit.served import work_in
 from epifed.federation import aggregator, site
 from epifed.federation.aggregator import AggregatorWork, own_keys
 from epifed.federation.codes import Code
@@ -16,7 +17,7 @@ from epifed.federation.relay import RelayedTraining
 from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.sealed import ReportKey
 from epifed.federation.server import Order, Problem
-from epifed.federation.site import SiteWork, Source
+from epifed.federation.site import Source
 from epifed.federation.terms import Terms
 from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
@@ -106,7 +107,7 @@ class Parties:
         answers = {}
         for name, task in tasks.items():
             if name not in self.dropped:
-                parts, error = SiteWork(self.kit(name)).answer(pack_task(task))
+                parts, error = work_in(self.kit(name)).answer(pack_task(task))
                 assert error is None or "code" in parts["about"], error
                 if (arrived := self.reports(name, parts)) is not None:
                     answers[name] = arrived
