@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
-# Six workers for two cores: a federation mostly waits. Files in the order of tests/conftest.py.
-PARALLEL := -n 6 --dist loadfile --no-loadscope-reorder
+# Five workers for two cores: a federation mostly waits. Files in the order of tests/conftest.py.
+THREADS = 1
+PARALLEL := -n 5 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
 
@@ -15,13 +16,17 @@ RUNS := $(VENV)/.runs$(subst [,-,$(subst ],,$(WITH)))
 run: $(RUNS)
 	$(BIN)/epifed run --out out
 
-# Modules are compiled once, not by each worker and each process that a test starts.
+# Modules are compiled once, not by each process that a test starts, and each has one thread for Polars and BLAS, since
+# the workers keep the cores busy; test-long has more.
 test coverage: export PYTHONDONTWRITEBYTECODE =
+test coverage: export POLARS_MAX_THREADS = $(THREADS)
+test coverage: export OMP_NUM_THREADS = $(THREADS)
 test: lint chromium haproxy promtool systemd-analyze
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # The tests with those that take minutes each: kills of sites and aggregators, three and five machines.
 test-long: export EPIFED_LONG = 1
+test-long: THREADS = 2
 test-long: test
 
 lint: $(VENV)/.installed

@@ -144,7 +144,7 @@ def test_check_shows_completeness_by_lag_and_weekday(
 def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
     tmp_path: Path,
 ) -> None:
-    panel, late = late_list(regions=4)
+    panel, late = late_list(regions=2)
     model, data, kept = tmp_path / "m.epifed", tmp_path / "own.csv", tmp_path / "kept"
     whole = tmp_path / "all.csv"
     panel.to_long().rename({"day": "date"}).write_csv(whole)
