@@ -31,8 +31,10 @@ PRELOADED = (
     *LIGHT,
     "epifed.learners.networks.baselines",
     "epifed.learners.networks.stack",
+    "torch._dynamo",
 )
-"""Also for parties of federations, so that all processes of a test run are forked from one."""
+"""And what Adam imports at its first use. Also for parties of federations, so that all processes of a
+test run are forked from one."""
 AT_START = ("PYTHONPATH", "PYTHONIOENCODING")
 """What an interpreter looks at when it starts: who has others is forked from one that has them."""
 

@@ -140,7 +140,16 @@ def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> Non
     narrow = ["--runs", "1", "--rounds", "1", "--epsilon", "inf", "--epsilon", "2", "--period",
               "2020-11", "--split", "temporal", "--table", "s1"]  # fmt: skip
     done = epifed(
-        "reproduce", "--data", str(real_data), "--out", str(out), *narrow, "--json", expect=0
+        "reproduce",
+        "--data",
+        str(real_data),
+        "--out",
+        str(out),
+        *narrow,
+        "--workers",
+        "1",
+        "--json",
+        expect=0,
     )
     with (out / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
