@@ -33,8 +33,8 @@ PRELOADED = (
     "epifed.learners.networks.stack",
     "torch._dynamo",
 )
-"""And what Adam imports at its first use. Also for parties of federations, so that all processes of a
-test run are forked from one."""
+"""And what Adam imports at its first use. Also for parties of federations, so that all processes of
+a test run are forked from one."""
 AT_START = ("PYTHONPATH", "PYTHONIOENCODING")
 """What an interpreter looks at when it starts: who has others is forked from one that has them."""
 
