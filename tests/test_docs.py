@@ -226,6 +226,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         name: (tmp_path / f"{name}.html").read_text() for name in ("tutorials/paper", *REFERENCE)
     }
     assert "right at most" in (tmp_path / "tutorials" / "reading-epsilon.html").read_text()
+    assert "Zurück" in (tmp_path / "de" / "betrieb.html").read_text()
     assert "predictions.png" in made["tutorials/paper"] and "persistence" in made["tutorials/paper"]
     assert "P, days (or weeks) from last input to target" in made["reference/settings"]
     assert "another --learner" in made["reference/commands"]

@@ -27,6 +27,15 @@ from sphinx.util.docutils import SphinxDirective
 MOST_LINES = 40
 WIDEST = 100
 DRAWN = frozenset("│┃─━▲")
+GERMAN = {
+    "Home": "Start",
+    "Next": "Weiter",
+    "On this page": "Auf dieser Seite",
+    "Previous": "Zurück",
+    "Search": "Suche",
+    "View this page": "Quelltext dieser Seite",
+}
+"""What the theme says beside a page."""
 
 
 def in_columns(line: str) -> bool:
@@ -144,10 +153,11 @@ def _mark_drawn(app: Sphinx, doctree: nodes.document) -> None:
 def _speak_german(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """A German page says so to browsers, screen readers and translators."""
+    """A German page says so to browsers, screen readers, translators, and beside the text."""
     del app, template, doctree
     if page.startswith("de/"):
         context["language"] = "de"
+        context["_"] = lambda word: GERMAN.get(word, word)
 
 
 def _clear(app: Sphinx, doctree: nodes.document) -> None:
