@@ -138,18 +138,9 @@ def test_train_is_paid_for_by_a_ledger_until_it_is_empty(tidy: Path, tmp_path: P
 def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> None:
     out = tmp_path / "r"
     narrow = ["--runs", "1", "--rounds", "1", "--epsilon", "inf", "--epsilon", "2", "--period",
-              "2020-11", "--split", "temporal", "--table", "s1"]  # fmt: skip
+              "2020-11", "--split", "temporal", "--table", "s1", "--workers", "1"]  # fmt: skip
     done = epifed(
-        "reproduce",
-        "--data",
-        str(real_data),
-        "--out",
-        str(out),
-        *narrow,
-        "--workers",
-        "1",
-        "--json",
-        expect=0,
+        "reproduce", "--data", str(real_data), "--out", str(out), *narrow, "--json", expect=0
     )
     with (out / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
