@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
-# Five workers for two cores: a federation mostly waits. Files in the order of tests/conftest.py.
 THREADS = 1
+# Five workers for two cores: a federation mostly waits. Files in the order of tests/conftest.py.
 PARALLEL := -n 5 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean

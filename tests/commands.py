@@ -60,7 +60,8 @@ def epifed(
 def _forked(
     program: list[str], environment: dict[str, str], folder: Path | None
 ) -> "subprocess.CompletedProcess[str] | None":
-    others = {n: environment[n] for n in AT_START if environment.get(n) != os.environ.get(n)}
+    wanted = {name: environment.get(name, "") for name in AT_START}
+    others = {name: said for name, said in wanted.items() if said != os.environ.get(name, "")}
     parent = nursery(LIGHT, tuple(others.items())) if others else nursery(PRELOADED)
     with tempfile.TemporaryDirectory() as written:
         log, errors = (Path(written) / name for name in ("log", "errors"))

@@ -1,5 +1,6 @@
 """Forked parties: a program like any other, below whoever asked for it, and gone with them."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from epifed.federation.flare import nursery
 from epifed.federation.flare.nursery import Child, Nursery, Wanted
+from tests import commands
 
 pytestmark = pytest.mark.skipif(not nursery.POSSIBLE, reason="needs fork and pidfd_open")
 
@@ -173,3 +175,9 @@ def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: 
     asking.kill()
     asking.wait()
     _until_gone(party, below, worker)
+
+
+def test_what_is_imported_beforehand_is_there() -> None:
+    """A name that is wrong would only cost time, and nobody would see it."""
+    names = (*nursery.PRELOADED, *commands.PRELOADED)
+    assert [name for name in names if importlib.util.find_spec(name) is None] == []

@@ -227,6 +227,25 @@ def test_a_skipped_week_lets_go_of_what_it_reserved(tmp_path: Path) -> None:
     assert weekly.rival(other) is None
 
 
+def test_a_week_that_waits_says_why_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told of a real network that is silent, `test_network` sees."""
+    ledger = Ledger.create(tmp_path / "budget.ledger", Cap(3.0, 1e-5, "rdp"))
+
+    def waiting(desk: Any, roster: Any, order: Any, watch: Any) -> dict[str, Any]:
+        for status in ({"waiting": "for 2 sites"}, {"waiting": "for 2 sites"}, {"round": 1}):
+            watch(status)
+        return {"finished": True}
+
+    monkeypatch.setattr("epifed.federation.flare.weeks.run_training", waiting)
+    said: list[str] = []
+    chosen = Settings.for_learner("trend", 40, epsilon=0.3)
+    weekly = Trainings(None, None, BERLIN, chosen, ledger, said.append)  # type: ignore[arg-type]
+    weekly.train(BERLIN.planned()[0])
+    assert said == ["week-2026-03-02 waits: for 2 sites"]
+
+
 def test_schedulers_of_one_ledger_take_turns_whatever_they_write_to(tmp_path: Path) -> None:
     ledger = tmp_path / "budget.ledger"
     with (

@@ -50,7 +50,15 @@ class Trainings:
     def train(self, week: Week) -> None:
         """The week's training, to its end."""
         order = Order.of(week.name, self.settings, *self.schedule.period(week))
-        status = run_training(self.desk, self.roster, order, lambda _: None)
+        told = set[str]()
+
+        def watch(status: dict[str, Any]) -> None:
+            reason = status.get("waiting")
+            if reason and reason not in told:
+                told.add(reason)
+                self.say(f"{week.name} waits: {reason}")
+
+        status = run_training(self.desk, self.roster, order, watch)
         if not status["finished"]:
             raise EpifedError(f"{week.name}: stopped; start the schedule again to go on")
         self.finished(status)
