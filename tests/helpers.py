@@ -16,6 +16,7 @@ from epifed.clients import Clients, make_clients
 from epifed.files import to_json
 from epifed.panel import CasePanel
 from epifed.settings import Settings
+from epifed.sources import load_panel
 from epifed.windows import Windows
 
 START = date(2020, 10, 1)
@@ -54,6 +55,19 @@ def small_settings(**changes: object) -> Settings:
 
 def small_clients(settings: Settings, regions: int = 12, days: int = 40) -> Clients:
     return make_clients(small_panel(regions, days), settings)
+
+
+def days_of(data: Path) -> list[str]:
+    """The first and the last day of the data as options, which a user gives."""
+    panel = load_panel(data)
+    return ["--from", str(panel.start), "--to", str(panel.end)]
+
+
+def public_inputs(folder: Path, data: Path) -> list[str]:
+    """What a releasable training shares, as options: its days and a public list of its regions."""
+    listed = folder / "regions.txt"
+    listed.write_text("\n".join(load_panel(data).regions), encoding="utf-8")
+    return [*days_of(data), "--regions", str(listed)]
 
 
 def windows_of(lengths: list[int], window: int = 10, seed: int = 0, scale: float = 20.0) -> Windows:

@@ -145,7 +145,10 @@ def test_a_paid_training_is_read_back_and_forecasts(
     panel: epifed.CasePanel, tmp_path: Path
 ) -> None:
     ledger = epifed.Ledger.create(tmp_path / "b.ledger", Cap(2.0, 1e-5, "pld"))
-    training = epifed.train(panel, learner="trend", epsilon=1.0, ledger=ledger)
+    days = panel.start, panel.end
+    training = epifed.train(
+        panel, learner="trend", epsilon=1.0, ledger=ledger, period=days, regions=panel.regions
+    )
     assert training.release is not None
     training.release.write(tmp_path / "week.epifed")
     release = epifed.read_release(tmp_path / "week.epifed")

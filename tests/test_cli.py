@@ -12,7 +12,7 @@ import pytest
 
 from epifed.settings import Settings
 from tests.commands import epifed, refused
-from tests.helpers import small_panel
+from tests.helpers import public_inputs, small_panel
 
 COMMANDS = [
     "",
@@ -118,16 +118,15 @@ def test_train_is_paid_for_by_a_ledger_until_it_is_empty(tidy: Path, tmp_path: P
         Settings.of(model="linear", rounds=3, epochs=2, clients_per_round=3, epsilon=2.0).to_toml()
     )
     training = ("train", "--data", str(tidy), "--settings", str(settings), "--json", "--out")
-    done = epifed(*training, str(tmp_path / "one.model"), "--ledger", str(ledger), expect=0)
+    paid = ("--ledger", str(ledger), *public_inputs(tmp_path, tidy))
+    done = epifed(*training, str(tmp_path / "one.model"), *paid, expect=0)
     about = json.loads(done.stdout)
     assert about["randomness"] == "secure"
     assert about["epsilon"] <= 2.0
     shown = json.loads(epifed("ledger", "show", str(ledger), "--json", expect=0).stdout)
     assert about["ledger_run"] in json.dumps(shown)
     assert about["sha256"] in json.dumps(shown)
-    assert "budget.ledger" in refused(
-        *training, str(tmp_path / "two.model"), "--ledger", str(ledger)
-    )
+    assert "budget.ledger" in refused(*training, str(tmp_path / "two.model"), *paid)
     assert not (tmp_path / "two.model").exists()
     assert "neither of --ledger and --seeded" in refused(*training, str(tmp_path / "x.model"))
     for name in ("--seeded", "--simulation"):

@@ -24,7 +24,7 @@ from epifed.learner import settings_for
 from epifed.ledger.ledger import Ledger
 from epifed.panel import CasePanel
 from epifed.settings import Settings
-from tests.helpers import small_panel
+from tests.helpers import public_inputs, small_panel
 
 ROOT = Path(__file__).parent.parent
 UNWRITABLE = Path("/proc/nowhere/out")
@@ -189,9 +189,8 @@ def test_two_prices_of_one_training_are_told_apart(tmp_path: Path) -> None:
     init = ["ledger", "init", str(ledger), "--epsilon", "3", "--delta", "1e-5"]
     assert runner.invoke(app, [*init, "--accountant", "rdp"]).exit_code == 0
     train = ["train", "--data", str(data), "--learner", "trend", "--epsilon", "1"]
-    made = runner.invoke(
-        app, [*train, "--ledger", str(ledger), "--out", str(tmp_path / "one.model")]
-    )
+    train += ["--ledger", str(ledger), *public_inputs(tmp_path, data)]
+    made = runner.invoke(app, [*train, "--out", str(tmp_path / "one.model")])
     assert made.exit_code == 0, made.output
     (line,) = [x for x in made.output.splitlines() if "the ledger counts by RDP" in x]
     price = float(line.split("ε = ")[1].split(":")[0])

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from epifed.cli.app import COMMANDS, app, load_command
 from epifed.cli.outputs import OUTPUTS, schema
 from epifed.sources.rki import COLUMNS
-from tests.helpers import conforming
+from tests.helpers import conforming, days_of
 from tests.test_fetch import ROW
 
 
@@ -54,7 +54,8 @@ def model(country: Path) -> Path:
     """A release that a ledger beside it paid for."""
     ledger, model = country.parent / "budget.ledger", country.parent / "trend.model"
     assert CliRunner().invoke(app, ["ledger", "init", str(ledger), "--epsilon", "5"]).exit_code == 0
-    paid = ("--learner", "trend", "--epsilon", "1", "--ledger", ledger)
+    paid: list[str | Path] = ["--learner", "trend", "--epsilon", "1", "--ledger", ledger]
+    paid += days_of(country)
     printed("train", "--data", country, *paid, "--out", model)
     return model
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import commands
+from tests.helpers import days_of
 from tests.like_windows import ABSENT, lay
 
 NOT_AT_A_SITE = ("torch", "matplotlib", "opendp", "pandas", "pyarrow", "joblib", "shapely", "httpx")
@@ -62,7 +63,7 @@ def test_train_forecast_and_explain(light: dict[str, str], office: Path, learner
          "--out", f"{learner}.seeded"],
         ["ledger", "init", f"{learner}.ledger", "--epsilon", "2", "--delta", "1e-5"],
         ["train", "--data", "data", "--learner", learner, "--epsilon", "1",
-         "--ledger", f"{learner}.ledger", "--out", f"{learner}.model"],
+         "--ledger", f"{learner}.ledger", *days_of(office / "data"), "--out", f"{learner}.model"],
         ["ledger", "show", f"{learner}.ledger"],
         ["forecast", f"{learner}.model", "--data", "data", "--out", f"{learner}-forecast"],
         ["explain", f"{learner}.model"],
@@ -146,6 +147,7 @@ import sys
 import epifed.federation.flare.executor
 from epifed.learner import make_learner
 from epifed.settings import Settings
+from tests.helpers import days_of
 make_learner(Settings.resolve(12, {{"learner": "trend"}}))
 print(*(name for name in {NOT_AT_A_SITE} if name in sys.modules))
 """

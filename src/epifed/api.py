@@ -28,10 +28,11 @@ from epifed.learner import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
 from epifed.levels import levels_of
 from epifed.panel import CasePanel
+from epifed.public_inputs import PublicRegions, ReleasableData
 from epifed.release import Release
 from epifed.settings import Settings
 from epifed.targets import Targets, Totals, level_rows
-from epifed.training import Training
+from epifed.training import Training, train_releasable
 from epifed.training import train as train_view
 from epifed.vintages import Vintages
 
@@ -41,6 +42,7 @@ def train(
     settings: Settings | None = None,
     *,
     period: tuple[Day, Day] | None = None,
+    regions: Path | str | Table | Sequence[str] | None = None,
     ledger: Ledger | None = None,
     **changes: Any,
 ) -> Training:
@@ -48,11 +50,22 @@ def train(
 
     Settings are given, or by name: `train(panel, learner="trend", epsilon=0.1)`. Of a panel, all
     days of the period are learned from; an experiment's clients keep some back to be tested on.
-    With a ledger the training is paid for and its noise is secure; without one it is seeded, for
-    research, never for release.
+    With a ledger the training is charged to it and its noise is secure; without one it is seeded,
+    for research, never for release. A training with a ledger needs its `period` and a public list
+    of `regions` (a file, a DataFrame with a column `region`, or ids), unless the panel was made
+    with one: what all clients share must not come from their rows. Counts of weeks need
+    `step="week"`.
     """
     if isinstance(data, Clients):
         return train_view(data.view, _settings(settings, data, changes), ledger=ledger)
+    if ledger is not None:
+        first, last = period or (None, None)
+        step = changes.get("step", settings.step if settings else None)
+        releasable = ReleasableData.of(data, first, last, regions, step)
+        chosen = _settings(settings, releasable.panel, changes)
+        return train_releasable(releasable, chosen, ledger)
+    if regions is not None:
+        data = PublicRegions.of(regions).lay_out(data)
     days = data.start, data.end
     if period is not None:
         days = data.period(to_day(period[0], "period"), to_day(period[1], "period"))

@@ -59,6 +59,8 @@ class CasePanel:
     """What was known on earlier days, where it was kept; the panel is its last morning."""
     step: Step = "day"
     """What a column counts."""
+    regions_given: bool = False
+    """Whether the list of regions was given, and not read from the rows of cases."""
 
     def __post_init__(self) -> None:
         """Refuse a panel that cannot be one."""
@@ -137,13 +139,15 @@ class CasePanel:
         notes: tuple[str, ...] = (),
         simulated: Mapping[str, Any] | None = None,
         step: Step = "day",
+        regions_given: bool = False,
     ) -> "CasePanel":
         """Lay a long table with the columns `day`, `region` and `cases` out as regions × days.
 
         The table is a DataFrame of polars or pandas; days are dates or text YYYY-MM-DD, regions
         are text. Pairs that are absent become zero and are remembered as not reported. `regions`
         fixes the rows and their order; without it they are the sorted regions of the table. With
-        the step `week` a day stands for its week, and all are whole weeks apart.
+        the step `week` a day stands for its week, and all are whole weeks apart. `regions_given`:
+        the list is public and was not read from the rows.
         """
         frame = long_rows(table, source)
         if frame.is_empty():
@@ -196,6 +200,7 @@ class CasePanel:
             notes=notes,
             simulated=simulated,
             step=step,
+            regions_given=regions_given,
         )
 
     def to_long(self) -> pl.DataFrame:

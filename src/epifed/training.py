@@ -1,6 +1,6 @@
 """A training in one process: Algorithm 1 with every cohort as one stack of vectors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from epifed.ledger.ledger import Ledger, Run
 from epifed.privacy.accounting import Calibration
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
+from epifed.public_inputs import ReleasableData
 from epifed.release import Release
 from epifed.rounds import Rounds, contribution
 from epifed.seeds import seed_sequence
@@ -72,6 +73,7 @@ def train(
     secure: bool = False,
     ledger: Ledger | None = None,
     period: Period | None = None,
+    absent: Collection[int] = (),
 ) -> Training:
     """Train on what the learner reads of the clients, a row of the view for each.
 
@@ -80,7 +82,8 @@ def train(
     sampling and noise from the system's secure generator instead of the seeds. A `ledger` pays for
     the whole training before round 1, or refuses it, writes each round down before its noise is
     drawn, and vouches for the release; a training worth paying for is secure, and continues only
-    what the same ledger paid for.
+    what the same ledger paid for. `absent` are the rows of clients without data, whose vectors are
+    zero: a client that is there moves the sum by S at most, not by two vectors' difference.
     """
     secure = secure or ledger is not None
     plan = PrivacyPlan.of(settings, len(view))
@@ -108,7 +111,8 @@ def train(
             watch(0, state)
         for i in range(1, plan.rounds + 1):
             cohort = rounds.draw()
-            updates = contribution(learner, state, view.of(cohort), plan)
+            present = cohort[~np.isin(cohort, list(absent))]
+            updates = contribution(learner, state, view.of(present), plan)
             if run:
                 run.spend(i)
             state = rounds.close(state, updates)
@@ -130,6 +134,26 @@ def train(
             run.finish(release.sha256)
     sizes = tuple(cohort_sizes)
     return Training(state, learner, settings, plan, sizes, randomness.name, release)
+
+
+def train_releasable(
+    data: ReleasableData,
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    earlier: Release | None = None,
+    watch: Watch | None = None,
+) -> Training:
+    """Train on given days and regions, charged to a ledger, with secure noise."""
+    return train(
+        data.view(make_learner(settings)),
+        settings,
+        earlier=earlier,
+        watch=watch,
+        ledger=ledger,
+        period=data.period,
+        absent=tuple(int(row) for row in data.absent),
+    )
 
 
 def refuse_unreleasable(plan: PrivacyPlan, noise: NoiseName = "server") -> None:

@@ -1,7 +1,7 @@
 """`epifed train`: one private training on real data, paid for by a ledger, as a release file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,11 @@ from epifed.errors import EpifedError
 from epifed.files import to_json
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from epifed.ledger.ledger import Ledger
+    from epifed.panel import CasePanel
+    from epifed.public_inputs import ReleasableData
 
 
 @reads_cases
@@ -56,6 +60,13 @@ def train(
     ] = None,
     first: FirstDay = None,
     last: LastDay = None,
+    regions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Public list of the regions (column 'region'; population, longitude, latitude "
+            "if public). A prepared directory has one."
+        ),
+    ] = None,
     as_json: AsJson = False,
     *,
     reading: Reading,
@@ -65,6 +76,8 @@ def train(
     The ledger is asked for the whole budget before the first round and refuses what does not fit;
     noise and sampling come from the system's secure generator. --seeded does without both.
     All days from --from to --to are learned from; 'epifed backtest' says what a model is worth.
+    With --ledger the days and the list of regions are given, never read from the cases: what all
+    regions share must not depend on the rows of one.
     """
     if seeded == (ledger is not None):
         raise EpifedError(
@@ -79,29 +92,38 @@ def train(
     from epifed.learner import make_learner
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
+    from epifed.public_inputs import PublicRegions
     from epifed.release import read_release
     from epifed.training import train as run
+    from epifed.training import train_releasable
 
     paying = Ledger(ledger) if ledger else None
     panel = reading.read(data)
-    period = panel.period(first.date() if first else None, last.date() if last else None)
+    days = first.date() if first else None, last.date() if last else None
+    releasable = None
+    if paying:
+        step = reading.options.get("cadence") or wish.said.get("step")
+        releasable = _releasable(panel, days, regions, step)
+        panel = releasable.panel
+    elif regions:
+        panel = PublicRegions.of(regions).lay_out(panel)
     chosen = wish.settings(panel, base_for(panel, wish))
     before = read_release(earlier) if earlier else None
     learns = make_learner(chosen)
     expected = expect(learns, PrivacyPlan.of(chosen, len(panel.regions)))
     if expected:
         messages.print(expected.sentence())
-    view = learns.deployed_view(panel, period)
     with GridProgress() as progress:
-        training = run(
-            view,
-            chosen,
-            earlier=before,
-            secure=not seeded,
-            ledger=paying,
-            period=period,
-            watch=lambda i, _: progress(i, chosen.rounds),
-        )
+
+        def watch(i: int, _: Any) -> None:
+            progress(i, chosen.rounds)
+
+        if paying and releasable:
+            training = train_releasable(releasable, chosen, paying, earlier=before, watch=watch)
+        else:
+            period = panel.period(*days)
+            view = learns.deployed_view(panel, period)
+            training = run(view, chosen, earlier=before, period=period, watch=watch)
     release = training.release
     assert release is not None
     release.write(out)
@@ -128,6 +150,21 @@ def train(
         if paying and release.ledger_run:
             _tell_other_price(paying, release.ledger_run, release.accountant)
     messages.print(f"the release is in {out}")
+
+
+def _releasable(
+    panel: "CasePanel",
+    days: "tuple[date | None, date | None]",
+    regions: Path | None,
+    step: str | None,
+) -> "ReleasableData":
+    """The cases on the given days and regions, with a note if these look wrong."""
+    from epifed.public_inputs import ReleasableData
+
+    data = ReleasableData.of(panel, *days, regions, step)
+    if note := data.note():
+        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+    return data
 
 
 def _tell_other_price(paying: "Ledger", run: str, accountant: str) -> None:

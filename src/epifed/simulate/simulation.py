@@ -62,6 +62,7 @@ class Simulation:
         return CasePanel(
             counts=self.by_county(self.cases).T.astype(np.float64),
             regions=self.country.county_ids,
+            regions_given=True,
             names=self.country.county_names,
             population=self.country.county_population,
             calendars=(CALENDAR,) * len(self.country.county_ids),
@@ -74,6 +75,7 @@ class Simulation:
         return CasePanel(
             counts=self.cases.T.astype(np.float64),
             regions=self.country.community_ids,
+            regions_given=True,
             names=self.country.community_names,
             population=self.country.community_population,
             calendars=(CALENDAR,) * len(self.country.community_ids),

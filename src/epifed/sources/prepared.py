@@ -69,6 +69,7 @@ def read_prepared(directory: Path | str, level: str = "county", **options: Any) 
         calendars=_calendars(directory, regions[level].to_list(), simulated=simulated is not None),
         positions=middles(boundaries) if mapped else None,
         regions=regions[level].to_list(),
+        regions_given=True,
         attribution=_attribution(directory, level, mapped=mapped),
         boundaries=boundaries if mapped else None,
         notes=tidy.notes,

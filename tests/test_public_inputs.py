@@ -1,0 +1,285 @@
+"""What all clients of a releasable training share never comes from the rows of one of them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+import epifed
+from epifed.cli.app import app
+from epifed.errors import EpifedError
+from epifed.ledger.budget import Cap
+from epifed.ledger.ledger import Ledger
+from epifed.privacy.mechanism import Rows
+from epifed.privacy.plan import PrivacyPlan
+from epifed.privacy.randomness import SecureRandomness
+from epifed.public_inputs import PublicRegions
+from epifed.registry import LEARNERS
+from epifed.release import Release, read_release
+from epifed.sources import load_panel
+from tests.helpers import START, small_panel
+
+REGIONS = tuple(f"{i:05d}" for i in range(6))
+HOSTILE = REGIONS[3]
+STEPS = 63
+SMALL: dict[str, dict[str, Any]] = {
+    "fedavg": {"rounds": 1, "epochs": 1, "model": "linear", "clients_per_round": 6}
+}
+CASES = [(learner, "day") for learner in LEARNERS.names()] + [
+    ("trend", "week"),
+    ("fedavg", "week"),
+]
+CHANGES = ("gone", "row ahead", "early row", "last row only", "huge counts", "zero counts")
+
+
+def cases(step: str) -> pl.DataFrame:
+    panel = small_panel(len(REGIONS), STEPS)
+    if step == "week":
+        panel = replace(panel, step="week", start=date(2019, 9, 2))
+    return panel.to_long().rename({"day": "date"})
+
+
+def given_days(frame: pl.DataFrame, step: str) -> tuple[date, date]:
+    """Days inside the table, and one more step than it has at its end."""
+    unit = timedelta(days=7 if step == "week" else 1)
+    first, last = frame["date"].min(), frame["date"].max()
+    assert isinstance(first, date) and isinstance(last, date)
+    return first + 5 * unit, last + unit
+
+
+def changed(frame: pl.DataFrame, change: str, step: str) -> pl.DataFrame:
+    """The table after one client has changed its rows."""
+    own = pl.col("region") == HOSTILE
+    unit = timedelta(days=7 if step == "week" else 1)
+    first, last = frame["date"].min(), frame["date"].max()
+    assert isinstance(first, date) and isinstance(last, date)
+
+    def with_row(day: date) -> pl.DataFrame:
+        row = {"date": [day], "region": [HOSTILE], "cases": [1e8]}
+        return pl.concat([frame, pl.DataFrame(row).select(frame.columns)])
+
+    if change in ("huge counts", "zero counts"):
+        count = 1e9 if change == "huge counts" else 0.0
+        return frame.with_columns(pl.when(own).then(count).otherwise("cases").alias("cases"))
+    return {
+        "gone": lambda: frame.filter(~own),
+        "row ahead": lambda: with_row(last + unit),
+        "early row": lambda: with_row(first - 40 * unit),
+        "last row only": lambda: frame.filter(~own | (pl.col("date") == last)),
+    }[change]()
+
+
+@pytest.fixture
+def sums(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Rows]]:
+    """The clipped vectors of each round; everybody is drawn and nothing is added."""
+    seen: list[Rows] = []
+
+    def release(self: SecureRandomness, updates: Rows, plan: PrivacyPlan) -> Rows:
+        seen.append(updates.copy())
+        return np.zeros(updates.shape[1], dtype=np.float32)
+
+    def everybody(self: SecureRandomness, plan: PrivacyPlan) -> NDArray[np.int64]:
+        return np.arange(plan.clients)
+
+    monkeypatch.setattr(SecureRandomness, "release", release)
+    monkeypatch.setattr(SecureRandomness, "sample", everybody)
+    yield seen
+
+
+def un_noised(release: Release) -> dict[str, Any]:
+    """Every field of a release but the noisy state, its name and the clock."""
+    drawn = {"vector", "sha256", "ledger_run", "created"}
+    return {key: value for key, value in vars(release).items() if key not in drawn}
+
+
+def others(frame: pl.DataFrame, rows: Rows) -> Rows:
+    """The vectors of all clients but the hostile one; of a client without rows there is none."""
+    present = [region for region in REGIONS if region in set(frame["region"])]
+    assert len(rows) == len(present)
+    return np.stack([row for name, row in zip(present, rows, strict=True) if name != HOSTILE])
+
+
+def trained(frame: pl.DataFrame, learner: str, step: str, folder: Path) -> Release:
+    path = folder / "budget.ledger"
+    path.unlink(missing_ok=True)
+    training = epifed.train(
+        load_panel(frame, cadence=step),
+        learner=learner,
+        epsilon=1.0,
+        step=step,
+        period=given_days(cases(step), step),
+        regions=REGIONS,
+        ledger=Ledger.create(path, Cap(50.0, 1e-5, "pld")),
+        **SMALL.get(learner, {}),
+    )
+    assert training.release is not None
+    return training.release
+
+
+@pytest.mark.parametrize(("learner", "step"), CASES)
+def test_one_client_s_rows_change_nothing_that_others_send(
+    learner: str, step: str, sums: list[Rows], tmp_path: Path
+) -> None:
+    plain = cases(step)
+    about = un_noised(trained(plain, learner, step, tmp_path))
+    expected = others(plain, sums[0])
+    for change in CHANGES:
+        sums.clear()
+        frame = changed(plain, change, step)
+        assert un_noised(trained(frame, learner, step, tmp_path)) == about, change
+        np.testing.assert_allclose(others(frame, sums[0]), expected, atol=1e-6, err_msg=change)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(-300, 300), st.floats(0, 1e9)), unique_by=lambda row: row[0]
+    )
+)
+def test_no_rows_of_one_client_change_what_others_send(
+    rows: list[tuple[int, float]], sums: list[Rows], tmp_path: Path
+) -> None:
+    plain = cases("day")
+    sums.clear()
+    about = un_noised(trained(plain, "trend", "day", tmp_path))
+    own = pl.DataFrame(
+        {
+            "date": [START + timedelta(days=day) for day, _ in rows],
+            "region": [HOSTILE] * len(rows),
+            "cases": [count for _, count in rows],
+        },
+        schema=plain.schema,
+    )
+    frame = pl.concat([plain.filter(pl.col("region") != HOSTILE), own])
+    assert un_noised(trained(frame, "trend", "day", tmp_path)) == about
+    here = given_days(plain, "day")
+    present = own.filter(pl.col("date").is_between(*here)).height > 0
+    if not present:
+        frame = frame.filter(pl.col("region") != HOSTILE)
+    np.testing.assert_array_equal(others(frame, sums[1]), others(plain, sums[0]))
+
+
+def test_a_client_without_rows_sends_zero(sums: list[Rows], tmp_path: Path) -> None:
+    plain = cases("day")
+    trained(plain.filter(pl.col("region") != HOSTILE), "trend", "day", tmp_path)
+    assert len(sums[0]) == len(REGIONS) - 1
+
+
+def write(folder: Path, frame: pl.DataFrame) -> tuple[Path, Path]:
+    data, listed = folder / "cases.csv", folder / "regions.csv"
+    frame.write_csv(data)
+    pl.DataFrame({"region": REGIONS}).write_csv(listed)
+    return data, listed
+
+
+def run(folder: Path, data: Path, *options: str | Path) -> Release:
+    ledger, out = folder / "budget.ledger", folder / "week.model"
+    ledger.unlink(missing_ok=True)
+    Ledger.create(ledger, Cap(50.0, 1e-5, "pld"))
+    words = ["train", "--data", data, "--learner", "trend", "--epsilon", "1", "--ledger", ledger]
+    done = CliRunner().invoke(app, [*map(str, (*words, "--out", out, *options))])
+    if done.exception is not None:
+        raise done.exception
+    return read_release(out)
+
+
+@pytest.mark.parametrize("step", ["day", "week"])
+def test_the_command_takes_nothing_shared_from_rows(
+    step: str, sums: list[Rows], tmp_path: Path
+) -> None:
+    plain = cases(step)
+    first, last = given_days(plain, step)
+    options = ("--from", str(first), "--to", str(last), "--cadence", step)
+    data, listed = write(tmp_path, plain)
+    about = un_noised(run(tmp_path, data, "--regions", listed, *options))
+    for change in CHANGES:
+        frame = changed(plain, change, step)
+        write(tmp_path, frame)
+        assert un_noised(run(tmp_path, data, "--regions", listed, *options)) == about, change
+        np.testing.assert_array_equal(others(frame, sums[-1]), others(plain, sums[0]))
+
+
+DAYS = ("--from", "2020-10-05", "--to", "2020-11-20")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((), "found no first and last day"),
+        (DAYS[2:], "add --from and --to"),
+        (DAYS[:2], "add --from and --to"),
+        (DAYS, "found no public list of regions"),
+        (("--from", "2020-10-05", "--to", "2999-01-01"), "expected a day before today"),
+    ],
+)
+def test_what_is_shared_must_be_given(
+    options: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    data, _ = write(tmp_path, cases("day"))
+    with pytest.raises(EpifedError, match=sentence):
+        run(tmp_path, data, *options)
+    assert not (tmp_path / "week.model").exists()
+    assert Ledger(tmp_path / "budget.ledger").book().runs == {}
+
+
+def test_counts_of_weeks_must_be_announced(tmp_path: Path) -> None:
+    data, listed = write(tmp_path, cases("week"))
+    with pytest.raises(EpifedError, match="add --cadence week"):
+        run(tmp_path, data, "--regions", listed, *DAYS)
+
+
+def test_a_region_outside_the_list_is_refused(tmp_path: Path) -> None:
+    data, listed = write(tmp_path, cases("day"))
+    pl.DataFrame({"region": REGIONS[1:]}).write_csv(listed)
+    with pytest.raises(EpifedError, match="region 00000, which is not in the list of 5 regions"):
+        run(tmp_path, data, "--regions", listed, *DAYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "00000\n00001\n"),
+        ("a.txt", "region\n00000\n00001\n"),
+        ("a.csv", "region,population\n00000,10\n00001,20\n"),
+    ],
+)
+def test_a_list_of_regions_is_read(name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    listed = PublicRegions.of(path)
+    assert listed.regions == ("00000", "00001")
+    assert listed.facts.population == ({"00000": 10, "00001": 20} if "," in text else None)
+
+
+def test_public_facts_come_from_the_list_alone(tmp_path: Path) -> None:
+    people = pl.DataFrame({"region": REGIONS, "population": [100] * 6})
+    frame = cases("day").join(people, on="region")
+    panel = PublicRegions.of(list(REGIONS)).lay_out(load_panel(frame))
+    assert panel.population is None
+    with_people = PublicRegions.of(people).lay_out(load_panel(frame))
+    assert with_people.population is not None
+    assert list(with_people.population) == [100] * 6
+
+
+def test_most_regions_without_reports_at_the_end_are_noted(tmp_path: Path) -> None:
+    data, listed = write(tmp_path, cases("day"))
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(50.0, 1e-5, "pld"))
+    words = ["train", "--data", data, "--learner", "trend", "--epsilon", "1", "--ledger", ledger]
+    late = ["--regions", listed, "--from", "2020-10-05", "--to", "2021-03-01"]
+    done = CliRunner().invoke(app, [*map(str, (*words, "--out", tmp_path / "m", *late))])
+    assert "6 of 6 regions have no report in the last week" in " ".join(done.stderr.split())
