@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from epifed.holidays import closed, day_kinds
-from epifed.panel import CasePanel
-from epifed.vintages import Vintages
+from epifed.data.calendar import closed, day_kinds
+from epifed.data.panel import CasePanel
+from epifed.data.vintages import Vintages
 
 Floats = NDArray[np.float64]
 DAY = timedelta(days=1)

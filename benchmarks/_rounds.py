@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from epifed.learner import Vector
+from epifed.learners import networks
+from epifed.learners.base import Vector, Windows
 from epifed.learners.fedavg import FedAvg, FedAvgState
-from epifed.learners.networks import stack
-from epifed.learners.networks.models import make_model
-from epifed.privacy.mechanism import release
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.windows import Windows
+from epifed.learners.networks import make_model
+from epifed.privacy.noise import release
+from epifed.settings import Settings, seed_sequence
 
 CLIENTS = 100
 WINDOWS = 12
@@ -72,7 +70,7 @@ def plain_round(state: FedAvgState, windows: Windows, batches: Batches) -> Vecto
     for inputs, targets in zip(windows.inputs, windows.targets, strict=True):
         local = copy.deepcopy(model)
         _train_alone(local, batches(torch.from_numpy(inputs), torch.from_numpy(targets)))
-        update = stack.flatten(local) - weights
+        update = networks.flatten(local) - weights
         total += update / max(1.0, float(update.norm()) / SETTINGS.clip_norm)
     return (total / SETTINGS.clients_per_round).numpy()
 

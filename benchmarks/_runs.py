@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from epifed.evaluate.code import code_digest
-from epifed.evaluate.levels import LevelBacktest
-from epifed.hubs.layout import to_hub
-from epifed.hubs.locations import Locations
-from epifed.hubs.tables import TASK
+from epifed.evaluation.backtest import LevelBacktest
+from epifed.evaluation.experiment import code_digest
+from epifed.hubs.submission import to_hub
+from epifed.hubs.tables import TASK, Locations
 
 MEAN = ["{:.3f}", "{:.3f} ± {:.3f}"]
 """One number, or mean and deviation of several."""

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from _clock import Times, clocked, machine, median
 from epifed.federation.aggregator import ROSTER, TERMS, AggregatorWork, own_keys
-from epifed.federation.pact import (
-    Pact,
+from epifed.federation.crypto import ReportKey
+from epifed.federation.roster import Aggregator, Federation, Server, Site
+from epifed.federation.round_terms import (
     PartialSum,
     Report,
+    RoundTerms,
     accept_partial,
     make_report,
     pack_question,
     pack_report,
 )
-from epifed.federation.relay import question_of
-from epifed.federation.roster import Aggregator, Federation, Server, Site
-from epifed.federation.sealed import ReportKey
+from epifed.federation.secure_training import question_of
 from epifed.federation.terms import Terms
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
@@ -107,7 +107,7 @@ def measured(
     times: dict[str, list[Times]] = {"site": [], **{name: [] for name in NAMES}}
     size = 0
     for number in range(1, values["rounds"] + 1):
-        pact = Pact.of(values | {"round": number})
+        pact = RoundTerms.of(values | {"round": number})
         reports: list[Report] = []
         times["site"].append(clocked(lambda: reports.extend(_sealed(pact, keys, steps)))())  # noqa: B023
         sums: list[PartialSum] = []
@@ -130,7 +130,7 @@ def measured(
     }
 
 
-def _sealed(pact: Pact, keys: dict[str, ReportKey], steps: NDArray[np.int64]) -> list[Report]:
+def _sealed(pact: RoundTerms, keys: dict[str, ReportKey], steps: NDArray[np.int64]) -> list[Report]:
     return [make_report(pact, name, key, steps) for name, key in keys.items()]
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from _clock import Times, clocked, machine
-from epifed.evaluate.backtest import origins_between, run_backtest
-from epifed.holidays import GERMAN_STATES
-from epifed.learner import settings_for
-from epifed.panel import CasePanel
+from epifed.data.calendar import GERMAN_STATES
+from epifed.data.panel import CasePanel
+from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.learners.base import settings_for
 
 DAYS, FIRST = 911, date(2020, 9, 1)
 COUNTIES, COMMUNITIES, ORIGINS = 400, 10_786, 95

@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 
 import epifed
-from epifed.evaluate.experiment import Grid, run_grid
+from epifed.evaluation.experiment import Grid, run_grid
 from epifed.simulate import SimulationSettings, simulate
 from kept import keep, table
 

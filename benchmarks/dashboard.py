@@ -16,7 +16,7 @@ from tests.federation.overlooked import Folders
 from tests.test_dashboard_browser import Board
 from tests.test_report_browser import CHROMIUM, FLAGS
 
-from epifed.federation.codes import Code
+from epifed.federation.messages import Code
 
 OPENED = 5
 

@@ -23,14 +23,12 @@ from typing import Any
 import numpy as np
 
 from _clock import machine
-from epifed.clients import make_clients
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.data.panel import CasePanel
 from epifed.federation.server import Order
-from epifed.learner import make_learner
-from epifed.panel import CasePanel
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.learners.base import make_learner
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation
+from epifed.settings import Settings, seed_sequence
+from epifed.training.loop import make_clients
 
 FULL = 400
 

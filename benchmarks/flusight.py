@@ -19,10 +19,8 @@ import polars as pl
 
 import epifed
 from _runs import MEAN, hub_rows, of_runs, over_runs, said
-from epifed.hubs.locations import Locations
-from epifed.hubs.scores import score
-from epifed.hubs.skill import compare
-from epifed.hubs.tables import TASK, read_forecasts, read_truth
+from epifed.hubs.scores import compare, score
+from epifed.hubs.tables import TASK, Locations, read_forecasts, read_truth
 from kept import keep, table
 
 BASELINE, ENSEMBLE = "FluSight-baseline", "FluSight-ensemble"

@@ -25,13 +25,12 @@ import polars as pl
 from holidays.countries.united_states import UnitedStates
 from numpy.typing import NDArray
 
-from epifed.learner import Learner, make_learner, settings_for
-from epifed.learners import carried, trend
-from epifed.learners.releases import Releases
-from epifed.panel import CasePanel
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
+from epifed.learners import growth, trend
+from epifed.learners.base import Learner, make_learner, settings_for, smooth
+from epifed.learners.growth import Releases
 from epifed.privacy.plan import PrivacyPlan
-from epifed.sources import load_panel
-from epifed.windows import smooth
 from kept import RESULTS, keep, shown, table
 
 Floats = NDArray[np.float64]
@@ -128,7 +127,7 @@ def together(parts: list[Errors]) -> Errors:
 def ladder(panel: CasePanel, days: list[date]) -> Iterator[tuple[str, Errors]]:
     """The forecast without privacy, one idea more from line to line."""
     country, holidays, level, size, place = LADDER
-    without_level = patch.object(carried, "REVERTING", 0.0)
+    without_level = patch.object(growth, "REVERTING", 0.0)
     with without_level:
         yield country, backtest(panel, days, math.inf, 1, holidays="none", modes=0)
         yield holidays, backtest(panel, days, math.inf, 1, modes=0)

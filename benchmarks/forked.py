@@ -11,9 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation, simulated_panel
 from epifed.federation.server import Order
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation, simulated_panel
 from epifed.settings import Settings
 from kept import keep, table
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.fuzzing import LONGEST, fuzz
 
-from epifed.evaluate.code import code_digest
+from epifed.evaluation.experiment import code_digest
 from kept import keep, table
 
 PART = 500

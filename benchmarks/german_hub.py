@@ -26,21 +26,19 @@ import numpy as np
 import polars as pl
 
 from _runs import MEAN, hub_rows, of_runs, over_runs, said
-from epifed.evaluate.backtest import mornings_between, run_backtest
-from epifed.hubs.locations import read_locations
-from epifed.hubs.scores import score
-from epifed.hubs.skill import DRAWS, compare, ratio
-from epifed.hubs.tables import TASK, read_forecasts, read_truth
-from epifed.learner import settings_for
-from epifed.levels import choose
-from epifed.panel import CasePanel
+from epifed.data.calendar import Weeks
+from epifed.data.levels import choose
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
+from epifed.data.readers.vintage_files import load_vintages
+from epifed.data.vintages import Vintages
+from epifed.evaluation.backtest import mornings_between, run_backtest
+from epifed.forecasting import Targets, Totals
+from epifed.hubs.scores import DRAWS, compare, ratio, score
+from epifed.hubs.tables import TASK, read_forecasts, read_locations, read_truth
+from epifed.learners.base import settings_for
 from epifed.report import drawing
-from epifed.report.hub_figure import hub_figure
-from epifed.sources import load_panel
-from epifed.sources.vintages import load_vintages
-from epifed.targets import Targets, Totals
-from epifed.vintages import Vintages
-from epifed.weeks import Weeks
+from epifed.report.figures import hub_figure
 from kept import ROOT, keep, table
 
 FIRST, LAST = date(2020, 10, 12), date(2021, 3, 8)

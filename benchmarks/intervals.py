@@ -24,19 +24,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from epifed import intervals
-from epifed.anomalies import clean
-from epifed.communities import disaggregate
-from epifed.days import WEEK
-from epifed.evaluate.metrics import strata
-from epifed.forecasting import Reckoned, reckoned
+from epifed.data.calendar import WEEK
+from epifed.data.panel import CasePanel
+from epifed.data.quality import clean
+from epifed.data.readers import load_panel, read_communities
+from epifed.evaluation.communities import disaggregate
+from epifed.evaluation.metrics import strata
+from epifed.forecasting import PointForecast, reckoned
 from epifed.intervals import LEVELS, hub_baseline, weighted_interval_score
-from epifed.learner import Learner, make_learner, settings_for
-from epifed.learners.releases import Releases
-from epifed.panel import CasePanel
+from epifed.learners.base import Learner, make_learner, observed, settings_for
+from epifed.learners.growth import Releases
 from epifed.privacy.plan import PrivacyPlan
 from epifed.simulate import SimulationSettings, simulate
-from epifed.sources import load_panel, read_communities
-from epifed.windows import observed
 from forecast import us_counties
 from kept import keep, markdown, table
 
@@ -59,7 +58,7 @@ SETTLED = timedelta(days=30)
 class Case:
     """A forecast before its uncertainty is said, and what came."""
 
-    made: Reckoned
+    made: PointForecast
     truth: Floats
     baseline: Floats
     """The score of the hub's baseline."""

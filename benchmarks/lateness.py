@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from epifed.data.readers.vintage_files import load_vintages
+from epifed.data.vintages import LAGS, Floats, Vintages
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.lateness import vintages
 from epifed.simulate.realism import WEEKDAYS
 from epifed.simulate.reporting import sent_on
-from epifed.sources.vintages import load_vintages
-from epifed.vintages import LAGS, Floats, Vintages
+from epifed.simulate.simulation import vintages
 from kept import keep, table
 
 SEED = 21

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from _clock import machine
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.server import Order
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
 from federation import Scale, invented
 

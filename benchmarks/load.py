@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 
 from _clock import machine
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.messages import Task, pack_contribution, pack_tasks
 from epifed.federation.server import Answers, Order, ServedTraining, take_in
-from epifed.rounds import Rounds
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
+from epifed.training.rounds import Rounds
 from federation import invented, memory, processor
 from kept import keep, table
 

@@ -12,11 +12,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from epifed.clients import Clients, make_clients
-from epifed.panel import CasePanel
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.training import train
+from epifed.data.panel import CasePanel
+from epifed.settings import Settings, seed_sequence
+from epifed.training.loop import Clients, make_clients, train
 
 ROUNDS = (20, 100, 300)
 RUNS = (1, 5, 15)

@@ -20,22 +20,19 @@ import numpy as np
 import polars as pl
 
 from _resampled import DAY, pseudo_vintages
-from epifed.anomalies import Cleaned
-from epifed.evaluate.code import code_digest
-from epifed.evaluate.knowledge import Knowledge
-from epifed.evaluate.metrics import strata
-from epifed.evaluate.scored import SCORES, scored
+from epifed.data.panel import CasePanel
+from epifed.data.quality import Cleaned
+from epifed.data.readers import load_panel
+from epifed.data.readers.vintage_files import load_vintages
+from epifed.data.vintages import Vintages
+from epifed.evaluation.backtest import SCORES, KnownData, scored
+from epifed.evaluation.experiment import code_digest
+from epifed.evaluation.metrics import strata
 from epifed.files import write_parquet
 from epifed.forecasting import forecast
-from epifed.learner import make_learner, settings_for
-from epifed.panel import CasePanel
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.sources import load_panel
-from epifed.sources.vintages import load_vintages
-from epifed.training import train
-from epifed.vintages import Vintages
-from epifed.windows import observed
+from epifed.learners.base import make_learner, observed, settings_for
+from epifed.settings import Settings, seed_sequence
+from epifed.training.loop import train
 from kept import keep
 from kept import table as kept_table
 
@@ -79,7 +76,7 @@ class Replay:
     """Forecasts as of mornings with what was known, a release on each, scored on final counts."""
 
     def __init__(self, panel: CasePanel, vintages: Vintages, first: date, last: date) -> None:
-        self.panel, self.known = panel, Knowledge(panel, vintages)
+        self.panel, self.known = panel, KnownData(panel, vintages)
         looked = set(vintages.snapshots)
         days = (first + i * DAY for i in range((last - first).days + 1))
         self.origins = [

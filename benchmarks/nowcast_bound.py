@@ -20,10 +20,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from epifed.days import WEEK
-from epifed.evaluate.metrics import strata
-from epifed.sources import load_panel
-from epifed.sources.vintages import load_vintages
+from epifed.data.calendar import WEEK
+from epifed.data.readers import load_panel
+from epifed.data.readers.vintage_files import load_vintages
+from epifed.evaluation.metrics import strata
 from kept import keep, table
 
 Floats = NDArray[np.float64]

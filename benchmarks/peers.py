@@ -26,8 +26,8 @@ from _rounds import (
     stacked_round,
     start,
 )
+from epifed.learners.base import Windows
 from epifed.learners.fedavg import FedAvg, FedAvgState
-from epifed.windows import Windows
 
 TARGET = 15.0
 REQUIREMENTS = ("pfl==0.6.0", "torch==2.13.0")

@@ -21,10 +21,7 @@ from pfl.data.sampling import MinimizeReuseUserSampler  # type: ignore[import-no
 from pfl.hyperparam.base import NNTrainHyperParams  # type: ignore[import-not-found]
 from pfl.metrics import Metrics, Weighted  # type: ignore[import-not-found]
 from pfl.model.pytorch import PyTorchModel  # type: ignore[import-not-found]
-from pfl.privacy import (  # type: ignore[import-not-found]
-    CentrallyAppliedPrivacyMechanism,
-    NormClippingOnly,
-)
+from pfl.privacy import CentrallyAppliedPrivacyMechanism, NormClippingOnly  # type: ignore[import-not-found]
 from torch import Tensor, nn
 
 MANY = 1_000_000

@@ -67,7 +67,7 @@ def generate(path: Path, rows: int) -> int:
 
 def measure(path: Path) -> None:
     """Read the file once and print what it took, as JSON; in a process of its own."""
-    from epifed.sources.rki import read_rki  # noqa: PLC0415
+    from epifed.data.readers.formats import read_rki  # noqa: PLC0415
 
     start, cpu = time.perf_counter(), time.process_time()
     panel = read_rki(path)

@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from epifed.evaluate.results import FEDERATED, summary
+from epifed.evaluation.results_folder import FEDERATED, summary
 from epifed.report.tables import budget, number, published
 from kept import keep, table
 

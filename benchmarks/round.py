@@ -25,7 +25,7 @@ from _rounds import (
     whole_batch,
     wrapped_learner,
 )
-from epifed.learner import Vector
+from epifed.learners.base import Vector
 from epifed.learners.fedavg import FedAvg
 
 TARGET = 20.0

@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from epifed.cli.simulate import PHASES
+from epifed.cli.data import PHASES
+from epifed.data.readers import read_prepared
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.realism import realism_table
-from epifed.simulate.write import write
-from epifed.sources import read_prepared
+from epifed.simulate.simulation import write
 from kept import keep, markdown, table
 
 SIZES = ((37, 1_000), (400, 10_786), (3_700, 100_000))

@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from epifed.clients import make_clients
-from epifed.evaluate import score
-from epifed.seeds import seed_sequence
-from epifed.settings import PERIODS, Settings
-from epifed.sources import read_prepared
-from epifed.training import train
+from epifed.data.readers import read_prepared
+from epifed.evaluation import score
+from epifed.settings import PERIODS, Settings, seed_sequence
+from epifed.training.loop import make_clients, train
 from kept import keep, table
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)

@@ -11,26 +11,26 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from epifed.federation.flare.nursery import POSSIBLE, Wanted, nursery
+from epifed.rehearsal.fork_server import POSSIBLE, Wanted, nursery
 
 LIGHT = (
-    "epifed.cli.backtest",
+    "epifed.cli.forecast",
     "epifed.cli.data",
     "epifed.cli.forecast",
     "epifed.cli.hub",
     "epifed.cli.run",
-    "epifed.evaluate.backtest",
-    "epifed.evaluate.experiment",
+    "epifed.evaluation.backtest",
+    "epifed.evaluation.experiment",
     "epifed.report.figures",
-    "epifed.report.html.write",
+    "epifed.report.html",
     "epifed.simulate",
-    "epifed.sources",
+    "epifed.data.readers",
 )
 """Without PyTorch."""
 PRELOADED = (
     *LIGHT,
-    "epifed.learners.networks.baselines",
-    "epifed.learners.networks.stack",
+    "epifed.learners.networks",
+    "epifed.learners.networks",
     "torch._dynamo",
 )
 """And what Adam imports at its first use. Also for parties of federations, so that all processes of

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from epifed.data.readers import load_panel, load_table, to_panel
 from epifed.errors import EpifedError
-from epifed.sources import load_panel, load_table, to_panel
 from tests import offices
 from tests.test_reading_offices import TEXTS, following
 

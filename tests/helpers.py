@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.cli.outputs import schema
-from epifed.clients import Clients, make_clients
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
 from epifed.files import to_json
-from epifed.panel import CasePanel
+from epifed.learners.base import Windows
 from epifed.settings import Settings
-from epifed.sources import load_panel
-from epifed.windows import Windows
+from epifed.training.loop import Clients, make_clients
 
 START = date(2020, 10, 1)
 

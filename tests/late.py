@@ -5,8 +5,8 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 
-from epifed.panel import CasePanel
-from epifed.vintages import Vintages
+from epifed.data.panel import CasePanel
+from epifed.data.vintages import Vintages
 
 START = date(2020, 6, 1)
 SHARES = (0.5, 0.35, 0.15)

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from epifed.reading import UnsaidError, option_of
-from epifed.sources import load_panel
+from epifed.data.readers import load_panel
+from epifed.data.readers.options import AmbiguousTableError, option_of
 
 DAYS = [date(2021, 3, 1) + timedelta(days=i) for i in range(28)]
 
@@ -25,7 +25,7 @@ def table(values: list[Any], region: str = "a", days: list[Any] | None = None) -
 
 
 def choices(source: Path | pl.DataFrame, **options: Any) -> tuple[dict[str, Any], ...]:
-    with pytest.raises(UnsaidError) as refused:
+    with pytest.raises(AmbiguousTableError) as refused:
         load_panel(source, **options)
     for choice in refused.value.choices:
         for name in choice:

@@ -22,9 +22,10 @@ from scipy.special import logsumexp, ndtr
 
 import epifed
 from epifed.errors import EpifedError
-from epifed.privacy import accountants, accounting
-from epifed.privacy.accountants import ORDERS
+from epifed.privacy import accounting
+from epifed.privacy import accounting as accountants
 from epifed.privacy.accounting import (
+    ORDERS,
     TOLERANCE,
     calibrate,
     epsilon_of,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from epifed.anomalies import KINDS, LEARNING_DAYS, LONGEST_SILENCE, Cleaned, clean
-from epifed.learner import make_learner
-from epifed.panel import CasePanel
+from epifed.data.panel import CasePanel
+from epifed.data.quality import KINDS, LEARNING_DAYS, LONGEST_SILENCE, Cleaned, clean
+from epifed.learners.base import make_learner
 from epifed.settings import Settings
 
 MONDAY = date(2020, 11, 2)

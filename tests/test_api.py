@@ -10,11 +10,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import epifed
-from epifed.learner import Floats, Vector
+from epifed.learners.base import Floats, Vector, Windows
 from epifed.ledger.budget import Cap
 from epifed.privacy.accounting import spent
 from epifed.testing import check_learner, example_panel
-from epifed.windows import Windows
 from tests.late import late_list
 
 

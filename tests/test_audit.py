@@ -12,21 +12,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
-from epifed import rounds
-from epifed import training as engine
 from epifed.audit import one_run as audit_one_run
 from epifed.audit.audit import Audit, audit, many_runs
 from epifed.audit.checks import check_mechanism
 from epifed.audit.findings import GROUPS
 from epifed.audit.mechanisms import EngineMechanism, Puppets, Recorder, Trial, likelihood_ratio
 from epifed.errors import EpifedError
-from epifed.learner import Vector
-from epifed.privacy import mechanism, randomness, tradeoff
+from epifed.learners.base import Vector
+from epifed.privacy import noise as mechanism
+from epifed.privacy import noise as randomness
+from epifed.privacy import tradeoff
 from epifed.privacy.accounting import calibrate
-from epifed.privacy.mechanism import Rows, clip, release
+from epifed.privacy.noise import Rows, SeededRandomness, clip, release
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import SeededRandomness
-from epifed.seeds import seed_sequence
+from epifed.settings import seed_sequence
+from epifed.training import loop as engine
+from epifed.training import rounds
 from tests.helpers import small_settings
 from tests.test_audit_aggregators import CAUGHT as SEALED
 from tests.test_audit_planted import CAUGHT

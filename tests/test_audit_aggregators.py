@@ -14,24 +14,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from epifed import rounds
 from epifed.audit import sealed as audit_sealed
 from epifed.audit import statistics
 from epifed.audit.findings import Check
 from epifed.audit.sealed_bench import Layout
 from epifed.audit.suite import run_checks
-from epifed.federation import aggregator, pact, sealed, site, terms
+from epifed.federation import aggregator, crypto, round_terms, site, terms
 from epifed.federation.aggregator import AggregatorWork
-from epifed.federation.codes import Code
-from epifed.federation.kept import KeptAnswers
-from epifed.federation.messages import MessageError, Parts, Task, unpack_task
-from epifed.federation.pact import Relayed
-from epifed.federation.relay import RelayedTraining
-from epifed.federation.sealed import PublicKeys, SecretKeys, Words
-from epifed.federation.terms import SiteBook, Terms
-from epifed.privacy import secure
+from epifed.federation.answers import AnswerCache
+from epifed.federation.crypto import PublicKeys, SecretKeys, Words
+from epifed.federation.messages import Code, MessageError, Parts, Task, unpack_task
+from epifed.federation.round_terms import Relayed
+from epifed.federation.secure_training import SecureTraining
+from epifed.federation.terms import SiteLedger, Terms
+from epifed.privacy import noise as secure
+from epifed.privacy.noise import SecureRandomness
 from epifed.privacy.plan import PrivacyPlan, Spent
-from epifed.privacy.randomness import SecureRandomness
+from epifed.training import rounds
 from tests.helpers import small_settings
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
@@ -125,9 +124,9 @@ def ledger_of_all_of_the_noise(patch: pytest.MonkeyPatch) -> None:
 
 
 def coins_tossed_by_the_server(patch: pytest.MonkeyPatch) -> None:
-    honest = RelayedTraining._pact
+    honest = SecureTraining._pact
 
-    def wrong(self: RelayedTraining, number: int, keys: Any) -> Any:
+    def wrong(self: SecureTraining, number: int, keys: Any) -> Any:
         agreed, tasks = honest(self, number, keys)
         drawn = {self.federation.clients[k] for k in SecureRandomness().sample(self.plan)}
         marked = {
@@ -136,7 +135,7 @@ def coins_tossed_by_the_server(patch: pytest.MonkeyPatch) -> None:
         }
         return agreed, marked
 
-    patch.setattr(RelayedTraining, "_pact", wrong)
+    patch.setattr(SecureTraining, "_pact", wrong)
     patch.setattr(Task, "draws_itself", property(lambda self: False))
 
 
@@ -149,7 +148,7 @@ def coins_that_anybody_can_toss_again(patch: pytest.MonkeyPatch) -> None:
         rng = np.random.default_rng((clients, past[clients] if past[clients] <= 4 else 1))
         return np.flatnonzero(rng.random(clients) < plan.sampling_rate)
 
-    patch.setattr(site, "toss", wrong)
+    patch.setattr(site, "sample_clients", wrong)
 
 
 # Shares
@@ -163,11 +162,11 @@ def a_seed_used_twice(patch: pytest.MonkeyPatch) -> None:
         seeds.append(seeds[-2] if len(seeds) % 6 == 5 else secrets.token_bytes(size))
         return seeds[-1]
 
-    patch.setattr(sealed, "secrets", SimpleNamespace(token_bytes=wrong))
+    patch.setattr(crypto, "secrets", SimpleNamespace(token_bytes=wrong))
 
 
 def a_share_left_out(patch: pytest.MonkeyPatch) -> None:
-    honest, calls = sealed.share, iter(range(10**6))
+    honest, calls = crypto.share, iter(range(10**6))
 
     def wrong(*args: Any, **values: Any) -> Words | None:
         found = honest(*args, **values)
@@ -177,13 +176,13 @@ def a_share_left_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def shares_of_half_the_bits(patch: pytest.MonkeyPatch) -> None:
-    honest = sealed.expand
+    honest = crypto.expand
     low = np.uint64(2**32 - 1)
-    patch.setattr(sealed, "expand", lambda seed, length: honest(seed, length) & low)
+    patch.setattr(crypto, "expand", lambda seed, length: honest(seed, length) & low)
 
 
 def seals_that_hide_nothing(patch: pytest.MonkeyPatch) -> None:
-    longer = sealed.sealed_bytes(0, last=True) - 16
+    longer = crypto.sealed_bytes(0, last=True) - 16
 
     def seal(self: PublicKeys, content: bytes, info: bytes) -> bytes:
         return bytes(longer) + content + bytes(16)
@@ -197,7 +196,7 @@ def seals_that_hide_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def an_aggregator_keeps_the_sum(patch: pytest.MonkeyPatch) -> None:
     """Every site tells the first one all, and it writes it down."""
-    honest = pact.make_report
+    honest = round_terms.make_report
 
     def wrong(agreed: Any, name: str, key: Any, steps: Steps) -> Any:
         for kit in Path(tempfile.gettempdir()).glob("epifed-audit-*/kits/sum-1"):
@@ -209,7 +208,7 @@ def an_aggregator_keeps_the_sum(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_report_of_another_size(patch: pytest.MonkeyPatch) -> None:
-    make, pack, drawn = pact.make_report, pact.pack_report, [False]
+    make, pack, drawn = round_terms.make_report, round_terms.pack_report, [False]
 
     def noting(agreed: Any, name: str, key: Any, steps: Steps) -> Any:
         drawn[0] = bool(steps.any())
@@ -242,21 +241,21 @@ def another_answer_when_asked_again(patch: pytest.MonkeyPatch) -> None:
         parts: Parts = make()
         return parts
 
-    patch.setattr(KeptAnswers, "give", wrong)
+    patch.setattr(AnswerCache, "give", wrong)
 
 
 def another_question_answered(patch: pytest.MonkeyPatch) -> None:
-    honest = KeptAnswers.give
+    honest = AnswerCache.give
 
     def wrong(self: Any, training: str, number: int, question: str, *rest: Any) -> Parts:
         return honest(self, f"{training}-{question[:8]}", number, question, *rest)
 
-    patch.setattr(KeptAnswers, "give", wrong)
+    patch.setattr(AnswerCache, "give", wrong)
 
 
 def ledger_after_the_answer(patch: pytest.MonkeyPatch) -> None:
     """The answer is kept first: a crash before the payment leaves one that nobody pays for."""
-    honest = KeptAnswers.give
+    honest = AnswerCache.give
 
     def wrong(self: Any, training: str, number: int, question: str, *rest: Any) -> Parts:
         make, spent, book = rest
@@ -267,30 +266,30 @@ def ledger_after_the_answer(patch: pytest.MonkeyPatch) -> None:
             book(before)
         return parts
 
-    patch.setattr(KeptAnswers, "give", wrong)
+    patch.setattr(AnswerCache, "give", wrong)
 
 
 def ledger_never(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SiteBook, "enter", lambda *args: None)
+    patch.setattr(SiteLedger, "enter", lambda *args: None)
 
 
 def info_not_bound(patch: pytest.MonkeyPatch) -> None:
-    for module in (pact, aggregator, audit_sealed):
+    for module in (round_terms, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: b"epifed")
 
 
 def info_of_the_site_alone(patch: pytest.MonkeyPatch) -> None:
-    for module in (pact, aggregator, audit_sealed):
+    for module in (round_terms, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: f"{name} {whose}".encode())
 
 
 def signature_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pact, "_check_signature", lambda *args: None)
+    patch.setattr(round_terms, "_check_signature", lambda *args: None)
 
 
 def signature_checked_by_the_server_alone(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Relayed, agreed: Any, place: int, public: str | None) -> None:
-        if sealed.digest(self.share) != self.digests[place]:
+        if crypto.digest(self.share) != self.digests[place]:
             raise MessageError(Code.DIGEST)
 
     patch.setattr(Relayed, "check", wrong)
@@ -298,9 +297,9 @@ def signature_checked_by_the_server_alone(patch: pytest.MonkeyPatch) -> None:
 
 def signature_without_the_round(patch: pytest.MonkeyPatch) -> None:
     def wrong(agreed: Any, name: str, digests: Any) -> bytes:
-        return sealed.bound("report", name, *digests)
+        return crypto.bound("report", name, *digests)
 
-    patch.setattr(pact, "_signed", wrong)
+    patch.setattr(round_terms, "_signed", wrong)
 
 
 def reports_not_compared(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from epifed.audit import figures as audit_figures
 from epifed.audit import suite
 from epifed.audit.findings import Check
 from epifed.audit.membership import (
@@ -24,7 +25,7 @@ from epifed.audit.membership import (
 from epifed.cli import audit as command
 from epifed.errors import EpifedError
 from epifed.privacy.plan import PrivacyPlan
-from epifed.report import audit_figures, figures
+from epifed.report import figures
 from epifed.settings import Settings
 from tests.helpers import small_clients, small_panel, small_settings
 

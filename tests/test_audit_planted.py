@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from epifed import rounds, training
 from epifed.audit.findings import Check
 from epifed.audit.suite import PATHS, run_checks
 from epifed.federation import server
-from epifed.learner import Vector
-from epifed.privacy import mechanism, randomness, secure
-from epifed.privacy.mechanism import Rows, clip
+from epifed.learners.base import Vector
+from epifed.privacy import noise as mechanism
+from epifed.privacy import noise as randomness
+from epifed.privacy import noise as secure
+from epifed.privacy.noise import Rows, SecureRandomness, SeededRandomness, clip
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import SecureRandomness, SeededRandomness
-from epifed.rounds import Rounds
+from epifed.training import loop, rounds
+from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
@@ -328,7 +329,7 @@ def seeded_though_secure(patch: pytest.MonkeyPatch) -> None:
     def wrong() -> SeededRandomness:
         return SeededRandomness(*np.random.SeedSequence(0).spawn(2))
 
-    patch.setattr(training, "SecureRandomness", wrong)
+    patch.setattr(loop, "SecureRandomness", wrong)
 
 
 def federation_seeded_though_secure(patch: pytest.MonkeyPatch) -> None:

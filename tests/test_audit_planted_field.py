@@ -10,21 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from epifed import release
 from epifed.audit.findings import Check
 from epifed.audit.suite import run_checks
 from epifed.federation import messages, server, site
 from epifed.federation import terms as site_terms
-from epifed.federation.codes import Code
+from epifed.federation.messages import Code
 from epifed.federation.server import ServedTraining
 from epifed.federation.site import SiteWork
-from epifed.learner import Vector
+from epifed.learners.base import Vector
 from epifed.learners.trend import LastDays, Trend
-from epifed.ledger.ledger import Ledger, Run
-from epifed.ledger.witness import Seen
+from epifed.ledger.ledger import Ledger, Run, Seen
 from epifed.privacy import accounting, plan
 from epifed.privacy.plan import PrivacyPlan
-from epifed.rounds import Rounds
+from epifed.training import release
+from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
@@ -195,7 +194,7 @@ def label_of_the_last_release(patch: pytest.MonkeyPatch) -> None:
     """A file that continues others says what its own training cost."""
     honest = plan.price_together
     patch.setattr(
-        "epifed.release.price_together",
+        "epifed.training.release.price_together",
         lambda spent, *rest, **how: honest(spent[-1:], *rest, **how),
     )
 
@@ -283,12 +282,12 @@ def run_found_by_its_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def site_books_what_the_server_says(patch: pytest.MonkeyPatch) -> None:
-    honest = site_terms.SiteBook._catch_up
+    honest = site_terms.SiteLedger._catch_up
 
-    def wrong(self: site_terms.SiteBook, name: str, rounds: int) -> None:
+    def wrong(self: site_terms.SiteLedger, name: str, rounds: int) -> None:
         honest(self, name, 1)
 
-    patch.setattr(site_terms.SiteBook, "_catch_up", wrong)
+    patch.setattr(site_terms.SiteLedger, "_catch_up", wrong)
 
 
 def site_judges_at_the_servers_delta(patch: pytest.MonkeyPatch) -> None:

@@ -11,17 +11,17 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from epifed.anomalies import clean
 from epifed.cli.app import app
-from epifed.evaluate import workers
-from epifed.evaluate.backtest import origins_between, run_backtest
+from epifed.data.panel import CasePanel
+from epifed.data.quality import clean
+from epifed.evaluation import experiment
+from epifed.evaluation.backtest import origins_between, run_backtest
 from epifed.forecasting import forecast
-from epifed.learner import make_learner
-from epifed.panel import CasePanel
+from epifed.learners.base import make_learner
 from epifed.privacy.accounting import epsilon_of, training_event
 from epifed.settings import Settings, read_settings
 from epifed.simulate import default_panel
-from epifed.training import train
+from epifed.training.loop import train
 
 FIRST, LAST = date(2020, 11, 3), date(2020, 12, 8)
 
@@ -79,7 +79,7 @@ def test_a_future_spike_moves_no_forecast_before_it(
 def test_it_resumes_and_the_number_of_workers_does_not_matter(
     panel: CasePanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "WORKERS_COST", -1.0)
+    monkeypatch.setattr(experiment, "WORKERS_COST", -1.0)
     origins = origins_between(FIRST, LAST, 7, panel, 7)
     settings = trend(epsilon=0.5)
     calls: list[tuple[int, int]] = []

@@ -4,9 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from epifed.baselines import DAMPING, baseline, beside, persistence, pooled_linear
 from epifed.errors import EpifedError
-from epifed.evaluate.metrics import scores
+from epifed.evaluation.metrics import DAMPING, baseline, beside, persistence, pooled_linear, scores
 from epifed.settings import Settings
 from tests.helpers import small_clients, small_settings
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epifed.check import check_panel
-from epifed.panel import CasePanel
-from epifed.sources import load_panel
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
+from epifed.data_check import check_panel
 
 MONDAY = date(2020, 11, 2)
 

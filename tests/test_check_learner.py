@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epifed.learner import Floats, Vector
+from epifed.data.panel import CasePanel
+from epifed.learners.base import Floats, Vector, Windows, slide
+from epifed.learners.growth import Releases
 from epifed.learners.one_shot import Coefficients, OneShot
-from epifed.learners.releases import Releases
 from epifed.learners.trend import LastDays, Trend
-from epifed.panel import CasePanel
 from epifed.registry import LEARNERS
 from epifed.testing import LearnerRuleError, check_learner
-from epifed.windows import Windows, slide
 
 
 @pytest.mark.parametrize("name", LEARNERS.names())
@@ -102,3 +101,8 @@ def test_a_broken_learner_is_found(learner: Any, words: str) -> None:
     with np.errstate(all="ignore"), pytest.raises(LearnerRuleError) as caught:
         check_learner(learner)
     assert words in str(caught.value)
+
+
+def test_optional_abilities_are_listed() -> None:
+    assert list(check_learner("one-shot")) == ["preset", "entries", "pack"]
+    assert {"advance", "join", "signal"} <= set(check_learner("trend"))

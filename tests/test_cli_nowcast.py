@@ -9,10 +9,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from epifed.archive import FILE
 from epifed.cli.app import app
-from epifed.panel import CasePanel
-from epifed.vintages import Vintages
+from epifed.data.panel import CasePanel
+from epifed.data.vintages import FILE, Vintages
 from tests.late import late_list
 
 DAY = timedelta(days=1)

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
-from epifed.evaluate import workers
-from epifed.evaluate.backtest import origins_between, run_backtest
-from epifed.evaluate.experiment import Grid, run_grid
-from epifed.learner import settings_for
+from epifed.evaluation import experiment as workers
+from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.evaluation.experiment import Grid, run_grid
+from epifed.learners.base import settings_for
 from tests.helpers import small_panel, small_settings
 
 pytest.importorskip("distributed", reason="no Dask here: 'pip install epifed[cluster]'")

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epifed.evaluate import backtest, experiment
-from epifed.evaluate.backtest import origins_between, run_backtest
-from epifed.evaluate.code import code_digest
-from epifed.evaluate.experiment import run_grid
-from epifed.panel import CasePanel
+from epifed.data.panel import CasePanel
+from epifed.evaluation import backtest, experiment
+from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.evaluation.experiment import code_digest, run_grid
 from epifed.settings import Settings
 from tests.helpers import small_panel
 from tests.test_experiment import small_grid

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epifed.communities import disaggregate, zero_entries
+from epifed.data.panel import CasePanel
+from epifed.data.readers import read_communities, read_prepared
 from epifed.errors import EpifedError
-from epifed.panel import CasePanel
+from epifed.evaluation.communities import disaggregate, zero_entries
 from epifed.settings import PERIODS, Settings
-from epifed.sources import read_communities, read_prepared
 from tests.helpers import START, small_panel
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import origins_between, run_backtest
-from epifed.evaluate.folder import read_folder
+from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.evaluation.results_folder import read_folder
 from epifed.explain import explain
-from epifed.learner import settings_for
-from epifed.report.compared import Compared, advice, compared, verdict
+from epifed.learners.base import settings_for
 from epifed.report.html.payload import payload
+from epifed.report.tables import Compared, advice, compared, verdict
 from tests.helpers import small_panel
 from tests.test_folder import small_grid
 

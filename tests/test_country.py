@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 import shapely
 
+from epifed.data.readers.formats import BKG, DESTATIS, RKI
 from epifed.errors import EpifedError
-from epifed.evaluate.manifest import DataRecord
-from epifed.report import data_figures, maps
-from epifed.report.country import Atlas, Place, choose_place, panel_behind, read_country
+from epifed.evaluation.results_folder import DataRecord
+from epifed.report import figures, maps
+from epifed.report.maps import Atlas, Place, choose_place, panel_behind, read_country
 from epifed.report.shapes import read_shapes
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.write import write
-from epifed.sources.prepared import BKG, DESTATIS, RKI
+from epifed.simulate.simulation import write
 from tests.test_paper_figures import COMMUNITIES, COUNTIES, credit, parts, polygons
 
 SETTINGS = SimulationSettings(counties=COUNTIES, communities=COMMUNITIES, seed=5)
@@ -94,7 +94,7 @@ def test_the_real_maps_are_germany_with_its_sources(real_data: Path) -> None:
     assert germany.population(2020)["05558"] == 220_586
     assert germany.population(2022)["05558"] == 220_712
     levels = {"counties": germany.counties.population}
-    people = data_figures.populations(levels, germany.data_attribution)  # type: ignore[arg-type]
+    people = figures.populations(levels, germany.data_attribution)  # type: ignore[arg-type]
     assert BKG not in credit(people) and RKI in credit(people)
 
 

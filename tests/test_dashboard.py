@@ -25,14 +25,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from epifed.cli import federation_dashboard
+from epifed.cli import federation_train
 from epifed.cli.app import app
-from epifed.dashboard.access import HEADERS, POLICY, Access
-from epifed.dashboard.watching import Watching, certificate_ends
-from epifed.dashboard.web import make_app
+from epifed.dashboard import HEADERS, POLICY, Access, StatusPoller, certificate_ends, make_app
 from epifed.errors import EpifedError
-from epifed.federation.codes import Code
-from epifed.federation.overview import NOTICE_KINDS, SITE_STATES, WEEK_STATES, Live, Overview
+from epifed.federation.messages import Code
+from epifed.federation.status import NOTICE_KINDS, SITE_STATES, WEEK_STATES, FederationState, Live
 from tests.federation.overlooked import Folders
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -48,11 +46,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 @pytest.fixture(scope="module")
-def watching(folders: Folders) -> Watching:
-    return Watching(folders.places(), None, dict, 1, 5)
+def watching(folders: Folders) -> StatusPoller:
+    return StatusPoller(folders.places(), None, dict, 1, 5)
 
 
-def client(watching: Watching, access: Access | None = None, host: str = "127.0.0.1") -> TestClient:
+def client(
+    watching: StatusPoller, access: Access | None = None, host: str = "127.0.0.1"
+) -> TestClient:
     chosen = access or Access.of("127.0.0.1", None, None, None)
     return TestClient(make_app(watching, chosen), base_url=f"http://{host}:8050")
 
@@ -168,9 +168,9 @@ def test_the_light_install_has_no_web_server(
 ) -> None:
     for line in requires("epifed") or []:
         name = re.split(r"[ ;<>=\[]", line)[0]
-        if name in {"fastapi", "uvicorn", "prometheus-client", "datadog"}:
+        if name in {"fastapi", "uvicorn", "prometheus-client"}:
             assert "extra ==" in line
-    monkeypatch.setattr(federation_dashboard, "find_spec", lambda name: None)
+    monkeypatch.setattr(federation_train, "find_spec", lambda name: None)
     assert "expected 'pip install epifed[dashboard]'" in refused(*folders.options())
 
 
@@ -229,7 +229,7 @@ def test_with_token_and_tls_others_may_look(folders: Folders, tmp_path: Path) ->
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_nothing_without_the_token(
-    watching: Watching, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+    watching: StatusPoller, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     access = Access.of("127.0.0.1", secret(tmp_path), None, None)
     page = client(watching, access)
@@ -272,14 +272,14 @@ def test_nothing_without_the_token(
         ("", 400),
     ],
 )
-def test_a_name_of_another_site_is_refused(watching: Watching, host: str, code: int) -> None:
+def test_a_name_of_another_site_is_refused(watching: StatusPoller, host: str, code: int) -> None:
     for address in ADDRESSES[:3]:
         answer = client(watching).get(address, headers={"Host": host})
         assert answer.status_code == code, (host, answer.text)
         assert code == 200 or "office" not in answer.text
 
 
-def test_the_certificate_says_under_which_names(watching: Watching, tmp_path: Path) -> None:
+def test_the_certificate_says_under_which_names(watching: StatusPoller, tmp_path: Path) -> None:
     certificate, key = pair(tmp_path, "board.example.org", "*.health.example")
     access = Access.of("127.0.0.1", None, certificate, key)
     page = client(watching, access)
@@ -288,7 +288,7 @@ def test_the_certificate_says_under_which_names(watching: Watching, tmp_path: Pa
     assert page.get("/", headers={"Host": "www.board.example.org"}).status_code == 400
 
 
-def test_it_can_only_be_read(watching: Watching, folders: Folders) -> None:
+def test_it_can_only_be_read(watching: StatusPoller, folders: Folders) -> None:
     page = client(watching)
     before = {path: path.stat().st_mtime_ns for path in folders.root.rglob("*")}
     for address in ADDRESSES:
@@ -300,7 +300,7 @@ def test_it_can_only_be_read(watching: Watching, folders: Folders) -> None:
     assert {path: path.stat().st_mtime_ns for path in folders.root.rglob("*")} == before
 
 
-def test_every_answer_carries_the_headers(watching: Watching) -> None:
+def test_every_answer_carries_the_headers(watching: StatusPoller) -> None:
     page = client(watching)
     answers = [page.get(address) for address in ADDRESSES]
     answers += [page.post("/"), page.get("/", headers={"Host": "evil.example"})]
@@ -314,7 +314,7 @@ def test_every_answer_carries_the_headers(watching: Watching) -> None:
         assert page.get(hidden).status_code == 404
 
 
-def test_what_it_loads_is_its_own_and_may_be_kept(watching: Watching) -> None:
+def test_what_it_loads_is_its_own_and_may_be_kept(watching: StatusPoller) -> None:
     page = client(watching)
     text = page.get("/").text
     loaded = re.findall(r'(?:src|href)="([^"#]+)"', text)
@@ -327,10 +327,10 @@ def test_what_it_loads_is_its_own_and_may_be_kept(watching: Watching) -> None:
             assert answer.headers["content-encoding"] == "gzip"
 
 
-def test_the_state_is_the_model_and_comes_once(watching: Watching) -> None:
+def test_the_state_is_the_model_and_comes_once(watching: StatusPoller) -> None:
     page = client(watching)
     answer = page.get("/api/state")
-    assert Overview.model_validate_json(answer.content) == watching.snapshot.overview
+    assert FederationState.model_validate_json(answer.content) == watching.snapshot.overview
     tag = answer.headers["etag"]
     again = page.get("/api/state", headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
@@ -349,7 +349,7 @@ def test_a_server_that_is_away_stops_nothing(folders: Folders) -> None:
     def away() -> Live:
         raise RuntimeError("no route")
 
-    watching = Watching(folders.places(), away, dict, 0.1, 60)
+    watching = StatusPoller(folders.places(), away, dict, 0.1, 60)
     assert watching.snapshot.overview.live is None
     watching.start()
     try:
@@ -364,7 +364,7 @@ def test_a_server_that_is_away_stops_nothing(folders: Folders) -> None:
 
 def test_what_changes_on_the_disk_is_seen_and_what_breaks_is_old(tmp_path: Path) -> None:
     made = Folders(tmp_path, sites=2)
-    watching = Watching(made.places(), None, dict, 0.1, 5)
+    watching = StatusPoller(made.places(), None, dict, 0.1, 5)
     watching.start()
     try:
         made.train(0)
@@ -398,7 +398,7 @@ def test_both_languages_have_the_same_words_for_everything_that_can_be_said() ->
         assert sorted(kinds) == sorted(NOTICE_KINDS)
         # Of each field the page says where it comes from, and why it may be shown.
         said = re.findall(r"^    (\w+):", known[1], flags=re.MULTILINE)
-        assert said == list(Overview.model_fields)
+        assert said == list(FederationState.model_fields)
         for states, name in ((SITE_STATES, "stateName"), (WEEK_STATES, "weekState")):
             words = re.search(rf"{name}: \{{(.*?)\}}", text)
             assert words and re.findall(r"(\w+): '", words[1]) == list(states)

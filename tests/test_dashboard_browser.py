@@ -12,13 +12,11 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from epifed.dashboard.access import Access
-from epifed.dashboard.watching import Watching
-from epifed.dashboard.web import make_app
-from epifed.federation import overlook
-from epifed.federation.codes import GERMAN, SENTENCES, Code
-from epifed.federation.overview import Live
-from epifed.federation.worth import Truth
+from epifed.dashboard import Access, StatusPoller, make_app
+from epifed.federation import status
+from epifed.federation.messages import GERMAN, SENTENCES, Code
+from epifed.federation.status import Live
+from epifed.federation.training_history import Truth
 from tests.federation.overlooked import Folders
 from tests.test_report_browser import CHROMIUM, CONTRAST, FLAGS
 
@@ -38,7 +36,9 @@ class Board:
     def __init__(self, folders: Folders, **places: Any) -> None:
         self.folders, self.ends = folders, dict[str, datetime]()
         self.live: Live | None = None
-        self.watching = Watching(folders.places(**places), self._asked, lambda: self.ends, 0.2, 0.2)
+        self.watching = StatusPoller(
+            folders.places(**places), self._asked, lambda: self.ends, 0.2, 0.2
+        )
         self.watching.start()
         access = Access.of("127.0.0.1", None, None, None)
         config = uvicorn.Config(
@@ -94,7 +94,7 @@ def now(monkeypatch_module: pytest.MonkeyPatch) -> dict[str, datetime]:
         def now(cls, tz: Any = None) -> Any:
             return found["now"]
 
-    monkeypatch_module.setattr(overlook, "datetime", Clock)
+    monkeypatch_module.setattr(status, "datetime", Clock)
     return found
 
 
@@ -129,7 +129,7 @@ def board(tmp_path_factory: pytest.TempPathFactory, now: dict[str, datetime]) ->
     found.stop()
 
 
-class Looked:
+class SiteDataCheck:
     """Opens the page and remembers what it complained about or asked others for."""
 
     def __init__(self, browser: Browser, board: Board) -> None:
@@ -158,12 +158,12 @@ class Looked:
 
 
 @pytest.fixture
-def looked(browser: Browser, board: Board) -> Iterator[Looked]:
+def looked(browser: Browser, board: Board) -> Iterator[SiteDataCheck]:
     board.live = board.everybody()
     board.expire({"server": board.folders.after(0) + timedelta(days=500)})
     _settled(board, lambda seen: seen.live is not None and seen.live.reached)
     _settled(board, lambda seen: [one.party for one in seen.certificates] == ["server"])
-    found = Looked(browser, board)
+    found = SiteDataCheck(browser, board)
     yield found
     for context in browser.contexts:
         context.close()
@@ -177,7 +177,7 @@ def _settled(board: Board, happened: Any) -> None:
         board.thread.join(0.05)
 
 
-def test_one_sentence_says_whether_all_is_well(looked: Looked, board: Board) -> None:
+def test_one_sentence_says_whether_all_is_well(looked: SiteDataCheck, board: Board) -> None:
     page = looked.open()
     expect(page.locator("#headline")).to_contain_text("The week of 31 August 2026 is released.")
     expect(page.locator("#headline")).to_contain_text("4 things to look at")
@@ -194,7 +194,7 @@ def test_one_sentence_says_whether_all_is_well(looked: Looked, board: Board) -> 
     assert not any(word in visible for word in ("undefined", "NaN", "Infinity", "[object"))
 
 
-def test_each_site_that_was_not_used_has_its_reason_in_plain_words(looked: Looked) -> None:
+def test_each_site_that_was_not_used_has_its_reason_in_plain_words(looked: SiteDataCheck) -> None:
     page = looked.open()
     rows = page.locator("#missing tbody tr")
     expect(rows).to_have_count(3)  # the absent one is connected again
@@ -215,7 +215,7 @@ def test_each_site_that_was_not_used_has_its_reason_in_plain_words(looked: Looke
     assert "397 verbunden" in label and "1 hat abgelehnt" in label
 
 
-def test_it_updates_by_itself(looked: Looked, board: Board) -> None:
+def test_it_updates_by_itself(looked: SiteDataCheck, board: Board) -> None:
     page = looked.open()
     page.locator("#sites-table > summary").click()
     live = board.everybody()
@@ -231,8 +231,8 @@ def test_it_updates_by_itself(looked: Looked, board: Board) -> None:
     expect(page.locator("#notices")).to_contain_text("A certificate ends soon, the first in 3 days")
 
 
-def test_all_well_is_said_in_green(looked: Looked, board: Board) -> None:
-    folder = board.folders.kit / overlook.TRAININGS / board.folders.week(WEEKS - 1).name
+def test_all_well_is_said_in_green(looked: SiteDataCheck, board: Board) -> None:
+    folder = board.folders.kit / status.TRAININGS / board.folders.week(WEEKS - 1).name
     report, delivered = folder / "report.jsonl", folder / "delivered.json"
     kept = report.read_text(), delivered.read_text()
     line = json.loads(kept[0]) | {"problems": []}
@@ -251,7 +251,7 @@ def test_all_well_is_said_in_green(looked: Looked, board: Board) -> None:
     expect(page.locator("#overview")).to_have_class("look")
 
 
-def test_charts_have_words_and_tables_and_answer_the_mouse(looked: Looked) -> None:
+def test_charts_have_words_and_tables_and_answer_the_mouse(looked: SiteDataCheck) -> None:
     page = looked.open()
     charts = page.locator("[role=img].chart:visible")
     assert charts.count() == 3
@@ -271,14 +271,14 @@ def test_charts_have_words_and_tables_and_answer_the_mouse(looked: Looked) -> No
     expect(page.locator("#releases-list tbody tr")).to_have_count(WEEKS)
 
 
-def test_the_page_says_what_it_knows_and_from_where(looked: Looked) -> None:
+def test_the_page_says_what_it_knows_and_from_where(looked: SiteDataCheck) -> None:
     page = looked.open()
     expect(page.locator("#known")).to_contain_text("nothing tells who was drawn")
     expect(page.locator("#known-table tbody tr")).to_have_count(15)
     expect(page.locator("#standfirst")).to_contain_text("This page only looks.")
 
 
-def test_keyboard_headings_and_names(looked: Looked) -> None:
+def test_keyboard_headings_and_names(looked: SiteDataCheck) -> None:
     page = looked.open()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -299,7 +299,7 @@ def test_keyboard_headings_and_names(looked: Looked) -> None:
         assert page.locator(target).count() == 1
 
 
-def test_text_is_readable_in_light_and_dark(looked: Looked) -> None:
+def test_text_is_readable_in_light_and_dark(looked: SiteDataCheck) -> None:
     page = looked.open(color_scheme="dark")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     assert page.evaluate(CONTRAST) == []
@@ -309,7 +309,7 @@ def test_text_is_readable_in_light_and_dark(looked: Looked) -> None:
 
 
 @pytest.mark.parametrize("locale", ["de-DE", "en-GB"])
-def test_a_phone_shows_it_without_scrolling_sideways(looked: Looked, locale: str) -> None:
+def test_a_phone_shows_it_without_scrolling_sideways(looked: SiteDataCheck, locale: str) -> None:
     page = looked.open(
         viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True, locale=locale
     )
@@ -326,13 +326,13 @@ def test_names_in_files_stay_text(
     nasty = "<img src=x onerror=alert(1)>"
     folders = Folders(tmp_path, sites=2)
     folders.train(0)
-    report = folders.kit / overlook.TRAININGS / folders.week(0).name / "report.jsonl"
+    report = folders.kit / status.TRAININGS / folders.week(0).name / "report.jsonl"
     line = json.loads(report.read_text())
     line["problems"] = [{"site": "office-001", "reason": nasty}]
     report.write_text(json.dumps(line) + "\n")
     board = Board(folders)
     try:
-        looking = Looked(browser, board)
+        looking = SiteDataCheck(browser, board)
         page = looking.open()
         expect(page.locator("#missing")).to_contain_text(nasty)
         assert page.locator("main img").count() == 0
@@ -347,7 +347,7 @@ def test_a_page_whose_server_is_gone_says_so(
 ) -> None:
     folders = Folders(tmp_path, sites=2)
     board = Board(folders)
-    page = Looked(browser, board).open()
+    page = SiteDataCheck(browser, board).open()
     board.stop()
     expect(page.locator("#labels")).to_contain_text("No connection.")
     expect(page.locator("#title")).to_have_text("Federation flu")

@@ -230,5 +230,5 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert "predictions.png" in made["tutorials/paper"] and "persistence" in made["tutorials/paper"]
     assert "P, days (or weeks) from last input to target" in made["reference/settings"]
     assert "another --learner" in made["reference/commands"]
-    assert "epsilon_if_drawn_seen" in made["reference/json"]
+    assert "epsilon_without_amplification" in made["reference/json"]
     assert json.loads((tmp_path / "schemas" / "ledger-verify.json").read_text())["properties"]

@@ -9,16 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
-from epifed.expectation import GOOD, Expectation, expect
 from epifed.explain import explain
-from epifed.learner import make_learner
+from epifed.learners.base import make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
-from epifed.training import train
+from epifed.training.loop import train
+from epifed.training.noise_preview import GOOD, NoisePreview, expect
 from tests.helpers import small_panel
 
 
-def expected(clients: int, epsilon: float, learner: str = "trend") -> Expectation | None:
+def expected(clients: int, epsilon: float, learner: str = "trend") -> NoisePreview | None:
     settings = Settings.for_learner(learner, clients, epsilon=epsilon)
     return expect(make_learner(settings), PrivacyPlan.of(settings, clients))
 

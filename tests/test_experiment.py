@@ -12,10 +12,9 @@ import polars as pl
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.evaluate.experiment import Grid, run_grid, tasks
-from epifed.evaluate.folder import read_grid
-from epifed.evaluate.metrics import scores
-from epifed.evaluate.results import ALL, FEDERATED
+from epifed.evaluation.experiment import Grid, run_grid, tasks
+from epifed.evaluation.metrics import scores
+from epifed.evaluation.results_folder import ALL, FEDERATED, read_grid
 from tests.helpers import START, small_panel, small_settings
 
 TABLES = ("runs.parquet", "predictions.parquet", "convergence.parquet")
@@ -67,7 +66,7 @@ import sys
 from pathlib import Path
 from tests.helpers import small_panel
 from tests.test_experiment import small_grid
-from epifed.evaluate.experiment import run_grid
+from epifed.evaluation.experiment import run_grid
 run_grid(small_panel(), small_grid(), Path(sys.argv[1]), workers=int(sys.argv[2]))
 """
 

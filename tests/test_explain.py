@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from epifed.cli import explain as command
+from epifed.cli import report as command
 from epifed.errors import EpifedError
-from epifed.evaluate.experiment import Grid, run_grid
+from epifed.evaluation.experiment import Grid, run_grid
 from epifed.explain import explain
 from epifed.privacy.accounting import spent
-from epifed.training import train
+from epifed.training.loop import train
 from tests.helpers import START, small_clients, small_panel, small_settings
 
 

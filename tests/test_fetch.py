@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from epifed.cache import cache_root
 from epifed.cli.data import app
+from epifed.data.readers import download as fetching
+from epifed.data.readers import read_rki
+from epifed.data.readers.download import ATTEMPTS, fetch, record_of
+from epifed.data.readers.formats import COLUMNS
 from epifed.errors import EpifedError
-from epifed.sources import fetch as fetching
-from epifed.sources import read_rki
-from epifed.sources.fetch import ATTEMPTS, fetch, record_of
-from epifed.sources.rki import COLUMNS
+from epifed.files import cache_root
 
 ROW = "1001,A15-A34,M,2020-10-28,2020-10-26,1,0,-9,0,2,0,2\n"
 CONTENT = (",".join(COLUMNS) + "\n" + ROW * 2000).encode()

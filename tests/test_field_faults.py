@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
 from epifed.forecasting import Forecast
-from epifed.hubs.layout import write_hub
+from epifed.hubs.submission import write_hub
 from epifed.intervals import LEVELS
-from epifed.sources import load_panel
 from tests.commands import epifed
 from tests.helpers import small_panel
 

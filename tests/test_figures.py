@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 from matplotlib import pyplot as plt
 
-from epifed.evaluate.experiment import run_grid
-from epifed.evaluate.results import Results
+from epifed.evaluation.experiment import run_grid
+from epifed.evaluation.results_folder import Results
 from epifed.report import drawing, figures
 from tests.helpers import small_panel
 from tests.test_experiment import small_grid

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from epifed.check import check_panel
-from epifed.cli.app import COMMANDS, app
-from epifed.cli.kit import caption, refuse_unwritable
+from epifed.cli.app import COMMANDS, HOMES, app
+from epifed.cli.common import caption, refuse_unwritable
+from epifed.data.panel import CasePanel
+from epifed.data_check import check_panel
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import origins_between, run_backtest
-from epifed.expectation import Expectation
-from epifed.learner import settings_for
+from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.learners.base import settings_for
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
 from epifed.settings import Settings
+from epifed.training.noise_preview import NoisePreview
 from tests.helpers import public_inputs, small_panel
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +33,7 @@ UNWRITABLE = Path("/proc/nowhere/out")
 def default_outputs() -> list[str]:
     found = []
     for name in COMMANDS:
-        command = getattr(import_module(f"epifed.cli.{name}"), name, None)
+        command = getattr(import_module(f"epifed.cli.{HOMES.get(name, name)}"), name, None)
         if command is not None:
             default = inspect.signature(command).parameters.get("out")
             if default is not None and isinstance(default.default, Path):
@@ -239,7 +239,7 @@ def test_one_training_of_one_round_is_told_as_such(tmp_path: Path) -> None:
 
 
 def test_noise_beyond_imagination_has_no_number() -> None:
-    some = Expectation(3, 0.1, "the growth of a week", 0.26, 6.5, None, 225)
+    some = NoisePreview(3, 0.1, "the growth of a week", 0.26, 6.5, None, 225)
     assert "by more than ±1,000 %," in some.sentence()
     assert "only less than 1 % of what" in some.sentence()
     assert "by about ±65 %," in replace(some, noise=0.5).sentence()

@@ -13,21 +13,21 @@ import pytest
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import origins_between, run_backtest
-from epifed.evaluate.experiment import Grid, run_grid
-from epifed.evaluate.folder import DATA, read_folder, read_grid
-from epifed.evaluate.metrics import METRICS, Metric, Pairs, register
+from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.metrics import METRICS, Metric, Pairs, register
+from epifed.evaluation.results_folder import DATA, read_folder, read_grid
 from epifed.explain import explain
-from epifed.panel import CasePanel
 from epifed.privacy.accounting import epsilon_of, training_event
 from epifed.report import tables
 from epifed.report.html import write_report
 from epifed.report.html.payload import payload
 from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate, simulation
-from epifed.simulate.write import write
-from epifed.sources import load_panel
+from epifed.simulate.simulation import write
 from tests.helpers import small_panel, small_settings
 
 SIMULATED = SimulationSettings(counties=8, communities=20, seed=3, days=100)
@@ -173,13 +173,13 @@ def test_data_kept_with_simulated_results_is_not_simulated_again(
 
     kept = tmp_path / "kept"
     small_grid(load_panel(country), kept)
-    monkeypatch.setattr("epifed.report.country.simulate", refuse)
+    monkeypatch.setattr("epifed.report.maps.simulate", refuse)
     with pytest.raises(AssertionError, match="simulated again"):
         write_report(kept, tmp_path / "r.html")
     (kept / DATA).symlink_to(country)
     write_report(kept, tmp_path / "r.html")
     out = str(tmp_path / "figures")
-    monkeypatch.setattr("epifed.report.paper_figures.Plan.write", lambda *_: iter(()))
+    monkeypatch.setattr("epifed.paper.Plan.write", lambda *_: iter(()))
     done = CliRunner().invoke(app, ["figures", str(kept), "--out", out, "--json"])
     assert json.loads(done.stdout)["left_out"] == {}
     # What lies there from another simulation is not taken for it.
@@ -197,7 +197,7 @@ def test_run_simulates_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return real(SIMULATED.model_copy(update={"seed": settings.seed}))
 
     monkeypatch.setattr(simulation, "simulate", counted)
-    monkeypatch.setattr("epifed.report.country.simulate", counted)
+    monkeypatch.setattr("epifed.report.maps.simulate", counted)
     (tmp_path / "s.toml").write_text(small_settings(rounds=1, epochs=1).to_toml())
     out = tmp_path / "out"
     done = CliRunner().invoke(

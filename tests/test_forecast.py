@@ -12,20 +12,19 @@ import pytest
 from hubdata import connect_hub
 from typer.testing import CliRunner
 
-from epifed.anomalies import clean
 from epifed.cli.app import app
+from epifed.data.panel import CasePanel
+from epifed.data.quality import clean
 from epifed.errors import EpifedError
 from epifed.forecasting import forecast
 from epifed.hubs.config import TARGET
-from epifed.hubs.layout import write_hub
+from epifed.hubs.submission import write_hub
 from epifed.intervals import LEVELS
-from epifed.learner import make_learner
+from epifed.learners.base import make_learner
 from epifed.learners.trend import Trend
-from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
-from epifed.release import Release, read_release
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
+from epifed.training.release import Release, read_release
 
 DAYS = 120
 

@@ -4,8 +4,7 @@ from datetime import date
 
 import pytest
 
-from epifed.errors import EpifedError
-from epifed.holidays import (
+from epifed.data.calendar import (
     FIRST_BACK,
     FIRST_OFF,
     FURTHER_OFF,
@@ -18,6 +17,7 @@ from epifed.holidays import (
     days_off_within,
     german_calendars,
 )
+from epifed.errors import EpifedError
 
 MONDAY, TUESDAY, WEDNESDAY, THURSDAY, FRIDAY, SATURDAY, SUNDAY = range(7)
 

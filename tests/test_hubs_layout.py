@@ -15,16 +15,14 @@ import polars as pl
 import pytest
 from hubdata import connect_hub
 
-from epifed.cli.aims import Aims
+from epifed.cli.common import TargetOptions
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import run_backtest
+from epifed.evaluation.backtest import run_backtest
 from epifed.forecasting import Forecast
-from epifed.hubs.check import submission_faults
-from epifed.hubs.layout import write_hub
-from epifed.hubs.locations import read_locations
-from epifed.hubs.tables import read_forecasts
+from epifed.hubs.submission import submission_faults, write_hub
+from epifed.hubs.tables import read_forecasts, read_locations
 from epifed.intervals import LEVELS
-from epifed.learner import settings_for
+from epifed.learners.base import settings_for
 from tests.commands import epifed, refused
 from tests.helpers import small_panel
 
@@ -322,7 +320,7 @@ def test_a_hubs_own_settings_say_how_weekly_counts_are_forecast(tmp_path: Path) 
     hub = flu_hub(tmp_path / "hub", rounds)
     codes = tmp_path / "codes.csv"
     codes.write_text("location,region\nUS,nation\n")
-    aims = Aims(level=["region", "nation"], hub=hub, model_name=MODEL, locations=codes)
+    aims = TargetOptions(level=["region", "nation"], hub=hub, model_name=MODEL, locations=codes)
     origins = [saturday - timedelta(weeks=weeks) for weeks in (7, 6, 5, 4, 3)]
     aims.refuse_early([7])
     targets = aims.targets(panel, [1], origins)
@@ -361,7 +359,7 @@ def test_a_weekly_file_of_another_weekday_than_the_hub_is_refused_early(tmp_path
     panel = replace(panel, start=panel.start + (sunday - panel.end))
     hub = flu_hub(tmp_path / "hub", sunday - timedelta(days=1))
     with pytest.raises(EpifedError, match=r"weeks of .* that end on a sunday; expected the same"):
-        Aims(hub=hub, model_name=MODEL).targets(panel, [1], [panel.end])
+        TargetOptions(hub=hub, model_name=MODEL).targets(panel, [1], [panel.end])
 
 
 def test_what_a_hub_would_refuse_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
@@ -370,7 +368,7 @@ def test_what_a_hub_would_refuse_is_refused_before_anything_is_computed(tmp_path
     panel = replace(panel, start=panel.start + (saturday - panel.end))
     hub = flu_hub(tmp_path / "hub", saturday + timedelta(weeks=1))
     with pytest.raises(EpifedError, match=r"column location: found .* expected one of 01"):
-        Aims(hub=hub, model_name=MODEL).targets(panel, [1], [panel.end])
+        TargetOptions(hub=hub, model_name=MODEL).targets(panel, [1], [panel.end])
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

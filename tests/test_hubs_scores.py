@@ -15,10 +15,15 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
-from epifed.hubs.locations import read_locations
-from epifed.hubs.scores import score, wis_parts
-from epifed.hubs.skill import compare, ratio, relative_skill
-from epifed.hubs.tables import TASK, by_last_days, read_forecasts, read_truth, weekly
+from epifed.hubs.scores import compare, ratio, relative_skill, score, wis_parts
+from epifed.hubs.tables import (
+    TASK,
+    by_last_days,
+    read_forecasts,
+    read_locations,
+    read_truth,
+    weekly,
+)
 from epifed.intervals import LEVELS, weighted_interval_score
 from tests.commands import refused
 

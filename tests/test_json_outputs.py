@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import COMMANDS, app, load_command
 from epifed.cli.outputs import OUTPUTS, schema
-from epifed.sources.rki import COLUMNS
+from epifed.data.readers.formats import COLUMNS
 from tests.helpers import conforming, days_of
 from tests.test_fetch import ROW
 

@@ -25,8 +25,7 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.ledger.budget import Cap, together
-from epifed.ledger.ledger import Ledger, OverspendError, Run
-from epifed.ledger.witness import Witness, newest
+from epifed.ledger.ledger import Ledger, OverspendError, Run, Witness, newest
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
 

@@ -11,18 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from epifed.anomalies import clean
+from epifed.data.calendar import Weeks, to_weekday
+from epifed.data.levels import choose, levels_of
+from epifed.data.panel import CasePanel
+from epifed.data.quality import clean
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import origins_between, run_backtest
-from epifed.evaluate.folder import read_folder
-from epifed.forecasting import forecast
+from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.evaluation.results_folder import read_folder
+from epifed.forecasting import Targets, Totals, forecast
 from epifed.intervals import LEVELS
-from epifed.learner import Learner, make_learner, settings_for
-from epifed.levels import choose, levels_of
-from epifed.panel import CasePanel
-from epifed.sources import load_panel
-from epifed.targets import Targets, Totals
-from epifed.weeks import Weeks, to_weekday
+from epifed.learners.base import Learner, make_learner, settings_for
 from tests.helpers import small_panel
 
 STATES = ("North", "North", "North", "East", "East", "West", "West", "West")

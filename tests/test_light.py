@@ -145,7 +145,7 @@ def test_a_site_imports_no_more_than_it_uses(light: dict[str, str]) -> None:
     code = f"""
 import sys
 import epifed.federation.flare.executor
-from epifed.learner import make_learner
+from epifed.learners.base import make_learner
 from epifed.settings import Settings
 from tests.helpers import days_of
 make_learner(Settings.resolve(12, {{"learner": "trend"}}))

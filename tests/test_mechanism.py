@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from epifed.errors import EpifedError
-from epifed.privacy.mechanism import clip, release
+from epifed.privacy.noise import SeededRandomness, clip, release
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import SeededRandomness
 from epifed.settings import SamplerName
 
 

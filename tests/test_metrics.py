@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from epifed.evaluate.metrics import STRATA, scores, strata
+from epifed.evaluation.metrics import STRATA, scores, strata
 
 values = arrays(np.float64, 9, elements=st.integers(0, 1000).map(float))
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,16 +14,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from epifed.dashboard.metrics import exposition
-from epifed.dashboard.watching import ask_server
-from epifed.federation.codes import Code
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.policies import server_resources, site_resources
-from epifed.federation.flare.rehearsal import rehearsal_federation
-from epifed.federation.overlook import Beside, look_over
-from epifed.federation.overview import Live
-from epifed.federation.worth import Truth
-from tests.federation.helpers import panel
+from epifed.dashboard import exposition
+from epifed.federation.flare.kits import server_resources, site_resources
+from epifed.federation.messages import Code
+from epifed.federation.status import Beside, Live, read_status
+from epifed.federation.training_history import Truth
 from tests.federation.overlooked import Folders
 
 MONITORING = Path(__file__).resolve().parents[1] / "docs" / "monitoring"
@@ -57,7 +51,7 @@ def text(folders: Folders) -> str:
     last = folders.schedule.period(folders.week(0))[1]
     counts = {last + timedelta(days=n): 100.0 + n for n in range(-30, 9)}
     places = replace(folders.places(), truth=Truth(counts, "truth.csv"))
-    seen = look_over(places, Beside(live, {"server": END}), now)
+    seen = read_status(places, Beside(live, {"server": END}), now)
     training = seen.trainings[-1].model_copy(update={"seconds": 2.5})
     seen = seen.model_copy(update={"trainings": (*seen.trainings[:-1], training)})
     return exposition(seen, 0.25).decode()
@@ -236,41 +230,9 @@ def paths(resources: dict[str, Any]) -> list[str]:
     return [one["path"] for one in resources["components"]]
 
 
-def test_sites_stream_nothing_and_the_server_only_if_asked() -> None:
+def test_neither_sites_nor_the_server_stream_anything() -> None:
     site = site_resources()
     assert site["allow_log_streaming"] is False
-    assert not any("metric" in path or "statsd" in path for path in paths(site))
-    assert "streaming_to_server" not in json.dumps(site)
-    plain, asked = server_resources(Path("kit")), server_resources(Path("kit"), 9125)
-    assert not any("metric" in path or "statsd" in path for path in paths(plain))
-    added = [one for one in asked["components"] if one not in plain["components"]]
-    assert [one["id"] for one in added] == ["system_metrics", "statsd_reporter"]
-    assert added[0]["args"] == {"tags": {"site": "server"}, "streaming_to_server": False}
-    assert added[1]["args"]["host"] == "127.0.0.1"
-    assert not any("RemoteMetricsReceiver" in path for path in paths(asked))
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        found.bind(("127.0.0.1", 0))
-        found.settimeout(60)
-        yield found
-
-
-def test_heartbeats_reach_statsd_and_name_no_site(tmp_path: Path, listener: socket.socket) -> None:
-    cases = panel()
-    roster = rehearsal_federation(cases, 1)
-    with LocalFederation.make(tmp_path, roster, cases) as local:
-        local.statsd = listener.getsockname()[1]
-        local.start()
-        heard = ""
-        while "_client_heartbeat_received_count" not in heard:
-            heard += listener.recv(65536).decode() + "\n"
-        live = ask_server(local.kit("coordinator"))()
-        assert live.reached and live.connected == ("site-1",) and live.training is None
-        for name in ("server", "site-1"):
-            written = (local.kit(name) / "local" / "resources.json").read_text()
-            assert ("statsd" in written) == (name == "server")
-    assert "site:server" in heard
-    assert "site-1" not in heard and not any(client in heard for client in cases.regions)
+    for resources in (site, server_resources(Path("kit"))):
+        assert not any("metric" in path or "statsd" in path for path in paths(resources))
+        assert "streaming_to_server" not in json.dumps(resources)

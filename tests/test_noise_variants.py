@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.learner import Floats, Vector, WindowLearner
+from epifed.learners.base import Floats, Vector, WindowLearner, Windows
 from epifed.privacy.accounting import spent
 from epifed.privacy.plan import TRUST, PrivacyPlan
-from epifed.seeds import seed_sequence
-from epifed.settings import NoiseName, Settings
-from epifed.training import train
-from epifed.windows import Windows
+from epifed.settings import NoiseName, Settings, seed_sequence
+from epifed.training.loop import train
 from tests.helpers import small_clients, small_settings
 
 LENGTH = 20_000

@@ -14,23 +14,22 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from epifed import office
-from epifed.archive import remember, together
+from epifed import site_report
 from epifed.cli.app import app
 from epifed.cli.outputs import schema
+from epifed.data.panel import CasePanel
+from epifed.data.vintages import remember, together
 from epifed.errors import EpifedError
 from epifed.federation import site
-from epifed.federation.fetch import FETCHED, Fetch
 from epifed.federation.messages import Task, pack_task
 from epifed.federation.roster import Federation, Server, Site
 from epifed.federation.server import Answers, Order, ServedTraining, take_in
-from epifed.federation.site import SiteWork, Source
+from epifed.federation.site import FETCHED, Fetch, SiteWork, Source
 from epifed.federation.terms import Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
-from epifed.rounds import Rounds
 from epifed.settings import Settings
+from epifed.training.rounds import Rounds
 from tests.commands import epifed
 from tests.helpers import small_panel
 
@@ -105,9 +104,9 @@ class Office:
         work.receive(content, training.paid, order.training)
         return lines[0]
 
-    def tend(self, morning: date) -> dict[str, Any]:
+    def update_site(self, morning: date) -> dict[str, Any]:
         now = datetime.combine(morning, time(7), tzinfo=UTC)
-        return office.tend(self.kit, self.out, MODEL, now)
+        return site_report.update_site(self.kit, self.out, MODEL, now)
 
 
 @pytest.fixture
@@ -120,7 +119,7 @@ def test_a_week_is_a_folder_and_later_weeks_are_scored_on_it(north: Office) -> N
     for morning in mornings:
         north.give(morning)
         assert north.train(morning)["problems"] == []
-        status = north.tend(morning)
+        status = north.update_site(morning)
         assert status["problems"] == []
         assert status["made"]
     weeks = ["2026-W10", "2026-W11", "2026-W12"]
@@ -150,10 +149,10 @@ def test_a_week_is_a_folder_and_later_weeks_are_scored_on_it(north: Office) -> N
 def test_what_was_forecast_is_not_made_again_of_later_counts(north: Office) -> None:
     north.give(FIRST)
     north.train(FIRST)
-    north.tend(FIRST)
+    north.update_site(FIRST)
     before = (north.out / "2026-W10" / "forecast.csv").read_bytes()
     north.give(FIRST + timedelta(days=2))
-    north.tend(FIRST + timedelta(days=2))
+    north.update_site(FIRST + timedelta(days=2))
     assert (north.out / "2026-W10" / "forecast.csv").read_bytes() == before
 
 
@@ -174,14 +173,14 @@ def test_a_bad_file_is_said_and_the_week_sat_out(
     north.file.write_text(harm(good))
     line = north.train(FIRST)
     assert line["problems"] == ([{"site": "north", "reason": reason}] if reason else [])
-    status = north.tend(FIRST)
+    status = north.update_site(FIRST)
     text = (north.out / "problem.txt").read_text()
     assert said in text
     assert f"training 'week-{FIRST}'" in text
     assert status["problems"] == text.splitlines()
     assert status["made"] == (reason is None), "the other clients have their forecast"
     north.file.write_text(good)
-    mended = north.tend(FIRST)
+    mended = north.update_site(FIRST)
     assert mended["made"]
     assert not any(one.startswith("Your data") for one in mended["problems"])
     assert (north.out / "2026-W10" / "problem.txt").exists(), "that it sat out stays with the week"
@@ -190,18 +189,20 @@ def test_a_bad_file_is_said_and_the_week_sat_out(
 def test_counts_that_come_late_are_forecast_from_once_they_are_there(north: Office) -> None:
     north.give(FIRST - timedelta(days=3))
     north.train(FIRST)
-    text = "\n".join(north.tend(FIRST)["problems"])
+    text = "\n".join(north.update_site(FIRST)["problems"])
     assert "found counts from 2025-11-22 to 2026-02-26; expected 2025-12-31 to 2026-03-01" in text
     assert "No forecast of 2026-W10" in text
     assert not (north.out / "2026-W10").exists()
     north.give(FIRST)
-    assert north.tend(FIRST)["made"]
+    assert north.update_site(FIRST)["made"]
 
 
 def test_old_counts_are_a_problem_before_a_training_is(north: Office) -> None:
     north.give(FIRST)
-    assert north.tend(FIRST)["problems"] == []
-    assert "Your data end on 2026-03-01" in north.tend(FIRST + timedelta(days=9))["problems"][0]
+    assert north.update_site(FIRST)["problems"] == []
+    assert (
+        "Your data end on 2026-03-01" in north.update_site(FIRST + timedelta(days=9))["problems"][0]
+    )
 
 
 def test_a_fault_in_the_report_hurts_no_training(
@@ -213,15 +214,15 @@ def test_a_fault_in_the_report_hurts_no_training(
     north.give(FIRST)
     north.train(FIRST)
     with monkeypatch.context() as patched:
-        patched.setattr(office, "write_report", broken)
-        status = north.tend(FIRST)
+        patched.setattr(site_report, "write_report", broken)
+        status = north.update_site(FIRST)
     assert status["problems"] == [
         "No forecast of 2026-W10, by a fault of epifed: RuntimeError('no')"
     ]
     assert sorted(path.name for path in north.out.iterdir()) == [
         ".lock", "problem.txt", "status.json",
     ]  # fmt: skip
-    assert north.tend(FIRST)["made"]
+    assert north.update_site(FIRST)["made"]
 
 
 def test_a_file_that_cannot_be_replaced_does_not_stop_the_others(
@@ -239,12 +240,12 @@ def test_a_file_that_cannot_be_replaced_does_not_stop_the_others(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", replace_file)
-        status = north.tend(FIRST)
+        status = north.update_site(FIRST)
     assert status["made"]
     (problem,) = status["problems"]
     assert "report.html is still that of an earlier week" in problem
     assert (north.out / "latest" / "forecast.csv").exists()
-    assert north.tend(FIRST)["problems"] == []
+    assert north.update_site(FIRST)["problems"] == []
     assert (north.out / "latest" / "report.html").exists()
 
 
@@ -254,10 +255,10 @@ def test_vintages_are_kept_each_day_and_become_a_nowcast(tmp_path: Path) -> None
     mornings = [FIRST - timedelta(days=back) for back in range(16, -1, -1)]
     for morning in mornings:
         north.give(morning)
-        status = north.tend(morning)
+        status = north.update_site(morning)
     assert status["mornings_kept"] == len(mornings)
     north.train(FIRST)
-    assert north.tend(FIRST)["problems"] == []
+    assert north.update_site(FIRST)["problems"] == []
     nowcast = pl.read_csv(north.out / "2026-W10" / "nowcast.csv", try_parse_dates=True)
     assert nowcast["date"].max() == FIRST - timedelta(days=1)
     assert set(nowcast.columns) >= {"known", "estimate", "lower", "upper", "r"}
@@ -319,7 +320,7 @@ def test_a_command_that_writes_the_file_itself(tmp_path: Path) -> None:
 def test_a_failing_command_stands_in_problem_txt(north: Office) -> None:
     north.give(FIRST)
     Fetch(north.kit, f'"{sys.executable}" -c "raise SystemExit(3)"', north.file, 10.0).run()
-    (problem,) = north.tend(FIRST)["problems"]
+    (problem,) = north.update_site(FIRST)["problems"]
     assert problem == "The command for your data failed: found exit code 3; expected 0"
 
 

@@ -9,17 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from epifed.clients import make_clients
+from epifed.data.readers import read_prepared
 from epifed.errors import EpifedError
-from epifed.evaluate import score
-from epifed.learner import make_learner, recency
+from epifed.evaluation import score
+from epifed.learners.base import Windows, make_learner, recency
 from epifed.learners.one_shot import LARGEST_RESIDUAL, Coefficients, OneShot
-from epifed.release import read_release
-from epifed.seeds import seed_sequence
-from epifed.settings import PERIODS, Settings
-from epifed.sources import read_prepared
-from epifed.training import train
-from epifed.windows import Windows
+from epifed.settings import PERIODS, Settings, seed_sequence
+from epifed.training.loop import make_clients, train
+from epifed.training.release import read_release
 from tests.helpers import START, small_clients, small_panel, windows_of
 
 Floats = NDArray[np.float64]

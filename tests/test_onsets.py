@@ -6,18 +6,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from epifed import onsets
-from epifed.nowcast import nowcast
-from epifed.onsets import OnsetNowcast
-from epifed.situation import situation
-from epifed.vintages import Vintages
+from epifed.data.vintages import Vintages
+from epifed.nowcasting import transmission
+from epifed.nowcasting.late_reports import nowcast
+from epifed.nowcasting.transmission import OnsetNowcast, nowcast_summary
 from tests.late import late_list
 
 DAY = timedelta(days=1)
 
 
 def by_onset(late: Vintages) -> OnsetNowcast:
-    made = onsets.onset_nowcast(late, nowcast(late))
+    made = transmission.onset_nowcast(late, nowcast(late))
     assert made is not None
     return made
 
@@ -27,7 +26,7 @@ def test_imputation_moves_cases_and_loses_none() -> None:
     made = by_onset(late)
     # Whoever was reported in the middle of the span fell ill within it.
     assert made.imputed[:, 10:30].sum() == pytest.approx(
-        panel.counts[:, -(onsets.DAYS - 10) :][:, :20].sum(), rel=0.05
+        panel.counts[:, -(transmission.DAYS - 10) :][:, :20].sum(), rel=0.05
     )
     assert (made.known <= made.imputed + 1e-9).all()
     assert made.with_onset == pytest.approx(0.65, abs=0.05)
@@ -52,9 +51,9 @@ def test_a_list_without_onsets_has_draws_by_report() -> None:
     _, late = late_list(regions=2)
     bare = Vintages.from_changes(late.changes.with_columns(onset=pl.lit(None, dtype=pl.Date)))
     made = nowcast(bare)
-    assert onsets.onset_nowcast(bare, made) is None
-    draws = onsets.reported_draws(bare, made)
-    assert draws.shape == (onsets.DRAWS, 2, onsets.DAYS)
+    assert transmission.onset_nowcast(bare, made) is None
+    draws = transmission.reported_draws(bare, made)
+    assert draws.shape == (transmission.DRAWS, 2, transmission.DAYS)
     assert (draws[:, :, -1].mean(axis=0) > made.known[:, -1]).all()
 
 
@@ -62,6 +61,6 @@ def test_onsets_that_nobody_notes_any_more_are_no_onsets() -> None:
     _, late = late_list(regions=2, days=120, onsets=True)
     noted = pl.col("reported") <= late.start + 7 * DAY
     old = late.changes.with_columns(onset=pl.when(noted).then("onset"))
-    found = situation(Vintages.from_changes(old))
+    found = nowcast_summary(Vintages.from_changes(old))
     assert old["onset"].is_not_null().any() and found.onsets is None
     assert np.isfinite(found.number.quantiles).all()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.write import write
+from epifed.simulate.simulation import write
 from tests import commands
 from tests.helpers import lay_package
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from epifed.learner import Own, WindowLearner
+from epifed.learners.base import Own, WindowLearner
 
 
 class DriftOwn(Own):

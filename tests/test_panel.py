@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.panel import CasePanel
 
 DAY = date(2021, 5, 1)
 

@@ -17,18 +17,20 @@ from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 from typer.testing import CliRunner
 
+from epifed import paper
 from epifed.cli.app import app
+from epifed.data.panel import CasePanel
+from epifed.data.readers import read_prepared
 from epifed.errors import EpifedError
-from epifed.evaluate.experiment import Grid, run_grid
-from epifed.evaluate.folder import GridFolder, read_grid
-from epifed.panel import CasePanel
-from epifed.report import data_figures, drawing, figures, maps, paper_tables
-from epifed.report.country import Atlas, choose_place, read_country
-from epifed.report.paper_figures import Plan, plan
+from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.results_folder import GridFolder, read_grid
+from epifed.paper import Plan, plan
+from epifed.report import drawing, figures, maps
+from epifed.report import figures as data_figures
+from epifed.report.maps import Atlas, choose_place, read_country
 from epifed.report.shapes import Shapes
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.write import write
-from epifed.sources import read_prepared
+from epifed.simulate.simulation import write
 from tests.helpers import small_settings
 
 PERIODS = {
@@ -270,7 +272,7 @@ def test_periods_are_titled_for_readers(period: str, title: str) -> None:
 
 
 def test_tables_have_mean_spread_and_persistence(stored: GridFolder, tmp_path: Path) -> None:
-    found = paper_tables.paper_tables(stored, lambda zeros: f"{zeros:.0f} zeros")
+    found = paper.paper_tables(stored, lambda zeros: f"{zeros:.0f} zeros")
     assert [table.name for table in found] == ["2020-11", "autumn", "S1"]
     one, s1 = found[0], found[-1]
     assert [method for _, method, _ in one.rows()] == 2 * ["persistence", "0.5", "2", "∞"]
@@ -289,7 +291,7 @@ def test_tables_have_mean_spread_and_persistence(stored: GridFolder, tmp_path: P
 
 
 def test_latex_is_escaped_and_its_formulas_parse(stored: GridFolder) -> None:
-    table = paper_tables.paper_tables(stored, lambda _: "at ε_1 & 5 % ± δ")[0]
+    table = paper.paper_tables(stored, lambda _: "at ε_1 & 5 % ± δ")[0]
     lines = table.to_latex().splitlines()
     assert r"\caption{\textbf{Performance metrics for case prediction, November 2020.} " in lines[2]
     assert r"At $\varepsilon$\_1 \& 5 \% $\pm$ $\delta$; 4 rounds" in lines[2]

@@ -16,16 +16,15 @@ from typer.testing import CliRunner
 
 import epifed
 from epifed.cli.app import app
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.privacy.mechanism import Rows
+from epifed.privacy.noise import Rows, SecureRandomness
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import SecureRandomness
-from epifed.public_inputs import PublicRegions
 from epifed.registry import LEARNERS
-from epifed.release import Release, read_release
-from epifed.sources import load_panel
+from epifed.training.public_inputs import PublicRegions
+from epifed.training.release import Release, read_release
 from tests.helpers import START, small_panel
 
 REGIONS = tuple(f"{i:05d}" for i in range(6))

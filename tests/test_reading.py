@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel, load_table
+from epifed.data.readers.options import AmbiguousTableError
+from epifed.data.readers.values import _week_end
 from epifed.errors import EpifedError
-from epifed.panel import CasePanel
-from epifed.reading import UnsaidError
-from epifed.sources import load_panel, load_table
-from epifed.sources.dates import _week_end
 from tests.reading import DAYS, WAVE, choices, csv, table
 
 # numbers
@@ -256,7 +256,7 @@ def test_rolling_sums_and_averages_are_refused(level: float, scale: float) -> No
         )
         for name, row in zip("abc", daily, strict=True)
     ]
-    with pytest.raises(UnsaidError, match=r"last seven days.*--counts new") as caught:
+    with pytest.raises(AmbiguousTableError, match=r"last seven days.*--counts new") as caught:
         load_panel(pl.concat(frames))
     assert len(str(caught.value)) < 300
     assert load_panel(pl.concat(frames), counts="new").step == "day"

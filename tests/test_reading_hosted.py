@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.sources.hosted import load_hosted
+from epifed.federation.site import load_hosted
 from tests import offices
 from tests.fuzzing import RIGHT
 

@@ -17,10 +17,10 @@ import polars as pl
 import pytest
 import xlsxwriter
 
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
+from epifed.data.readers.options import AmbiguousTableError
 from epifed.errors import EpifedError
-from epifed.panel import CasePanel
-from epifed.reading import UnsaidError
-from epifed.sources import load_panel
 
 REGIONS = ("01001", "01002", "09162", "11000")
 COUNTRIES = ("Austria", "Belgium", "France", "Germany")
@@ -193,7 +193,7 @@ def following(source: Path | pl.DataFrame | pd.DataFrame) -> tuple[CasePanel, di
     for _ in range(7):
         try:
             return load_panel(source, **said), said
-        except UnsaidError as error:
+        except AmbiguousTableError as error:
             assert len(str(error)) <= 500
             assert not error.choices[0].items() <= said.items(), f"offered again: {error}"
             said |= error.choices[0]

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epifed.data.readers import load_panel
+from epifed.data.readers.cleaning import spread_back
+from epifed.data.readers.options import AmbiguousTableError
 from epifed.errors import EpifedError
-from epifed.reading import UnsaidError
-from epifed.sources import load_panel
-from epifed.sources.clean import spread_back
 from tests import offices
 from tests.reading import DAYS, WAVE, choices, csv, table
 
@@ -122,7 +122,7 @@ def test_states_among_their_counties_are_totals(tmp_path: Path) -> None:
     for region, counts in (counties | sums).items():
         lines += table(counts, region).splitlines()[1:]
     path = csv(tmp_path, "\n".join(lines) + "\n")
-    with pytest.raises(UnsaidError, match="found 01, 09, which looks like a total"):
+    with pytest.raises(AmbiguousTableError, match="found 01, 09, which looks like a total"):
         load_panel(path)
     assert load_panel(path, totals="drop").regions == tuple(counties)
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
-from epifed.sources import load_panel
 from tests.reading import choices
 from tests.test_reading_offices import (
     BY_WEEK,

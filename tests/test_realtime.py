@@ -9,16 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from epifed import nowcast as arithmetic
-from epifed.anomalies import clean
+from epifed.data.panel import CasePanel
+from epifed.data.quality import clean
+from epifed.data.vintages import Vintages
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import Backtest, mornings_between, run_backtest
+from epifed.evaluation.backtest import Backtest, mornings_between, run_backtest
 from epifed.forecasting import Forecast, forecast, parts
-from epifed.learner import make_learner
-from epifed.learners import nowcast
-from epifed.panel import CasePanel
+from epifed.learners import real_time
+from epifed.learners.base import make_learner
+from epifed.nowcasting import late_reports as arithmetic
 from epifed.settings import Settings
-from epifed.vintages import Vintages
 from tests.late import late_list
 
 DAY = timedelta(days=1)
@@ -112,21 +112,21 @@ def test_the_release_says_the_shared_growth_and_how_late_cases_come() -> None:
     )
     assert np.linalg.norm(rows, axis=1).max() <= chosen.clip_norm + 1e-6
     state = learner.step(learner.start(np.random.SeedSequence(0)), rows.mean(axis=0), 0.0)
-    assert nowcast.shared_growth(state) == pytest.approx(0.25, abs=0.05)
+    assert real_time.shared_growth(state) == pytest.approx(0.25, abs=0.05)
     # A half comes on the first morning, 85 % on the second, all on the third.
-    assert nowcast.pooled_late(state)[:3] == pytest.approx([0.5, 0.15, 0.0], abs=0.04)
-    faded = nowcast.shared_growth(learner.advance(state, 14))
-    assert 0 < faded < nowcast.shared_growth(state)
+    assert real_time.pooled_late(state)[:3] == pytest.approx([0.5, 0.15, 0.0], abs=0.04)
+    faded = real_time.shared_growth(learner.advance(state, 14))
+    assert 0 < faded < real_time.shared_growth(state)
 
 
 def test_with_nothing_but_noise_nothing_grows() -> None:
     panel, _ = late_list(regions=4)
     learner = make_learner(settings(panel))
-    sent = learner.contribute(learner.start(np.random.SeedSequence(0)), learner.nobody())
+    sent = learner.contribute(learner.start(np.random.SeedSequence(0)), learner.empty_view())
     noise = np.full(sent.shape[1], 50.0, dtype=np.float32)
     state = learner.step(learner.start(np.random.SeedSequence(0)), noise, 1e4)
-    assert nowcast.shared_growth(state) == pytest.approx(0, abs=0.01)
-    assert nowcast.pooled_late(state) == pytest.approx(arithmetic.USUAL_LATE, abs=0.01)
+    assert real_time.shared_growth(state) == pytest.approx(0, abs=0.01)
+    assert real_time.pooled_late(state) == pytest.approx(arithmetic.USUAL_LATE, abs=0.01)
 
 
 def test_past_forecasts_are_those_that_were_made() -> None:
@@ -141,7 +141,7 @@ def test_past_forecasts_are_those_that_were_made() -> None:
         rows = learner.contribute(state, learner.view(known, (panel.start, known.end)))
         state = learner.step(learner.advance(state, 1), rows.mean(axis=0), 0.01)
         made[known.end] = learner.hindcast(known, state, 7)[:, -1]
-    nowcast._MADE.clear()
+    real_time._MADE.clear()
     past = learner.hindcast(known, state, 7)
     for back, day in enumerate(sorted(made, reverse=True)):
         assert past[:, -1 - back] == pytest.approx(made[day])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from epifed.data.readers import SOURCES
 from epifed.errors import EpifedError
 from epifed.registry import Registry
-from epifed.sources import SOURCES
 from tests.helpers import lay_package
 
 READER = """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from epifed.panel import CasePanel
+from epifed.data.panel import CasePanel
 
 
 def read_counts(path: Path, region: str = "a") -> CasePanel:
@@ -64,7 +64,7 @@ def other(tmp_path: Path) -> dict[str, str]:
         "tidy": "plain_counts:read_counts",
     }
     modules = {"plain_counts": READER, "plain_broken": "raise RuntimeError('not\\ntoday')\n"}
-    return lay_package(tmp_path / "site", "plain-counts", modules, {"epifed.sources": entries})
+    return lay_package(tmp_path / "site", "plain-counts", modules, {"epifed.readers": entries})
 
 
 def test_builtins_are_imported_when_asked_for() -> None:
@@ -101,7 +101,7 @@ def test_another_package_brings_a_source(other: dict[str, str], tmp_path: Path) 
     file.write_text(" ".join(["4"] * 20))
     code = """
 import sys
-from epifed.sources import SOURCES, load_panel
+from epifed.data.readers import SOURCES, load_panel
 print(*SOURCES.names())
 assert "plain_counts" not in sys.modules
 print(load_panel(sys.argv[1], format="counts", region="b"))
@@ -147,7 +147,7 @@ def test_what_another_package_does_wrong_is_one_sentence(
 
 
 def test_a_name_in_two_packages_is_refused(other: dict[str, str], tmp_path: Path) -> None:
-    entries = {"epifed.sources": {"counts": "more_counts:read"}}
+    entries = {"epifed.readers": {"counts": "more_counts:read"}}
     lay_package(tmp_path / "site", "more-counts", {"more_counts": "read = print\n"}, entries, "2.1")
     done = cli(other, "data", "check", str(tmp_path), "--format", "counts")
     assert done.returncode == 2

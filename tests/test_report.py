@@ -19,30 +19,30 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
-from epifed.evaluate.experiment import Grid, run_grid
-from epifed.evaluate.folder import (
+from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.results_folder import (
     BACKTEST,
+    FEDERATED,
     FORECAST,
+    BacktestRecord,
     BacktestTables,
     read_folder,
     read_grid,
+    summary,
     write_backtest,
 )
-from epifed.evaluate.manifest import BacktestRecord
-from epifed.evaluate.results import FEDERATED, summary
+from epifed.learners.base import smooth
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
-from epifed.report.html import write_report
-from epifed.report.html.outlines import outlines
+from epifed.report.html import LIBRARY, embedded_json, page, write_report
 from epifed.report.html.payload import payload
-from epifed.report.html.write import LIBRARY, embedded_json, page
+from epifed.report.shapes import outlines
 from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.write import write
-from epifed.sources import load_panel
-from epifed.windows import smooth
+from epifed.simulate.simulation import write
 from tests.commands import epifed
 from tests.helpers import small_settings
 

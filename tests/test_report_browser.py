@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from epifed.evaluate.experiment import Grid, run_grid
+from epifed.data.readers import load_panel
+from epifed.evaluation.experiment import Grid, run_grid
 from epifed.report.html import write_report
 from epifed.settings import Settings
-from epifed.sources import load_panel
 from tests import test_report
 from tests.test_report import NASTY, ORIGIN, forecasts
 

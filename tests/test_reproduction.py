@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import gamma
 
 from epifed.errors import EpifedError
-from epifed.reproduction import Generation, posterior, reproduction
+from epifed.nowcasting.transmission import Generation, posterior, reproduction
 
 # The serial interval of mean 2.6 and deviation 1.5 days that comes with EpiEstim (data Flu2009).
 EPIESTIM = [0.000, 0.233, 0.359, 0.198, 0.103, 0.053, 0.027, 0.014, 0.007, 0.003, 0.002, 0.001]

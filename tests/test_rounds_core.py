@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from epifed.learner import Vector
+from epifed.learners.base import Vector, Windows
+from epifed.privacy.noise import SeededRandomness
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import SeededRandomness
-from epifed.rounds import Rounds, contribution
 from epifed.settings import Settings
-from epifed.windows import Windows
+from epifed.training.rounds import Rounds, contribution
 from tests.helpers import small_settings, windows_of
 from tests.test_noise_variants import Silent
 
@@ -69,5 +68,5 @@ def test_the_mean_is_over_the_fixed_m_and_the_learner_is_told_the_noise() -> Non
     np.testing.assert_allclose(closed, np.full(LENGTH, 0.5), rtol=1e-6)
     private = rounds_of(settings.but(epsilon=1.0))
     assert isinstance(private.learner, Silent)
-    private.close(np.zeros(LENGTH, np.float32), private.nobody())
+    private.close(np.zeros(LENGTH, np.float32), private.empty_rows())
     assert private.learner.told == [0.5 * private.plan.noise_multiplier / 6]

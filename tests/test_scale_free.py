@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from epifed.errors import EpifedError
-from epifed.learner import Vector
+from epifed.learners import networks
+from epifed.learners.base import Vector, Windows
 from epifed.learners.fedavg import FedAvg, FedAvgState
-from epifed.learners.networks import stack
-from epifed.learners.networks.models import ScaleFree, make_model
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.training import train
-from epifed.windows import Windows
+from epifed.learners.networks import ScaleFree, make_model
+from epifed.settings import Settings, seed_sequence
+from epifed.training.loop import train
 from tests.helpers import small_clients, small_settings, windows_of
 
 NAMES = ["scale-free linear", "scale-free mlp", "scale-free gru"]
@@ -44,7 +42,7 @@ def test_large_counts_scale_the_forecast(factor: float, seed: int) -> None:
 
 def by_hand(model: ScaleFree, windows: Windows, epochs: int, learning_rate: float) -> Tensor:
     """Each client alone: Adam on the mean squared error of the forecast in units of the level."""
-    start = stack.flatten(model)
+    start = networks.flatten(model)
     updates = []
     for k in range(len(windows)):
         own = windows.mask[k]
@@ -59,7 +57,7 @@ def by_hand(model: ScaleFree, windows: Windows, epochs: int, learning_rate: floa
             adam.zero_grad()
             (local(seen).squeeze(-1) - change).square().mean().backward()
             adam.step()
-        updates.append(stack.flatten(local) - start)
+        updates.append(networks.flatten(local) - start)
     return torch.stack(updates)
 
 
@@ -124,7 +122,7 @@ def test_predictions_are_of_the_mean_of_the_last_iterates(last: int) -> None:
     inputs, weights = torch.from_numpy(clients.test.inputs), torch.from_numpy(expected)
     np.testing.assert_allclose(
         averaged.predict(clients.test.inputs),
-        stack.predict(make_model("linear", 10), weights, inputs).numpy(), rtol=1e-4,
+        networks.predict(make_model("linear", 10), weights, inputs).numpy(), rtol=1e-4,
     )  # fmt: skip
 
 

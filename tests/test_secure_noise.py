@@ -10,17 +10,17 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
-from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import SecureRandomness
-from epifed.privacy.secure import (
+from epifed.privacy.noise import (
     ROUNDING,
     STEPS,
+    SecureRandomness,
     _mechanism,
     grid_deviation,
     noisy_sum,
     secure_release,
     to_grid,
 )
+from epifed.privacy.plan import PrivacyPlan
 from tests.helpers import small_settings
 
 LENGTH = 11_777

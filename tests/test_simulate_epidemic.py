@@ -10,9 +10,9 @@ from epifed.errors import EpifedError
 from epifed.simulate import Simulation, SimulationSettings, default_panel, simulate
 from epifed.simulate.country import make_country
 from epifed.simulate.epidemic import BURN_IN, commuting, course
-from epifed.simulate.presets import AUTUMN, PRESETS, SPRING, eastward
 from epifed.simulate.realism import weekday_factors
 from epifed.simulate.reporting import holidays
+from epifed.simulate.settings import AUTUMN, PRESETS, SPRING, eastward
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from epifed.data.vintages import Floats, Vintages
 from epifed.simulate import Simulation, SimulationSettings, simulate
-from epifed.simulate.lateness import KNOWN_ONSET, MORNINGS, Mornings, vintages
-from epifed.vintages import Floats, Vintages
+from epifed.simulate.simulation import KNOWN_ONSET, MORNINGS, Mornings, vintages
 
 # Known / final by lag in the RKI's list of August to October 2020.
 REAL = [0.50, 0.87, 0.94, 0.97, 0.98, 0.99, 0.99, 0.99]

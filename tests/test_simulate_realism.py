@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from epifed.data.panel import CasePanel
+from epifed.data.readers import read_prepared
 from epifed.errors import EpifedError
-from epifed.panel import CasePanel
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate import realism as measure
-from epifed.sources import read_prepared
 
 MONDAY = date(2020, 9, 7)
 PERIOD = (MONDAY, MONDAY + timedelta(days=139))

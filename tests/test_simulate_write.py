@@ -10,12 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from epifed.cli.simulate import simulate as command
+from epifed.cli.data import simulate as command
+from epifed.data.readers import read_prepared
 from epifed.errors import EpifedError
 from epifed.simulate import Simulation, SimulationSettings, simulate
-from epifed.simulate import write as writing
-from epifed.simulate.write import FILES, write
-from epifed.sources import read_prepared
+from epifed.simulate import simulation as writing
+from epifed.simulate.simulation import FILES, write
 
 SMALL = ["--counties", "8", "--communities", "60", "--preset", "autumn-2020"]
 app = typer.Typer()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from epifed.intervals import LEVELS
-from epifed.reproduction import LEVELS as R_LEVELS
-from epifed.situation import nowcast_on, situation
+from epifed.nowcasting.transmission import LEVELS as R_LEVELS
+from epifed.nowcasting.transmission import nowcast_on, nowcast_summary
 from tests.late import late_list
 
 DAY = timedelta(days=1)
@@ -17,7 +17,7 @@ DAY = timedelta(days=1)
 def test_the_table_has_the_numbers_of_its_parts(onsets: bool) -> None:
     _, late = late_list(regions=3, onsets=onsets)
     morning = late.last - 4 * DAY
-    found = situation(late.until(morning))
+    found = nowcast_summary(late.until(morning))
     assert (found.onsets is not None) == onsets
     table = nowcast_on(late, morning - DAY)
     assert table is not None

@@ -5,10 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from epifed.cli.kit import Wish
-from epifed.evaluate.experiment import Grid, run_grid
-from epifed.evaluate.results import TRAINED
-from epifed.report import small_epsilon
+from epifed import paper
+from epifed.cli.common import SettingsRequest
+from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.results_folder import TRAINED
 from epifed.settings import Settings, read_settings
 from tests.commands import epifed, refused
 from tests.helpers import START, small_panel
@@ -45,7 +45,7 @@ def test_each_run_may_shuffle_anew_and_persistence_with_it(tmp_path: Path) -> No
 
 def test_the_figure_has_two_panels_for_each_cell(tmp_path: Path) -> None:
     runs = run_grid(small_panel(), small_grid(), tmp_path, workers=1).runs
-    drawn = small_epsilon.figure(runs, ["somebody"])
+    drawn = paper.figure(runs, ["somebody"])
     assert len(drawn.axes) == 8
     for axes in drawn.axes:
         labels = {line.get_label() for line in axes.get_lines()}
@@ -90,7 +90,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], words: str, tmp_path: P
 def test_a_learner_given_beside_a_file_wins_over_it_and_brings_its_preset(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('learner = "trend"\nepsilon = 0.4\nclip_norm = 0.2\n')
-    used = Wish(file, learner="one-shot", seed=None).settings(12)
+    used = SettingsRequest(file, learner="one-shot", seed=None).settings(12)
     assert (used.learner, used.epsilon, used.clip_norm, used.seed) == ("one-shot", 0.4, 0.2, 0)
     assert (used.rounds, used.clients_per_round) == (1, 12)
     file.write_text("epochs = 3\n")

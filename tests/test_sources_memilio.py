@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from epifed.data.readers import load_panel, read_memilio
+from epifed.data.readers.formats import read_population
 from epifed.errors import EpifedError
-from epifed.sources import load_panel, read_memilio
-from epifed.sources.memilio import read_population
 
 Records = list[dict[str, Any]]
 

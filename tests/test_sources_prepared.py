@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from epifed.data.readers import load_panel, read_communities, read_counties, read_prepared
+from epifed.data.readers.regions import middles
 from epifed.errors import EpifedError
-from epifed.sources import load_panel, read_communities, read_counties, read_prepared
-from epifed.sources.positions import middles
 
 COUNTIES = """county,name,state,population_2020,population_2022
 01001,SK Flensburg,Schleswig-Holstein,90164,89934

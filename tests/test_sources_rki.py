@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from epifed.data.readers import load_panel, read_rki
+from epifed.data.readers.formats import COLUMNS
 from epifed.errors import EpifedError
-from epifed.sources import load_panel, read_rki
-from epifed.sources.rki import COLUMNS
 
 HEADER = ",".join(COLUMNS)
 ROWS = (

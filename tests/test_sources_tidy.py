@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel, read_tidy
 from epifed.errors import EpifedError
-from epifed.panel import CasePanel
-from epifed.sources import load_panel, read_tidy
-from epifed.sources.hosted import load_hosted
+from epifed.federation.site import load_hosted
 
 TABLE = """date,region,cases,population
 2020-11-01,00101,3,1000

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from epifed.data.readers.vintage_files import load_vintages
 from epifed.errors import EpifedError
-from epifed.sources.vintages import load_vintages
 from tests.late import late_list
 
 DAY = timedelta(days=1)

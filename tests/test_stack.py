@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from epifed.learners.networks import stack
-from epifed.learners.networks.models import GRU, MLP, Linear
-from epifed.windows import Windows
+from epifed.learners import networks
+from epifed.learners.base import Windows
+from epifed.learners.networks import GRU, MLP, Linear
 from tests.helpers import windows_of
 
 
@@ -17,7 +17,7 @@ def train_one_by_one(
     model: nn.Module, windows: Windows, epochs: int, learning_rate: float = 0.001
 ) -> Tensor:
     """The slow reference: one model, one optimizer, one client at a time."""
-    start = stack.flatten(model)
+    start = networks.flatten(model)
     updates = []
     for k in range(len(windows)):
         own = windows.mask[k]
@@ -30,14 +30,14 @@ def train_one_by_one(
             loss = nn.functional.mse_loss(local(inputs).squeeze(-1), targets)
             loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
-        updates.append(stack.flatten(local) - start)
+        updates.append(networks.flatten(local) - start)
     return torch.stack(updates)
 
 
 def train_as_stack(model: nn.Module, windows: Windows, epochs: int) -> Tensor:
-    return stack.train_stack(
+    return networks.train_stack(
         model,
-        stack.flatten(model),
+        networks.flatten(model),
         torch.from_numpy(windows.inputs),
         torch.from_numpy(windows.targets),
         torch.from_numpy(windows.mask),
@@ -97,8 +97,8 @@ def test_by_hand_and_autograd_gradients_agree() -> None:
     share = torch.from_numpy(windows.mask / windows.mask.sum(axis=1, keepdims=True)).float()
     parameters = [p.detach().expand(3, *p.shape).clone() for p in model.parameters()]
     by_hand, taped = ([torch.empty_like(p) for p in parameters] for _ in range(2))
-    stack._chain_gradients(parameters, by_hand, inputs, targets, share)
-    stack._autograd_gradients(model)(parameters, taped, inputs, targets, share)
+    networks._chain_gradients(parameters, by_hand, inputs, targets, share)
+    networks._autograd_gradients(model)(parameters, taped, inputs, targets, share)
     for one, two in zip(by_hand, taped, strict=True):
         torch.testing.assert_close(one, two, atol=1e-2, rtol=1e-4)
 
@@ -109,7 +109,7 @@ def test_large_cohorts_are_trained_in_pieces_with_the_same_result(
     model = MLP(10)
     windows = windows_of([4] * 11)
     whole = train_as_stack(model, windows, 5)
-    monkeypatch.setattr(stack, "CLIENTS_AT_ONCE", 4)
+    monkeypatch.setattr(networks, "CLIENTS_AT_ONCE", 4)
     torch.testing.assert_close(train_as_stack(model, windows, 5), whole)
 
 
@@ -121,9 +121,9 @@ def test_an_empty_cohort_sends_nothing() -> None:
 
 def test_the_paper_s_model_has_11777_parameters_and_survives_a_round_trip() -> None:
     model = MLP(10)
-    weights = stack.flatten(model)
+    weights = networks.flatten(model)
     assert len(weights) == 11_777
     inputs = torch.rand(4, 3, 10)
     torch.testing.assert_close(
-        stack.predict(model, weights, inputs), model(inputs).squeeze(-1).detach()
+        networks.predict(model, weights, inputs), model(inputs).squeeze(-1).detach()
     )

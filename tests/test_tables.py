@@ -3,10 +3,10 @@ import math
 import polars as pl
 import pytest
 
-from epifed.evaluate.metrics import METRICS
-from epifed.evaluate.results import summary
+from epifed.evaluation.metrics import METRICS
+from epifed.evaluation.results_folder import summary
 from epifed.report import tables
-from epifed.report.compared import experiment, verdict
+from epifed.report.tables import experiment, verdict
 
 
 def fake_runs() -> pl.DataFrame:

@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from epifed import windows
 from epifed.errors import EpifedError
-from epifed.learner import make_learner
+from epifed.learners import base
+from epifed.learners.base import make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, OverspendError
-from epifed.privacy.mechanism import Rows
+from epifed.privacy.noise import Rows, SecureRandomness
 from epifed.privacy.plan import PrivacyPlan, Spent
-from epifed.privacy.randomness import SecureRandomness
-from epifed.release import Release, read_release
 from epifed.settings import Settings
-from epifed.training import Training, train
+from epifed.training.loop import Training, train
+from epifed.training.release import Release, read_release
 from tests.helpers import START, small_clients, small_panel, small_settings
 
 OCTOBER = (START, START + timedelta(days=30))
@@ -175,7 +174,7 @@ def test_the_last_day_is_what_was_written_not_what_is_recomputed(
         settings = small_settings(train_share=share)
         _release(train(small_clients(settings).view, settings, period=OCTOBER)).write(path)
         with monkeypatch.context() as patch:
-            patch.setattr(windows, "last_learned", lambda *_: START)
+            patch.setattr(base, "last_learned", lambda *_: START)
             release = read_release(path)
             assert (release.first_day, release.last_day) == OCTOBER
             assert release.age_on(OCTOBER[1] + timedelta(days=3)) == 3
@@ -250,6 +249,6 @@ def test_both_prices_are_said_where_sampling_makes_two() -> None:
     settings = small_settings(epsilon=2.0, clients_per_round=3)
     release = _release(train(small_clients(settings).view, settings, period=OCTOBER))
     assert release.epsilon == pytest.approx(2.0, rel=1e-4)
-    assert release.epsilon_if_drawn_seen > 2 * release.epsilon
+    assert release.epsilon_without_amplification > 2 * release.epsilon
     assert "against whoever sees who was drawn" in release.sentence()
     assert "whoever sees" not in _weekly(1.0, 0).sentence()

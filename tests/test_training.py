@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.learner import Vector
+from epifed.learners.base import Vector
 from epifed.learners.fedavg import FedAvg, FedAvgState
 from epifed.privacy.accounting import calibrate
-from epifed.seeds import seed_sequence
-from epifed.training import train
+from epifed.settings import seed_sequence
+from epifed.training.loop import train
 from tests.helpers import START, small_clients, small_panel, small_settings
 from tests.test_noise_variants import Silent
 

@@ -10,27 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from epifed.clients import make_clients
-from epifed.days import WEEK
+from epifed.data.calendar import WEEK
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.learner import Vector, settings_for
-from epifed.learners.carried import DAMPING, REVERTING
-from epifed.learners.releases import Releases
-from epifed.learners.shared import (
+from epifed.learners.base import Vector, settings_for
+from epifed.learners.growth import (
+    DAMPING,
     FOLLOW,
     GROWTH,
     HISTORY,
     LASTING,
     LEVEL,
     NUMBERS,
+    REVERTING,
     TYPICAL,
+    Releases,
     signals,
 )
 from epifed.learners.trend import LARGEST_CHANGE, LEVEL_SHARE, LastDays, Trend
-from epifed.panel import CasePanel
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.training import train
+from epifed.settings import Settings, seed_sequence
+from epifed.training.loop import make_clients, train
 from tests.helpers import START, small_panel
 
 TREND = Settings.for_learner("trend", 12, epsilon=math.inf)

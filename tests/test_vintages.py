@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
+from epifed.data.readers import load_panel
+from epifed.data.vintages import Vintages
 from epifed.errors import EpifedError
-from epifed.learner import make_learner
+from epifed.learners.base import make_learner
 from epifed.settings import Settings
-from epifed.sources import load_panel
-from epifed.vintages import Vintages
 from tests.late import SHARES, late_list
 
 DAY = timedelta(days=1)

@@ -15,24 +15,22 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import epifed
-from epifed.anomalies import clean
-from epifed.check import check_panel
 from epifed.cli.app import app
+from epifed.data.levels import choose
+from epifed.data.panel import CasePanel
+from epifed.data.quality import clean
+from epifed.data_check import check_panel
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import run_backtest
-from epifed.forecasting import forecast
-from epifed.learner import make_learner, settings_for
-from epifed.learners.weekly import DAMPING, FOLLOW, LARGEST_CHANGE, WeeklyTrend
-from epifed.levels import choose
-from epifed.panel import CasePanel
+from epifed.evaluation.backtest import run_backtest
+from epifed.federation.site import load_hosted
+from epifed.forecasting import Targets, forecast
+from epifed.learners.base import make_learner, settings_for, slide
+from epifed.learners.weekly_trend import DAMPING, FOLLOW, LARGEST_CHANGE, WeeklyTrend
 from epifed.privacy.plan import PrivacyPlan
-from epifed.rounds import contribution
 from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
-from epifed.sources.hosted import load_hosted
-from epifed.targets import Targets
 from epifed.testing import check_learner
-from epifed.windows import slide
+from epifed.training.rounds import contribution
 
 SATURDAY = date(2021, 1, 9)
 

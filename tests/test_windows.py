@@ -16,7 +16,7 @@ from nvflare.app_common.job_launcher import process_launcher
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 
 import epifed
-from epifed.federation.flare.dial import keep_backslashes
+from epifed.federation.flare.run_client import keep_backslashes
 from epifed.files import write_text
 
 ROOT = Path(epifed.__file__).parent

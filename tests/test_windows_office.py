@@ -67,7 +67,7 @@ with (folder / "x").open() as held:
 print(found)
 """
     done = subprocess.run(
-        [sys.executable, "-c", f"exec({code!r}, {{'__name__': 'epifed.office'}})"],
+        [sys.executable, "-c", f"exec({code!r}, {{'__name__': 'epifed.site_report'}})"],
         env=like_windows, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == str([False] * 6), done.stderr
@@ -126,7 +126,7 @@ def test_a_nowcast_of_an_own_list(like_windows: dict[str, str], tmp_path: Path) 
 SERVICE = """
 import sys
 from pathlib import Path
-from epifed.federation.fetch import Fetch
+from epifed.federation.site import Fetch
 from epifed.federation.flare.parties import Command
 from epifed.federation.flare.service import Service, office_command
 import os

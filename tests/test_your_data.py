@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
-from epifed.cli.backtest import backtest
 from epifed.cli.data import check
-from epifed.cli.forecast import forecast
+from epifed.cli.forecast import backtest, forecast
 from epifed.cli.report import report
 from epifed.cli.run import run
 from epifed.cli.train import train
-from epifed.reading import Assumptions
-from epifed.sources import load_panel
+from epifed.data.readers import load_panel
+from epifed.data.readers.options import Assumptions
 from tests import offices
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "your-data.md").read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from epifed.cli.app import COMMANDS, load_command
 from epifed.cli.outputs import OUTPUTS, schema
-from epifed.evaluate.manifest import Manifest
-from epifed.learner import Own
+from epifed.evaluation.results_folder import Manifest
+from epifed.learners.base import Own
 from epifed.registry import LEARNERS
 from epifed.settings import Settings
 

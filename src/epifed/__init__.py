@@ -10,50 +10,49 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from epifed.api import backtest, forecast, train
-    from epifed.clients import Clients, make_clients
+    from epifed.data.panel import CasePanel
+    from epifed.data.readers import load_panel
     from epifed.errors import EpifedError
-    from epifed.evaluate import score
-    from epifed.evaluate.experiment import Grid, run_grid
-    from epifed.evaluate.results import Results
-    from epifed.learner import Learner, WindowLearner
+    from epifed.evaluation import score
+    from epifed.evaluation.experiment import Grid, run_grid
+    from epifed.evaluation.results_folder import Results
+    from epifed.learners.base import Learner, WindowLearner
     from epifed.ledger.ledger import Ledger
-    from epifed.panel import CasePanel
     from epifed.privacy.accounting import calibrate
     from epifed.registry import LEARNERS, MODELS
-    from epifed.release import Release, read_release
     from epifed.report.figures import plot
     from epifed.settings import EPSILONS, PERIODS, Settings
     from epifed.simulate import default_panel
-    from epifed.sources import load_panel
-    from epifed.training import Training
+    from epifed.training.loop import Clients, Training, make_clients
+    from epifed.training.release import Release, read_release
 
 _HOMES = {
     "backtest": "api",
     "calibrate": "privacy.accounting",
-    "CasePanel": "panel",
-    "Clients": "clients",
+    "CasePanel": "data.panel",
+    "Clients": "training.loop",
     "default_panel": "simulate",
     "EpifedError": "errors",
     "EPSILONS": "settings",
     "forecast": "api",
-    "Grid": "evaluate.experiment",
-    "Learner": "learner",
+    "Grid": "evaluation.experiment",
+    "Learner": "learners.base",
     "LEARNERS": "registry",
     "Ledger": "ledger.ledger",
-    "load_panel": "sources",
-    "make_clients": "clients",
+    "load_panel": "data.readers",
+    "make_clients": "training.loop",
     "MODELS": "registry",
     "PERIODS": "settings",
     "plot": "report.figures",
-    "read_release": "release",
-    "Release": "release",
-    "Results": "evaluate.results",
-    "run_grid": "evaluate.experiment",
-    "score": "evaluate",
+    "read_release": "training.release",
+    "Release": "training.release",
+    "Results": "evaluation.results_folder",
+    "run_grid": "evaluation.experiment",
+    "score": "evaluation",
     "Settings": "settings",
     "train": "api",
-    "Training": "training",
-    "WindowLearner": "learner",
+    "Training": "training.loop",
+    "WindowLearner": "learners.base",
 }
 
 __all__ = [

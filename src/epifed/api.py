@@ -11,30 +11,23 @@ from typing import Any
 
 import polars as pl
 
-from epifed.anomalies import clean
-from epifed.clients import Clients
-from epifed.days import WEEK, Day, to_day
+from epifed.data.calendar import WEEK, Day, to_day
+from epifed.data.levels import levels_of
+from epifed.data.panel import CasePanel, Table
+from epifed.data.quality import clean
+from epifed.data.vintages import Vintages
 from epifed.errors import EpifedError
-from epifed.evaluate.backtest import (
-    Backtest,
-    mornings_between,
-    origins_between,
-    run_backtest,
-)
+from epifed.evaluation.backtest import Backtest, mornings_between, origins_between, run_backtest
+from epifed.forecasting import Targets, Totals, level_rows
 from epifed.forecasting import forecast as forecast_panel
-from epifed.frames import Table
 from epifed.hubs.tables import truth_of
-from epifed.learner import make_learner, settings_for
+from epifed.learners.base import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
-from epifed.levels import levels_of
-from epifed.panel import CasePanel
-from epifed.public_inputs import PublicRegions, ReleasableData
-from epifed.release import Release
 from epifed.settings import Settings
-from epifed.targets import Targets, Totals, level_rows
-from epifed.training import Training, train_releasable
-from epifed.training import train as train_view
-from epifed.vintages import Vintages
+from epifed.training.loop import Clients, Training, train_releasable
+from epifed.training.loop import train as train_view
+from epifed.training.public_inputs import PublicRegions, ReleasableData
+from epifed.training.release import Release
 
 
 def train(

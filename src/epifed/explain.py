@@ -8,17 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from epifed.errors import EpifedError
-from epifed.evaluate.folder import ResultsFolder, read_folder
-from epifed.evaluate.results import ALL, TRAINED, Results
-from epifed.expectation import expect
-from epifed.learner import make_learner
+from epifed.errors import EpifedError, counted
+from epifed.evaluation.results_folder import ALL, TRAINED, Results, ResultsFolder, read_folder
+from epifed.learners.base import make_learner
 from epifed.privacy.accounting import NEIGHBOURING, UNIT, rounded_up
 from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
-from epifed.release import read_release
 from epifed.settings import NoiseName, Settings
-from epifed.words import counted
+from epifed.training.noise_preview import expect
+from epifed.training.release import read_release
 
 EXPECTED = (
     "expected a directory by 'epifed run', 'epifed reproduce' or 'epifed backtest', or a release "
@@ -35,7 +33,7 @@ class Budget:
     spent: Spent
     """What one of them released."""
     epsilon_spent: float
-    epsilon_if_drawn_seen: float
+    epsilon_without_amplification: float
     """The same against whoever sees who is drawn."""
     right_at_most: float
     """The share of right guesses that (ε, δ) leaves to an attacker at most."""
@@ -132,7 +130,7 @@ class Explanation:
         elif spent.sampling_rate < 1:
             seen = (
                 " That holds against those who cannot see who is asked; against whoever can, the "
-                f"server among them, it is ε = {rounded_up(budget.epsilon_if_drawn_seen)}."
+                f"server among them, it is ε = {rounded_up(budget.epsilon_without_amplification)}."
             )
         several = ", each by itself" if budget.trainings > 1 else ""
         return [
@@ -287,7 +285,7 @@ def _budget(
         trainings=trainings,
         spent=spent,
         epsilon_spent=price_together([spent], delta, accountant),
-        epsilon_if_drawn_seen=price_together(
+        epsilon_without_amplification=price_together(
             [spent], delta, accountant, drawn_seen=settings.noise != "aggregators"
         ),
         right_at_most=right_at_most(most_advantage(epsilon, delta)),

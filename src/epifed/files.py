@@ -1,4 +1,4 @@
-"""Files that are never half-written, and the parts from which a grid resumes."""
+"""Files that are never half-written, parts from which a grid resumes, and the cache folder."""
 
 import json
 import math
@@ -10,11 +10,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import platformdirs
+
 from epifed.errors import EpifedError
 
 if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
+
 
 Part = dict[str, "NDArray[Any]"]
 
@@ -110,3 +113,8 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise EpifedError(f"{path}: expected a JSON object; {expected}")
     return found
+
+
+def cache_root() -> Path:
+    """EPIFED_CACHE, or the user's cache directory."""
+    return Path(os.environ.get("EPIFED_CACHE") or platformdirs.user_cache_dir("epifed"))

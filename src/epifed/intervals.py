@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from epifed.days import WEEK
+from epifed.data.calendar import WEEK
 
 Floats = NDArray[np.float64]
 

@@ -1,8 +1,8 @@
 """Registries: named things that are built in, or that other installed packages bring.
 
-A package brings one by an entry point; this one adds the format `excel` to `epifed.sources`:
+A package brings one by an entry point; this one adds the format `excel` to `epifed.data.readers`:
 
-    [project.entry-points."epifed.sources"]
+    [project.entry-points."epifed.readers"]
     excel = "my_package.excel:read_excel"
 """
 
@@ -145,20 +145,20 @@ LEARNERS: Registry[Any] = Registry(
         "fedavg": "epifed.learners.fedavg:FedAvg",
         "one-shot": "epifed.learners.one_shot:OneShot",
         "trend": "epifed.learners.trend:Trend",
-        "nowcast": "epifed.learners.nowcast:Nowcast",
+        "nowcast": "epifed.learners.real_time:RealTimeTrend",
     },
     kind="learner",
     fits=lambda found: isinstance(found, type) and hasattr(found, "contribute"),
     expected="a subclass of epifed.Learner",
 )
-"""The learners by name: subclasses of `epifed.learner.Learner`."""
+"""The learners by name: subclasses of `epifed.learners.base.Learner`."""
 
 MODELS: Registry[Any] = Registry(
     "epifed.models",
     {
-        "mlp": "epifed.learners.networks.models:MLP",
-        "linear": "epifed.learners.networks.models:Linear",
-        "gru": "epifed.learners.networks.models:GRU",
+        "mlp": "epifed.learners.networks:MLP",
+        "linear": "epifed.learners.networks:Linear",
+        "gru": "epifed.learners.networks:GRU",
     },
     kind="model",
     fits=callable,
@@ -169,11 +169,11 @@ MODELS: Registry[Any] = Registry(
 ACCOUNTANTS: Registry[Any] = Registry(
     "epifed.accountants",
     {
-        "rdp": "epifed.privacy.accountants:Renyi",
-        "pld": "epifed.privacy.accountants:LossDistribution",
+        "rdp": "epifed.privacy.accounting:Renyi",
+        "pld": "epifed.privacy.accounting:LossDistribution",
     },
     kind="accountant",
     fits=lambda found: isinstance(found, type) and hasattr(found, "price"),
-    expected="a class like epifed.privacy.accountants.Accountant",
+    expected="a class like epifed.privacy.accounting.Accountant",
 )
-"""The accountants by name: classes like `epifed.privacy.accountants.Accountant`."""
+"""The accountants by name: classes like `epifed.privacy.accounting.Accountant`."""

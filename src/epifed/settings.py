@@ -1,4 +1,7 @@
-"""Every choice of a training, in the paper's words, tied to its symbol here and nowhere else."""
+"""Every setting of a training, in the paper's words, tied to its symbol; and the seeds of a run.
+
+One root of randomness per run, spawned by name, so numbers do not depend on order or workers.
+"""
 
 import hashlib
 import math
@@ -8,12 +11,29 @@ from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from epifed.days import USUAL_HORIZON, USUAL_WINDOW, Step
+from epifed.data.calendar import USUAL_HORIZON, USUAL_WINDOW, Step
 from epifed.errors import EpifedError
 from epifed.registry import ACCOUNTANTS, LEARNERS
+
+
+def seed_sequence(seed: int, *names: str | int | float) -> np.random.SeedSequence:
+    """The seed sequence of, say, (seed, "temporal", "2020-11", 2.0, run 3).
+
+    >>> seed_sequence(0, "a").generate_state(1) == seed_sequence(0, "b").generate_state(1)
+    array([False])
+    """
+    key = tuple(int.from_bytes(hashlib.sha256(repr(n).encode()).digest()[:4]) for n in names)
+    return np.random.SeedSequence(seed, spawn_key=key)
+
+
+def of_training(seed: int) -> tuple[np.random.SeedSequence, ...]:
+    """What the first state, the draws and the noise of a training are made from."""
+    return tuple(seed_sequence(seed).spawn(3))
+
 
 Smoothing = Literal["centered", "trailing", "none"]
 SplitName = Literal["temporal", "shuffled"]

@@ -1,7 +1,8 @@
 """A conformance check for learners, of this package or of another: `check_learner`.
 
 >>> from epifed.testing import check_learner
->>> check_learner("trend")
+>>> "advance" in check_learner("trend")
+True
 """
 
 from dataclasses import fields, is_dataclass, replace
@@ -10,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from epifed.days import DAYS_OF, WEEK
-from epifed.learner import Learner, Vector
-from epifed.panel import CasePanel
+from epifed.data.calendar import DAYS_OF, WEEK
+from epifed.data.panel import CasePanel
+from epifed.learners.base import Learner, Vector
 from epifed.registry import LEARNERS
 from epifed.settings import Settings
 
@@ -40,21 +41,38 @@ def example_panel(regions: int = REGIONS, days: int = DAYS, seed: int = 0) -> Ca
     )
 
 
-def check_learner(learner: str | type[Learner[Any, Any]], **changes: Any) -> None:
-    """Check that a learner keeps the rules; raise `LearnerRuleError` at the first it breaks.
+def check_learner(learner: str | type[Learner[Any, Any]], **changes: Any) -> dict[str, str]:
+    """Check that a learner keeps the rules.
 
-    The learner is a class, or the name of an installed one. `changes` are settings other than its
-    preset, such as `step="week"`. What is checked: its settings are complete and its own; what it
-    sends is finite, one vector of a fixed length for each client, the same whoever else is in the
-    cohort and however often it is asked, and of nothing after the period; its state packs, unpacks,
-    ages and joins; it forecasts finite counts of at least zero.
+    Its settings are complete. What it sends is finite, one vector of a fixed length for each
+    client, the same in any cohort and however often it is asked, and of nothing after the period.
+    Its state packs, unpacks, ages and joins. It forecasts finite counts of at least zero.
+
+    Parameters
+    ----------
+    learner : str or type
+        The name of an installed learner, or a class.
+    **changes
+        Settings other than its preset, such as `step="week"`.
+
+    Returns
+    -------
+    dict
+        The optional abilities that the learner has, each with a description.
+
+    Raises
+    ------
+    LearnerRuleError
+        At the first rule that it breaks.
     """
     kind = LEARNERS.load(learner) if isinstance(learner, str) else learner
     name = getattr(kind, "name", None)
     _need(isinstance(name, str), "name", repr(name), "the learner's name, a text")
     with LEARNERS.using(kind.name, kind):
         settings = Settings.resolve(REGIONS, {"learner": kind.name}, changes)
-        _check(kind.at(settings.step)(settings))
+        checked = kind.at(settings.step)(settings)
+        _check(checked)
+    return {name: checked.ABILITIES[name] for name in checked.abilities()}
 
 
 def _check(learner: Learner[Any, Any]) -> None:
@@ -86,7 +104,7 @@ def _contributes(learner: Learner[Any, Any], state: Any, view: Any) -> Vector:
     _need(bool(np.isfinite(rows).all()), rule, "a value that is not finite", "finite numbers")
     _same(rule, rows, learner.contribute(state, view), "asked twice")
     _same(rule, before, learner.pack(state), "the state, after it was read")
-    nobody = learner.contribute(state, learner.nobody())
+    nobody = learner.contribute(state, learner.empty_view())
     _need(
         nobody.shape == (0, rows.shape[1]),
         rule,

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.data.panel import CasePanel
 from epifed.federation.server import Order, read_state
-from epifed.learner import Learner, Vector, View, make_learner
-from epifed.panel import CasePanel
+from epifed.learners.base import Learner, Vector, View, make_learner
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
 from tests.commands import PRELOADED
 from tests.helpers import small_panel, small_settings

@@ -11,19 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from epifed.federation.codes import Code
 from epifed.federation.flare.kits import make_kits
-from epifed.federation.overlook import ROSTER, TRAININGS, Places
+from epifed.federation.messages import Code
 from epifed.federation.roster import Federation, Server, Site
-from epifed.federation.server import (
-    DELIVERED,
-    Answers,
-    Order,
-    Problem,
-    ServedTraining,
-    write_line,
-)
-from epifed.federation.weekly import Journal, Schedule, Week
+from epifed.federation.schedule import Journal, Schedule, Week
+from epifed.federation.server import DELIVERED, Answers, Order, Problem, ServedTraining, write_line
+from epifed.federation.status import ROSTER, TRAININGS, Places
 from epifed.files import write_text
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger

@@ -9,18 +9,17 @@ from typing import Any
 import polars as pl
 
 from epifed.audit.served import work_in
+from epifed.data.panel import CasePanel
 from epifed.federation import aggregator, site
 from epifed.federation.aggregator import AggregatorWork, own_keys
-from epifed.federation.codes import Code
-from epifed.federation.messages import Parts, Task, pack_task
-from epifed.federation.relay import RelayedTraining
+from epifed.federation.crypto import ReportKey
+from epifed.federation.messages import Code, Parts, Task, pack_task
 from epifed.federation.roster import Aggregator, Federation, Server, Site
-from epifed.federation.sealed import ReportKey
+from epifed.federation.secure_training import SecureTraining
 from epifed.federation.server import Order, Problem
 from epifed.federation.site import Source
 from epifed.federation.terms import Terms
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
 from tests.federation.helpers import panel
 
 Change = Callable[[str, Parts], Parts | None]
@@ -93,8 +92,8 @@ class Parties:
     def kit(self, name: str) -> Path:
         return self.folder / "kits" / name
 
-    def training(self, order: Order, ledger: Ledger | None = None) -> RelayedTraining:
-        return RelayedTraining(
+    def training(self, order: Order, ledger: Ledger | None = None) -> SecureTraining:
+        return SecureTraining(
             self.folder / "trainings" / order.training, self.federation, order, ledger
         )
 

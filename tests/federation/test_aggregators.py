@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
 from epifed.federation import aggregator as aggregators
 from epifed.federation.flare.inspection import inspect_site
 from epifed.federation.flare.kits import SERVER
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.pact import report_bytes
+from epifed.federation.round_terms import report_bytes
 from epifed.federation.site import LOG, Source
-from epifed.learner import make_learner
+from epifed.learners.base import make_learner
 from epifed.learners.trend import Trend
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
-from epifed.release import read_release
+from epifed.rehearsal.local import LocalFederation
 from epifed.settings import Settings
-from epifed.training import train
+from epifed.training.loop import train
+from epifed.training.release import read_release
 from tests.federation.helpers import Training, federation, on_path, panel, plan, settings_of
 from tests.federation.parties import spent
 from tests.federation.tampering import deeds
@@ -195,7 +195,7 @@ def test_partial_sums_look_uniform_and_all_reports_have_one_size(
 def _length() -> int:
     learner = make_learner(settings_of("trend", **SEALED))
     return int(
-        learner.contribute(learner.start(np.random.SeedSequence(0)), learner.nobody()).shape[1]
+        learner.contribute(learner.start(np.random.SeedSequence(0)), learner.empty_view()).shape[1]
     )
 
 

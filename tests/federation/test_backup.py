@@ -10,9 +10,9 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.federation import aggregator, site
-from epifed.federation.codes import Code
 from epifed.federation.flare.parties import server_command
-from epifed.federation.relay import AwayError
+from epifed.federation.messages import Code
+from epifed.federation.secure_training import AwayError
 from epifed.federation.server import Order
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger

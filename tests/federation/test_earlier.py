@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from epifed.federation import site
-from epifed.federation.earlier import LEAST_WEEKS, keep, unlike
+from epifed.federation.secure_training import LEAST_WEEKS, keep, unlike
 from epifed.federation.server import ORDER, Order
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.privacy import secure
+from epifed.privacy import noise
 from tests.federation.helpers import panel, plan, settings_of
 from tests.federation.parties import Parties, spent
 
@@ -87,7 +87,7 @@ def test_a_site_that_lies_within_the_bound_is_noticed_by_the_weeks_before(
     ledger = Ledger.create(tmp_path / "server.ledger", Cap(1e6, 1e-5, "rdp"))
     parties = Parties.make(tmp_path)
     reasons: list[Any] = []
-    grid = secure.to_grid
+    grid = noise.to_grid
 
     def lying(*args: Any) -> NDArray[np.int64]:
         steps = grid(*args)

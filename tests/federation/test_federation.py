@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from epifed.federation.flare.jobs import halt, look
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.greeting import Spoken
+from epifed.federation.messages import ProtocolRange
+from epifed.learners.base import slide
 from epifed.registry import LEARNERS
-from epifed.release import read_release
-from epifed.training import train
-from epifed.windows import slide
+from epifed.rehearsal.local import LocalFederation
+from epifed.training.loop import train
+from epifed.training.release import read_release
 from tests.federation.evil import deeds as evil
 from tests.federation.helpers import (
     HERE,
@@ -146,7 +146,7 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     assert sorted(arrays) == sorted(4 * rows * length for rows, length in shapes)
     rest = METADATA.sub(b"", rest)
     greetings = GREETING.findall(rest)
-    assert {json.dumps(Spoken.own().about).encode()} == set(greetings)
+    assert {json.dumps(ProtocolRange.own().about).encode()} == set(greetings)
     rest = GREETING.sub(b"", rest)
     models = [local.kit(EVIL) / "models" / f"{_name(*one)}.epifed" for one in TRAININGS]
     assert {text.decode() for text in RECEIPT.findall(rest)} == {
@@ -309,7 +309,7 @@ def test_what_the_coordinator_gets_tells_neither_who_nor_how_many_were_drawn(
     told = json.dumps([draws.statuses, draws.report]) + "".join(draws.files.values())
     for client in local.federation.clients:
         assert re.search(rf"(?<![0-9A-Za-z]){client}(?![0-9A-Za-z])", told) is None, client
-    price = told.replace("epsilon_if_drawn_seen", "")  # of the plan, whoever was drawn
+    price = told.replace("epsilon_without_amplification", "")  # of the plan, whoever was drawn
     assert not re.search(r"drawn|cohort|sampled", price)
 
 
@@ -322,7 +322,7 @@ STATUS_KEYS = {
     "rounds",
     "paid",
     "epsilon",
-    "epsilon_if_drawn_seen",
+    "epsilon_without_amplification",
     "delta",
     "accountant",
     "sites",

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from epifed.federation.flare.local import LocalFederation, free_port
-from epifed.federation.flare.policies import HANDSHAKE
-from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.flare.kits import HANDSHAKE
+from epifed.rehearsal.local import LocalFederation, free_port, rehearsal_federation
 from tests.federation.helpers import panel, plan, settings_of
 
 IDLE = 1500

@@ -14,12 +14,12 @@ import pytest
 
 from epifed.federation.flare.jobs import look
 from epifed.federation.flare.kits import SERVER
-from epifed.federation.flare.local import LocalFederation
 from epifed.federation.server import Order
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
-from epifed.release import read_release
+from epifed.rehearsal.local import LocalFederation
+from epifed.training.release import read_release
 from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import Training, federation, on_path, plan
 from tests.helpers import small_settings

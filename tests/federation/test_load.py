@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from epifed.federation.flare.controller import FederationController
-from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.messages import Task, pack_tasks, unpack_task
 from epifed.federation.server import Answers, ServedTraining
-from epifed.rounds import Rounds
+from epifed.rehearsal.local import rehearsal_federation
+from epifed.training.rounds import Rounds
 from tests.federation.helpers import panel, plan, settings_of
 
 

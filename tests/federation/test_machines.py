@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from epifed.federation.flare.kits import fingerprint
-from epifed.release import read_release
+from epifed.training.release import read_release
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 

@@ -10,11 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epifed.errors import EpifedError
-from epifed.federation.codes import SENTENCES, Code
-from epifed.federation.flare.kits import approve, assemble, certificate, make_kits, request_key
-from epifed.federation.flare.policies import EXECUTOR
-from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.federation.flare.kits import (
+    EXECUTOR,
+    approve,
+    assemble,
+    certificate,
+    make_kits,
+    request_key,
+)
 from epifed.federation.messages import (
+    SENTENCES,
+    Code,
     MessageError,
     Parts,
     Task,
@@ -25,14 +31,15 @@ from epifed.federation.messages import (
     unpack_task,
 )
 from epifed.federation.roster import Federation
-from epifed.federation.terms import SiteBook, Terms
-from epifed.learner import Vector, make_learner
+from epifed.federation.terms import SiteLedger, Terms
+from epifed.learners.base import Vector, make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
+from epifed.privacy.noise import SecureRandomness
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import SecureRandomness
-from epifed.rounds import Rounds
+from epifed.rehearsal.local import rehearsal_federation
 from epifed.settings import Settings
+from epifed.training.rounds import Rounds
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 
@@ -284,7 +291,7 @@ def test_a_site_refuses_what_is_beyond_its_terms(
 
 def test_a_sites_book_counts_every_round_and_refuses_beyond_the_total(tmp_path: Path) -> None:
     one = spent(3.0, 0.5, 4, 1e-5)
-    book = SiteBook(tmp_path / "site.ledger", Terms(epsilon_total=1.2 * one))
+    book = SiteLedger(tmp_path / "site.ledger", Terms(epsilon_total=1.2 * one))
     for number, paid in ((1, 0), (1, 0), (3, 3)):
         book.take_part(_task(round=number, paid=paid), SETTINGS, PLAN)
     (record,) = Ledger(tmp_path / "site.ledger").book().runs.values()
@@ -301,7 +308,7 @@ def test_a_sites_book_counts_every_round_and_refuses_beyond_the_total(tmp_path: 
 def test_a_site_refuses_a_training_whose_noise_changes_under_its_name(tmp_path: Path) -> None:
     """Announced once with much noise, then with little: all would be booked at the first."""
     terms = Terms(epsilon_total=50.0, epsilon_per_release=50.0)
-    book = SiteBook(tmp_path / "site.ledger", terms)
+    book = SiteLedger(tmp_path / "site.ledger", terms)
 
     def take_part(settings: Settings = SETTINGS, **changes: object) -> None:
         task = _task(**{"noise_multiplier": 1e5} | changes)
@@ -333,7 +340,7 @@ def test_a_server_that_says_nothing_is_paid_pays_all_the_same(tmp_path: Path) ->
     """`paid` held at 0 and the same round asked for again: each answer counts."""
     allowed = spent(4.0, 0.5, 20, 1e-5)
     terms = Terms(epsilon_total=500.0, epsilon_per_release=allowed + 1e-6)
-    book = SiteBook(tmp_path / "site.ledger", terms)
+    book = SiteLedger(tmp_path / "site.ledger", terms)
     answers = 0
     with pytest.raises(MessageError) as caught:
         for _ in range(40):

@@ -7,7 +7,7 @@ import pytest
 
 from epifed.cli import main
 from epifed.federation.flare.kits import make_kits
-from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.rehearsal.local import rehearsal_federation
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
 

@@ -8,15 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from epifed.federation.flare.local import LocalFederation
 from epifed.federation.server import Order
-from epifed.learner import Vector, make_learner
+from epifed.learners.base import Vector, make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
-from epifed.release import Release, read_release
-from epifed.rounds import contribution
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.rehearsal.local import LocalFederation
+from epifed.settings import Settings, seed_sequence
+from epifed.training.release import Release, read_release
+from epifed.training.rounds import contribution
 from tests.commands import epifed
 from tests.federation.helpers import REGIONS, federation
 from tests.helpers import small_panel, small_settings

@@ -13,24 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.server import Order
-from epifed.learner import Vector
+from epifed.learners.base import Vector
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.release import read_release
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
-from epifed.training import train
+from epifed.training.loop import train
+from epifed.training.release import read_release
 from tests.commands import PRELOADED
-from tests.federation.helpers import (
-    Training,
-    panel,
-    plan,
-    settings_of,
-    silenced,
-    view_of,
-)
+from tests.federation.helpers import Training, panel, plan, settings_of, silenced, view_of
 from tests.federation.proxy import Proxy
 
 FAR = "site-3"

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from epifed.federation.flare import nursery
-from epifed.federation.flare.nursery import Child, Nursery, Wanted
+from epifed.rehearsal import fork_server
+from epifed.rehearsal.fork_server import Child, ForkServer, Wanted
 from tests import commands
 
-pytestmark = pytest.mark.skipif(not nursery.POSSIBLE, reason="needs fork and pidfd_open")
+pytestmark = pytest.mark.skipif(not fork_server.POSSIBLE, reason="needs fork and pidfd_open")
 
 TELL = """
 import json, os, sys
@@ -49,13 +49,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(programs: Path) -> Iterator[Nursery]:
+def made(programs: Path) -> Iterator[ForkServer]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(programs), prepend=os.pathsep)
-        yield Nursery.start()
+        yield ForkServer.start()
 
 
-def _born(made: Nursery, folder: Path, module: str, *words: str, party: bool = False) -> Child:
+def _born(made: ForkServer, folder: Path, module: str, *words: str, party: bool = False) -> Child:
     wanted = Wanted.of(
         [sys.executable, "-u", "-m", module, *words],
         {**os.environ, "COLOUR": "blue"},
@@ -92,7 +92,7 @@ def _until_gone(*pids: int) -> None:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_program_has_its_arguments_environment_folder_log_and_exit_code(
-    made: Nursery, tmp_path: Path, code: int
+    made: ForkServer, tmp_path: Path, code: int
 ) -> None:
     child = _born(made, tmp_path, "tell", str(code), "more")
     assert child.wait(60) == child.poll() == code
@@ -101,14 +101,14 @@ def test_a_program_has_its_arguments_environment_folder_log_and_exit_code(
     assert aside == "aside"
 
 
-def test_what_cannot_be_run_says_so_and_harms_nobody(made: Nursery, tmp_path: Path) -> None:
-    assert _born(made, tmp_path, "not_there").wait(60) == nursery.FATAL
+def test_what_cannot_be_run_says_so_and_harms_nobody(made: ForkServer, tmp_path: Path) -> None:
+    assert _born(made, tmp_path, "not_there").wait(60) == fork_server.FATAL
     assert "No module named not_there" in (tmp_path / "log").read_text()
     assert _born(made, tmp_path, "tell", "0").wait(60) == 0
 
 
 def test_a_worker_is_below_its_party_in_a_group_of_its_own_and_ends_with_it(
-    made: Nursery, tmp_path: Path
+    made: ForkServer, tmp_path: Path
 ) -> None:
     party = _born(made, tmp_path, "party", str(tmp_path / "said"), party=True)
     worker, parent, session = _said(tmp_path / "said")
@@ -119,7 +119,7 @@ def test_a_worker_is_below_its_party_in_a_group_of_its_own_and_ends_with_it(
     _until_gone(worker, parent)
 
 
-def test_flare_ends_a_worker_and_is_told(made: Nursery, tmp_path: Path) -> None:
+def test_flare_ends_a_worker_and_is_told(made: ForkServer, tmp_path: Path) -> None:
     party = _born(made, tmp_path, "party", str(tmp_path / "said"), "wait", party=True)
     worker, *_ = _said(tmp_path / "said")
     os.kill(worker, signal.SIGKILL)
@@ -158,7 +158,7 @@ def test_a_party_whose_nursery_was_killed_starts_its_workers_anew(
 def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: Path) -> None:
     text = (
         "import os, sys, time\n"
-        "from epifed.federation.flare.nursery import Nursery, Wanted\n"
+        "from epifed.rehearsal.fork_server import Nursery, Wanted\n"
         "program = [sys.executable, '-m', 'party', sys.argv[1]]\n"
         "made = Nursery.start()\n"
         "child = made.bear(Wanted.of(program, dict(os.environ), party=True))\n"
@@ -179,5 +179,5 @@ def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: 
 
 def test_what_is_imported_beforehand_is_there() -> None:
     """A name that is wrong would only cost time, and nobody would see it."""
-    names = (*nursery.PRELOADED, *commands.PRELOADED)
+    names = (*fork_server.PRELOADED, *commands.PRELOADED)
     assert [name for name in names if importlib.util.find_spec(name) is None] == []

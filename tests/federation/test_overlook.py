@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.federation.codes import GERMAN, SENTENCES, Code, standing
-from epifed.federation.overlook import TRAININGS, Beside, look_over
-from epifed.federation.overview import Live, Overview
+from epifed.federation.messages import GERMAN, SENTENCES, Code, standing
 from epifed.federation.server import REPORT
-from epifed.federation.worth import Truth
-from epifed.learners.shared import signals
+from epifed.federation.status import TRAININGS, Beside, FederationState, Live, read_status
+from epifed.federation.training_history import Truth
+from epifed.learners.growth import signals
 from epifed.ledger.budget import Cap
-from epifed.ledger.ledger import Ledger, glance
-from epifed.ledger.witness import Witness
-from epifed.release import read_release
+from epifed.ledger.ledger import Ledger, Witness, glance
+from epifed.training.release import read_release
 from tests.federation.overlooked import Folders
 
 
@@ -49,7 +47,7 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def kinds(seen: Overview) -> list[str]:
+def kinds(seen: FederationState) -> list[str]:
     return [one.kind for one in seen.notices]
 
 
@@ -60,7 +58,7 @@ def test_every_code_has_words_in_both_languages() -> None:
 
 
 def test_sites_by_what_the_last_round_said(folders: Folders) -> None:
-    seen = look_over(folders.places(), Beside(), folders.after(2))
+    seen = read_status(folders.places(), Beside(), folders.after(2))
     assert {site.name: site.state for site in seen.sites} == {
         "office-001": "absent",
         "office-002": "refused",
@@ -78,9 +76,9 @@ def test_sites_by_what_the_last_round_said(folders: Folders) -> None:
 def test_who_is_connected_counts_before_the_last_report(folders: Folders) -> None:
     now = folders.after(2)
     live = Live(asked=now, reached=True, connected=("office-001", "office-002", "stranger"))
-    seen = look_over(folders.places(), Beside(live), now)
+    seen = read_status(folders.places(), Beside(live), now)
     assert [site.state for site in seen.sites] == ["connected", "refused", "absent", "absent"]
-    away = look_over(folders.places(), Beside(Live(asked=now, reached=False)), now)
+    away = read_status(folders.places(), Beside(Live(asked=now, reached=False)), now)
     assert kinds(away)[0] == "server-away"
     assert [site.connected for site in away.sites] == [None] * 4
 
@@ -88,18 +86,18 @@ def test_who_is_connected_counts_before_the_last_report(folders: Folders) -> Non
 def test_weeks_of_the_schedule(folders: Folders) -> None:
     states = {}
     for number in (0, 1, 2, 3):
-        week = look_over(folders.places(), Beside(), folders.after(number)).week
+        week = read_status(folders.places(), Beside(), folders.after(number)).week
         assert week is not None and week.name == folders.week(number).name
         states[number] = week.state
     assert states == {0: "done", 1: "skipped", 2: "done", 3: "waiting"}
     assert week is not None
     assert (week.done, week.skipped, week.planned) == (2, 1, 52)
-    late = look_over(folders.places(), Beside(), folders.after(3) + timedelta(hours=6))
+    late = read_status(folders.places(), Beside(), folders.after(3) + timedelta(hours=6))
     assert "week-overdue" in kinds(late)
 
 
 def test_the_budget_is_the_ledger_s_and_the_plan_s(folders: Folders) -> None:
-    seen = look_over(folders.places(), Beside(), folders.after(2)).budget
+    seen = read_status(folders.places(), Beside(), folders.after(2)).budget
     book = Ledger(folders.ledger.path).book()
     assert seen is not None
     assert seen.spent == book.cap.price(book.released()) == seen.points[-1].epsilon
@@ -113,7 +111,7 @@ def test_the_budget_is_the_ledger_s_and_the_plan_s(folders: Folders) -> None:
 def test_a_budget_that_ends_before_its_schedule_is_said(tmp_path: Path) -> None:
     made = Folders(tmp_path, cap=Cap(0.5, 1e-5, "rdp"))
     made.train(0)
-    seen = look_over(made.places(), Beside(), made.after(0))
+    seen = read_status(made.places(), Beside(), made.after(0))
     budget = seen.budget
     assert budget is not None and budget.weeks_fit is not None and budget.weeks_left == 51
     assert budget.short and "budget-short" in kinds(seen)
@@ -131,7 +129,7 @@ def test_looking_changes_neither_ledger_nor_witness_nor_anything(folders: Folder
     before = digests(folders.root), witness.read_bytes(), witness.stat().st_mtime_ns
     stamps = {p: p.stat().st_mtime_ns for p in folders.root.rglob("*")}
     for _ in range(3):
-        look_over(folders.places(), Beside(), folders.after(2))
+        read_status(folders.places(), Beside(), folders.after(2))
     assert (digests(folders.root), witness.read_bytes(), witness.stat().st_mtime_ns) == before
     assert {p: p.stat().st_mtime_ns for p in folders.root.rglob("*")} == stamps
 
@@ -154,7 +152,7 @@ def test_an_older_copy_or_an_unknown_ledger_is_said(tmp_path: Path) -> None:
     old = path.read_bytes()
     made.train(0)
     path.write_bytes(old)
-    seen = look_over(made.places(), Beside(), made.after(0))
+    seen = read_status(made.places(), Beside(), made.after(0))
     assert seen.budget is not None and "older copy" in str(seen.budget.fault)
     assert {"ledger-fault", "unvouched"} <= set(kinds(seen))
 
@@ -171,7 +169,7 @@ def test_a_ledger_that_cannot_be_read_is_said_and_left_alone(tmp_path: Path, dam
     else:  # a writer that was killed within its commit leaves a hot journal
         _kill_within_a_commit(path)
     before = digests(tmp_path)
-    seen = look_over(made.places(), Beside(), made.after(0))
+    seen = read_status(made.places(), Beside(), made.after(0))
     assert kinds(seen)[0] == "ledger-unread" and seen.budget is None
     assert digests(tmp_path) == before
 
@@ -196,14 +194,14 @@ def test_nothing_in_it_tells_of_the_draw(tmp_path: Path) -> None:
     made = Folders(tmp_path)
     made.settings = made.settings.model_copy(update={"clients_per_round": 3})
     made.train(0)
-    one = look_over(made.places(), Beside(), made.after(0)).model_dump_json()
+    one = read_status(made.places(), Beside(), made.after(0)).model_dump_json()
     # The same report after another draw: whatever was drawn, the state is the same.
     other = Folders(tmp_path / "other")
     other.settings = made.settings
     other.train(0)
-    again = look_over(other.places(), Beside(), other.after(0)).model_dump_json()
+    again = read_status(other.places(), Beside(), other.after(0)).model_dump_json()
     for key in ("drawn", "cohort", "sampled"):
-        assert key not in one.replace("epsilon_if_drawn_seen", "")
+        assert key not in one.replace("epsilon_without_amplification", "")
     assert _without_hashes(one) == _without_hashes(again)
 
 
@@ -221,11 +219,11 @@ def test_reports_that_were_cut_off_or_of_a_newer_version(tmp_path: Path) -> None
     line = json.loads(path.read_text())
     line["problems"].append({"site": "office-002", "reason": "of-the-future"})
     path.write_text(json.dumps(line) + '\n{"round": 2, "prob')
-    seen = look_over(made.places(), Beside(), made.after(0))
+    seen = read_status(made.places(), Beside(), made.after(0))
     assert [site.state for site in seen.sites[:2]] == ["absent", "faulty"]
     (path.parent.parent / "broken").mkdir()
     (path.parent.parent / "broken" / "order.json").write_text("{")
-    assert len(look_over(made.places(), Beside(), made.after(0)).trainings) == 1
+    assert len(read_status(made.places(), Beside(), made.after(0)).trainings) == 1
 
 
 def test_certificates_that_run_out_are_said_by_how_soon(folders: Folders) -> None:
@@ -235,7 +233,7 @@ def test_certificates_that_run_out_are_said_by_how_soon(folders: Folders) -> Non
         "office-001": now + timedelta(days=20),
         "office-002": now - timedelta(minutes=1),
     }
-    seen = look_over(folders.places(), Beside(ends=ends), now)
+    seen = read_status(folders.places(), Beside(ends=ends), now)
     assert [(one.party, one.days) for one in seen.certificates] == [
         ("office-002", -1),
         ("office-001", 20),
@@ -254,7 +252,7 @@ def test_versions_that_differ_are_said(folders: Folders) -> None:
         connected=tuple(site.name for site in folders.roster.sites),
         versions={"office-001": "0.0.1"},
     )
-    seen = look_over(folders.places(), Beside(live), now)
+    seen = read_status(folders.places(), Beside(live), now)
     assert [one.names for one in seen.notices if one.kind == "versions-differ"] == [("office-001",)]
 
 
@@ -268,7 +266,7 @@ def test_what_a_release_says_of_the_nation_is_public_arithmetic(
     path = tmp_path / "truth.csv"
     lines = [f"{day},{value}" for day, value in counts.items()]
     path.write_text("\n".join(["date,value", *lines]) + "\n")
-    seen = look_over(folders.places(truth=Truth.read(path)), Beside(), folders.after(2))
+    seen = read_status(folders.places(truth=Truth.read(path)), Beside(), folders.after(2))
     (worth, *_) = seen.worth
     assert worth.training == name and worth.target == last + timedelta(days=7)
     assert worth.like_today == pytest.approx(700 - 21)
@@ -277,7 +275,7 @@ def test_what_a_release_says_of_the_nation_is_public_arithmetic(
     growth = signals(release.learner.unpack(release.vector)).growth[0]
     assert worth.forecast == pytest.approx((700 - 21) * exp(growth), rel=1e-5)
     path.write_text("\n".join(["date,value", *lines[:-1]]) + "\n")
-    again = look_over(folders.places(truth=Truth.read(path)), Beside(), folders.after(2))
+    again = read_status(folders.places(truth=Truth.read(path)), Beside(), folders.after(2))
     assert again.worth[0].came is None
 
 
@@ -301,16 +299,16 @@ def test_a_truth_that_is_none_is_one_sentence(tmp_path: Path, text: str, sentenc
 def test_a_test_is_no_release_and_an_unusual_one_is_urgent(tmp_path: Path) -> None:
     made = Folders(tmp_path)
     made.train(0, {"all": Code.UNUSUAL})
-    seen = look_over(made.places(), Beside(), made.after(0))
+    seen = read_status(made.places(), Beside(), made.after(0))
     assert seen.trainings[0].remarks == ("unusual",) and seen.notices[0].kind == "unusual"
     assert [site.state for site in seen.sites] == ["contributed"] * 4
 
 
 def test_a_federation_that_has_not_begun(tmp_path: Path) -> None:
     made = Folders(tmp_path)
-    seen = look_over(made.places(ledger=None, weeks=None, schedule=None, plan=None), Beside())
+    seen = read_status(made.places(ledger=None, weeks=None, schedule=None, plan=None), Beside())
     assert {site.state for site in seen.sites} == {"unknown"}
     assert (seen.budget, seen.week, seen.trainings, seen.notices) == (None, None, (), ())
     assert seen.made <= datetime.now(UTC)
-    before = look_over(made.places(), Beside(), made.after(0) - timedelta(days=9)).week
+    before = read_status(made.places(), Beside(), made.after(0) - timedelta(days=9)).week
     assert before is not None and before.state == "coming"

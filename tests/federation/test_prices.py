@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from epifed.cli.federation_train import Watching, outcome, price
-from epifed.federation.codes import Code
-from epifed.federation.messages import most_bytes, unreceived
+from epifed.cli.federation_train import TrainingProgress, outcome, price
+from epifed.federation.messages import Code, most_bytes, unreceived
 
 STATUS = {
     "training": "flu",
@@ -15,7 +14,7 @@ STATUS = {
     "finished": True,
     "sites": ["north", "south"],
     "epsilon": 1.23454001,
-    "epsilon_if_drawn_seen": 8.7000001,
+    "epsilon_without_amplification": 8.7000001,
     "delta": 1e-5,
     "accountant": "rdp",
     "delivered": ["north"],
@@ -46,7 +45,7 @@ def test_one_price_is_told_once_and_none_is_no_privacy() -> None:
 
 
 def test_the_live_table_rounds_up() -> None:
-    watching = Watching()
+    watching = TrainingProgress()
     line = {"round": 1, "sites": ["north"], "epsilon": 0.12345649, "problems": []}
     watching({"round": 1, "rounds": 3, "lines": [line]})
     assert list(watching.table().columns[2].cells) == ["0.123457"]

@@ -16,17 +16,17 @@ from scipy import stats
 from epifed.federation import aggregator as aggregators
 from epifed.federation import site
 from epifed.federation.aggregator import AggregatorWork
+from epifed.federation.crypto import share
 from epifed.federation.messages import Parts, pack_task
-from epifed.federation.relay import AwayError
-from epifed.federation.sealed import share
+from epifed.federation.secure_training import AwayError
 from epifed.federation.site import SiteWork
-from epifed.learner import make_learner
+from epifed.learners.base import make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.privacy import secure
+from epifed.privacy import noise as secure
 from epifed.privacy.plan import TRUST, PrivacyPlan
-from epifed.release import Release, read_release
-from epifed.training import train
+from epifed.training.loop import train
+from epifed.training.release import Release, read_release
 from tests.federation.helpers import panel, plan, settings_of
 from tests.federation.parties import Parties, spent
 from tests.helpers import small_settings
@@ -89,7 +89,7 @@ class _Watched:
 
         monkeypatch.setattr(site, "to_grid", to_grid)
         monkeypatch.setattr(aggregators, "grid_noise", grid_noise)
-        monkeypatch.setattr("epifed.rounds.Rounds.plausible", plausible)
+        monkeypatch.setattr("epifed.training.rounds.Rounds.plausible", plausible)
 
 
 @settings(
@@ -144,8 +144,8 @@ def test_the_noise_of_outsiders_is_wider_and_the_price_is_not_theirs() -> None:
         assert both.noise_multiplier == alone.noise_multiplier
         assert both.noise_std(5) == pytest.approx(math.sqrt(number) * alone.noise_std(5))
         assert both.price().epsilon_spent == alone.price().epsilon_spent
-        assert both.epsilon_if_drawn_seen() == pytest.approx(both.price().epsilon_spent)
-        assert alone.epsilon_if_drawn_seen() > 2.5
+        assert both.epsilon_without_amplification() == pytest.approx(both.price().epsilon_spent)
+        assert alone.epsilon_without_amplification() > 2.5
         assert TRUST["aggregators"] in both.calibration.sentence()
 
 

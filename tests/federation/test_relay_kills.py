@@ -17,10 +17,10 @@ import pytest
 from epifed.federation import aggregator as aggregators
 from epifed.federation import site
 from epifed.federation.flare.kits import SERVER
-from epifed.federation.flare.local import LocalFederation
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.release import read_release
+from epifed.rehearsal.local import LocalFederation
+from epifed.training.release import read_release
 from tests.federation.helpers import Training, federation, on_path, plan, settings_of
 from tests.federation.lethal.points import POINTS, WHEN
 from tests.federation.parties import spent

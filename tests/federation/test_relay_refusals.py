@@ -10,15 +10,15 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.federation import aggregator as aggregators
-from epifed.federation import pact, site
+from epifed.federation import round_terms, site
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import Parts, pack_task
-from epifed.federation.pact import pack_question, unpack_question
+from epifed.federation.round_terms import pack_question, unpack_question
 from epifed.federation.site import SiteWork
 from epifed.federation.terms import Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.privacy import secure
+from epifed.privacy import noise
 from epifed.settings import Settings
 from tests.federation.helpers import plan, settings_of
 from tests.federation.parties import Parties, spent
@@ -189,12 +189,12 @@ def test_a_share_that_cannot_be_opened_spoils_one_round_and_names_its_site(
     before = training.rounds.learner.pack(training.state)
     lines: list[dict[str, Any]] = []
     with monkeypatch.context() as patch:
-        original = pact.seal_info
+        original = round_terms.seal_info
 
         def wrong(agreed: Any, who: str, name: str) -> bytes:
             return original(agreed, "x" if (who, name) == ("site-2", "sum-2") else who, name)
 
-        patch.setattr(pact, "seal_info", wrong)
+        patch.setattr(round_terms, "seal_info", wrong)
         training.play(parties, lines.append)
     after = training.rounds.learner.pack(training.state)
     assert after.tolist() == before.tolist(), "nothing was learned, and nothing else was"
@@ -208,7 +208,7 @@ def test_a_site_that_lies_about_its_norm_spoils_the_release_and_it_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
-    grid = secure.to_grid
+    grid = noise.to_grid
     monkeypatch.setattr(site, "to_grid", lambda *args: grid(*args) + 2**50)
     (line,) = _round(parties, ledger)
     assert line["problems"] == [{"site": "all", "reason": "total"}]

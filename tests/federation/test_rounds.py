@@ -10,12 +10,12 @@ import pytest
 from filelock import Timeout
 
 from epifed.errors import EpifedError
-from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.messages import Task
 from epifed.federation.server import Answers, Order, ServedTraining, read_state
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.rounds import Rounds
+from epifed.rehearsal.local import rehearsal_federation
+from epifed.training.rounds import Rounds
 from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import panel, plan
 from tests.helpers import small_settings

@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.weekly import Journal
+from epifed.federation.schedule import Journal
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.release import read_release
+from epifed.rehearsal.local import LocalFederation
+from epifed.training.release import read_release
 from tests.federation.helpers import federation, panel
 
 KILLS = 3

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
-from epifed.federation.flare.weeks import Trainings
-from epifed.federation.weekly import JOURNAL, Journal, Schedule, Week, Weekday, budgeted, run_due
+from epifed.federation.flare.jobs import Trainings
+from epifed.federation.schedule import JOURNAL, Journal, Schedule, Week, Weekday, budgeted, run_due
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
-from epifed.training import ledger_key
+from epifed.training.loop import ledger_key
 
 BERLIN = Schedule(first=date(2026, 3, 4), weeks=40, zone="Europe/Berlin", least_sites=3)
 MONDAY = datetime(2026, 3, 2, 5, tzinfo=UTC)
@@ -238,7 +238,7 @@ def test_a_week_that_waits_says_why_and_once(
             watch(status)
         return {"finished": True}
 
-    monkeypatch.setattr("epifed.federation.flare.weeks.run_training", waiting)
+    monkeypatch.setattr("epifed.federation.flare.jobs.run_training", waiting)
     said: list[str] = []
     chosen = Settings.for_learner("trend", 40, epsilon=0.3)
     weekly = Trainings(None, None, BERLIN, chosen, ledger, said.append)  # type: ignore[arg-type]
@@ -296,7 +296,7 @@ def test_a_line_that_a_crash_cut_off_was_not_written(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from epifed.federation.weekly import Journal
+from epifed.federation.schedule import Journal
 with Journal(Path(sys.argv[1])).held():
     print("held", flush=True)
     time.sleep(60)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from epifed.errors import EpifedError
-from epifed.federation.sealed import (
+from epifed.federation.crypto import (
     PublicKeys,
     ReportKey,
     SecretKeys,

@@ -16,11 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from epifed.federation.flare.inspection import inspect_site
-from epifed.federation.flare.jobs import Desk, write_job
+from epifed.federation.flare.jobs import CoordinatorSession, write_job
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation
 from epifed.federation.site import Source
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from tests.federation.helpers import panel, plan
 from tests.helpers import small_settings
 
@@ -225,5 +224,8 @@ def test_a_submitter_without_the_role_is_refused(local: LocalFederation, tmp_pat
     shutil.copytree(local.kit(COORDINATOR), kit)
     _reissued(local, kit, days=1, role="member")
     job = write_job(tmp_path, local.federation, plan("unasked", small_settings()), 1)
-    with Desk(kit).session() as session, pytest.raises(AuthorizationError, match="not authorized"):
+    with (
+        CoordinatorSession(kit).session() as session,
+        pytest.raises(AuthorizationError, match="not authorized"),
+    ):
         session.submit_job(str(job))

@@ -11,12 +11,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from epifed.federation.flare.local import LocalFederation
-from epifed.federation.flare.rehearsal import rehearsal_federation
+from epifed.data.panel import CasePanel
 from epifed.federation.server import Order
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
+from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
 from tests.helpers import small_panel
 from tests.like_windows import lay_strict

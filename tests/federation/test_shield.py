@@ -9,12 +9,12 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import JobFailureMsgKey
 
-from epifed.federation.codes import Code
-from epifed.federation.flare import shield
+from epifed.federation.flare import engine_patches
+from epifed.federation.messages import Code
 
 
 def test_a_message_is_refused_under_the_name_of_its_site() -> None:
-    gate = shield.Gate()
+    gate = engine_patches.Gate()
     gate.refuse({MessageHeaderKey.ORIGIN: "site-3.0c2d"}, Code.SIZE)
     gate.refuse({MessageHeaderKey.ORIGIN: 7}, Code.SIZE)
     gate.refuse(None, Code.SIZE)
@@ -25,16 +25,16 @@ def test_what_cannot_be_decoded_is_refused_and_raised(monkeypatch: pytest.Monkey
     def decode(*_: Any) -> None:
         raise ValueError("no such type")
 
-    monkeypatch.setattr(shield, "_decode", decode)
-    monkeypatch.setattr(shield, "GATE", shield.Gate())
+    monkeypatch.setattr(engine_patches, "_decode", decode)
+    monkeypatch.setattr(engine_patches, "GATE", engine_patches.Gate())
     with pytest.raises(ValueError, match="no such type"):
-        shield._decoded(Message({MessageHeaderKey.ORIGIN: "north.1"}, b""))
-    assert shield.GATE.refused == {"north": Code.MESSAGE}
+        engine_patches._decoded(Message({MessageHeaderKey.ORIGIN: "north.1"}, b""))
+    assert engine_patches.GATE.refused == {"north": Code.MESSAGE}
 
 
 def test_an_event_of_a_site_is_not_queued() -> None:
     runner = SimpleNamespace(in_events=[])
-    shield._dropped(runner, "fed.event", Shareable(), None)
+    engine_patches._dropped(runner, "fed.event", Shareable(), None)
     assert runner.in_events == []
 
 
@@ -42,7 +42,7 @@ def test_a_report_of_failure_loses_the_code_that_ends_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[dict[str, Any]] = []
-    monkeypatch.setattr(shield, "_report", lambda _, request: seen.append(request.payload))
+    monkeypatch.setattr(engine_patches, "_report", lambda _, request: seen.append(request.payload))
     payload = {JobFailureMsgKey.JOB_ID: "j", JobFailureMsgKey.CODE: 101}
-    shield._reported(None, Message({}, payload))
+    engine_patches._reported(None, Message({}, payload))
     assert seen == [{JobFailureMsgKey.JOB_ID: "j", JobFailureMsgKey.CODE: None}]

@@ -15,19 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epifed.archive import mornings_kept
+from epifed.data.panel import CasePanel
+from epifed.data.vintages import mornings_kept
 from epifed.federation import site
-from epifed.federation.codes import Code
-from epifed.federation.messages import Parts, Task, pack_task
+from epifed.federation.messages import Code, Parts, Task, pack_task
 from epifed.federation.site import TERMS, SiteWork, Source, archive_of
 from epifed.federation.terms import Terms
-from epifed.learner import Vector, make_learner
-from epifed.panel import CasePanel
+from epifed.learners.base import Vector, make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
-from epifed.rounds import contribution
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
+from epifed.training.rounds import contribution
 from tests.federation.helpers import panel, settings_of
 from tests.helpers import small_settings
 

@@ -9,15 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epifed.errors import EpifedError
-from epifed.federation import greeting
+from epifed.federation import messages
 from epifed.federation.flare.inspection import _version
-from epifed.federation.greeting import OLDEST, PROTOCOL, Spoken, foreign, hear, refuse_foreign
-from epifed.federation.messages import Task
+from epifed.federation.messages import (
+    OLDEST,
+    PROTOCOL,
+    ProtocolRange,
+    Task,
+    foreign,
+    hear,
+    refuse_foreign,
+)
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.registry import LEARNERS
-from epifed.release import KIND, Release
 from epifed.settings import Settings
+from epifed.training.release import KIND, Release
 from tests.federation.helpers import federation, on_path, plan, settings_of
 
 EXCHANGED = {
@@ -54,7 +61,7 @@ def test_who_changes_what_is_exchanged_says_a_new_number() -> None:
 def test_two_parties_understand_each_other_if_they_share_a_protocol(
     a: int, more: int, b: int, further: int
 ) -> None:
-    one, other = Spoken(a, a + more, "1"), Spoken(b, b + further, "2")
+    one, other = ProtocolRange(a, a + more, "1"), ProtocolRange(b, b + further, "2")
     shared = set(range(a, a + more + 1)) & set(range(b, b + further + 1))
     assert one.understands(other) == other.understands(one) == bool(shared)
 
@@ -63,12 +70,12 @@ def test_two_parties_understand_each_other_if_they_share_a_protocol(
     "said", [{"protocol": "2"}, {"protocol": [2]}, {"protocol": [True, 2]}, {"protocol": [9, 9.0]}]
 )
 def test_nonsense_is_not_understood(said: dict[str, object]) -> None:
-    assert foreign({"north": Spoken.of(said | {"epifed": "x" * 99})}).keys() == {"north"}
-    assert Spoken.of(said | {"epifed": "x" * 99}).epifed == "unknown"
+    assert foreign({"north": ProtocolRange.of(said | {"epifed": "x" * 99})}).keys() == {"north"}
+    assert ProtocolRange.of(said | {"epifed": "x" * 99}).epifed == "unknown"
 
 
 def test_too_few_who_understand_are_said_before_anything_is_paid() -> None:
-    other = {"north": Spoken(7, 8, "9.0")}
+    other = {"north": ProtocolRange(7, 8, "9.0")}
     refuse_foreign(other, (), 2, 2)
     refuse_foreign({}, (), 0, 2)
     with pytest.raises(EpifedError, match=r"'north' runs epifed 9.0 \(protocols 7 to 8\)"):
@@ -81,10 +88,10 @@ def test_a_site_s_check_says_whether_the_server_was_understood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no server has greeted" in _version(tmp_path).sentence
-    hear(tmp_path, Spoken.own().about)
+    hear(tmp_path, ProtocolRange.own().about)
     assert _version(tmp_path).ok
-    monkeypatch.setattr(greeting, "OLDEST", PROTOCOL + 1)
-    monkeypatch.setattr(greeting, "PROTOCOL", PROTOCOL + 2)
+    monkeypatch.setattr(messages, "OLDEST", PROTOCOL + 1)
+    monkeypatch.setattr(messages, "PROTOCOL", PROTOCOL + 2)
     assert not _version(tmp_path).ok
     assert "upgrade the older one" in _version(tmp_path).sentence
 

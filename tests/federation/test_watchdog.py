@@ -13,10 +13,9 @@ import psutil
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.federation.flare import jobs, quiet
-from epifed.federation.flare.jobs import Desk, look
-from epifed.federation.flare.quiet import quietly
-from epifed.federation.flare.watchdog import Alive, HungError, watched
+from epifed.federation.flare import engine_patches, jobs
+from epifed.federation.flare.engine_patches import Alive, HungError, quietly, watched
+from epifed.federation.flare.jobs import CoordinatorSession, look
 
 
 def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(
@@ -45,7 +44,9 @@ def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(
 def test_two_quiet_threads_that_overlap_leave_the_output_as_it_was(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quiet, "_quiet", Counter())  # calls that other tests gave up may go on
+    monkeypatch.setattr(
+        engine_patches, "_quiet", Counter()
+    )  # calls that other tests gave up may go on
     before, turns = sys.stdout, [threading.Event() for _ in range(3)]
 
     def first() -> None:
@@ -98,16 +99,16 @@ def test_a_status_that_never_comes_is_said_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setattr(jobs, "HUNG", 0.2)
-    monkeypatch.setattr(Desk, "session", lambda self: threading.Event().wait(2))
+    monkeypatch.setattr(CoordinatorSession, "session", lambda self: threading.Event().wait(2))
     with pytest.raises(EpifedError, match=r"has not answered for 0\.2 seconds"):
-        look(Desk(tmp_path))
+        look(CoordinatorSession(tmp_path))
 
 
 def test_a_worker_whose_party_was_killed_ends(tmp_path: Path) -> None:
     """Also one that waits for ever, as a job does whose answer never comes."""
     pid = tmp_path / "pid"
     worker = (
-        "import os, threading; from epifed.federation.flare.leash import with_party; "
+        "import os, threading; from epifed.federation.flare.engine_patches import with_party; "
         f"with_party(0.2, 0.1); open({str(pid)!r}, 'w').write(str(os.getpid())); "
         "threading.Event().wait(600)"
     )
@@ -125,7 +126,7 @@ def test_a_party_on_windows_waits_at_no_pipe_and_still_ends_with_its_starter(
     pid, read = tmp_path / "pid", tmp_path / "read"
     party = f"""
 import os, pathlib, sys, time
-from epifed.federation.flare.leash import on_leash
+from epifed.federation.flare.engine_patches import on_leash
 
 class Input:
     @property
@@ -142,7 +143,7 @@ time.sleep(600)
 """
     starter = f"""
 import os, subprocess, sys
-from epifed.federation.flare.leash import LEASH
+from epifed.federation.flare.engine_patches import LEASH
 held = os.environ | {{LEASH: str(os.getpid())}}
 subprocess.Popen([sys.executable, "-c", {party!r}], env=held, stdin=subprocess.PIPE).wait()
 """

@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 from epifed.cli.app import app
 from epifed.cli.outputs import schema
 from epifed.errors import EpifedError
-from epifed.federation.weekly import Journal
+from epifed.federation.schedule import Journal
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
+from epifed.rehearsal.plan import Events, Plan
+from epifed.rehearsal.report import settle_accounts
 from epifed.settings import Settings
-from epifed.year.account import settle_accounts
-from epifed.year.events import Events
-from epifed.year.plan import Plan
 
 SIZE = {"weeks": 2, "sites": 2, "aggregators": 0, "clients": 4}
 EVENTS = """

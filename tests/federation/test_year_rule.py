@@ -10,11 +10,10 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
+from epifed.rehearsal.plan import SAID, Event, Events, Plan, foreseen, least_sites, usual
+from epifed.rehearsal.report import HEIGHT, chart
+from epifed.rehearsal.runner import Clock, RestartError
 from epifed.settings import Settings
-from epifed.year.chart import HEIGHT, chart
-from epifed.year.clock import Clock, RestartError
-from epifed.year.events import SAID, Event, Events, foreseen, usual
-from epifed.year.plan import Plan, least_sites
 
 START = datetime(2021, 1, 1, tzinfo=UTC)
 

@@ -33,8 +33,7 @@ from epifed.privacy.tradeoff import (
     separation,
     upper_rate,
 )
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
 
 Method = Literal["many-runs", "one-run", "both"]
 METHODS: tuple[Method, ...] = ("many-runs", "one-run", "both")

@@ -26,9 +26,8 @@ from epifed.audit.statistics import (
     shared_values,
     standard,
 )
-from epifed.learner import Floats, Vector
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.learners.base import Floats, Vector
+from epifed.settings import Settings, seed_sequence
 
 CLIENTS, CLIENTS_PER_ROUND = 24, 6
 FEW = (4, 1)

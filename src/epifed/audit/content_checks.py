@@ -19,10 +19,9 @@ from epifed.audit.core_checks import core, sources
 from epifed.audit.findings import Check, Names, made
 from epifed.audit.learner_checks import REGIONS, audit_panel, learner_settings
 from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
-from epifed.federation.codes import Code
-from epifed.federation.messages import MessageError, Parts, accept, pack_code, unpack_task
+from epifed.data.panel import CasePanel
+from epifed.federation.messages import Code, MessageError, Parts, accept, pack_code, unpack_task
 from epifed.federation.server import ServedTraining
-from epifed.panel import CasePanel
 from epifed.settings import Settings
 
 ROUNDS = 5
@@ -41,7 +40,7 @@ PROBLEM = {"site", "reason"}
 STATUS = {
     "training", "finished", "round", "rounds", "paid", "epsilon", "delta", "sites",
     "enrolled_sites", "ledger_run", "lines", "stopped", "error", "sha256", "delivered", "missing",
-    "waiting", "epsilon_if_drawn_seen", "accountant", "undelivered", "noise",
+    "waiting", "epsilon_without_amplification", "accountant", "undelivered", "noise",
     "versions",
 }  # fmt: skip
 """What the coordinator can ask for while a training runs, and finds in the job's result."""

@@ -10,12 +10,11 @@ from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import Recorder, Trial
 from epifed.audit.sampling_checks import attendance, check_sampling
 from epifed.audit.statistics import limit
-from epifed.learner import Vector
+from epifed.learners.base import Vector
+from epifed.privacy.noise import Randomness, SecureRandomness, SeededRandomness
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
-from epifed.rounds import Rounds
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
+from epifed.training.rounds import Rounds
 
 DRAWS = 4000
 LENGTH = 64

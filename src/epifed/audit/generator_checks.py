@@ -21,12 +21,14 @@ from epifed.audit.findings import Check, Names, made
 from epifed.audit.mechanisms import EngineMechanism, Mechanism, Trial
 from epifed.audit.served import ServedMechanism
 from epifed.audit.statistics import LEVEL
-from epifed.learner import Vector
-from epifed.privacy import mechanism, plan, randomness, secure
-from epifed.privacy.randomness import SecureRandomness
-from epifed.rounds import Rounds
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.learners.base import Vector
+from epifed.privacy import noise as mechanism
+from epifed.privacy import noise as randomness
+from epifed.privacy import noise as secure
+from epifed.privacy import plan
+from epifed.privacy.noise import SecureRandomness
+from epifed.settings import Settings, seed_sequence
+from epifed.training.rounds import Rounds
 
 CLIENTS, CLIENTS_PER_ROUND = 64, 16
 COHORTS = 8
@@ -61,7 +63,7 @@ def _rounds(settings: Settings) -> Rounds[Vector]:
 def _drawn(rounds: Rounds[Vector]) -> tuple[bytes, bytes]:
     """A few cohorts and the noise of a round, as bytes that can be compared."""
     cohorts = b"".join(_marks(rounds.draw()) for _ in range(COHORTS))
-    noise = rounds.close(np.zeros(LENGTH, dtype=np.float32), rounds.nobody())
+    noise = rounds.close(np.zeros(LENGTH, dtype=np.float32), rounds.empty_rows())
     return cohorts, noise.tobytes()
 
 

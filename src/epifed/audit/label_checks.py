@@ -18,7 +18,6 @@ import numpy as np
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from epifed import training
 from epifed.audit.findings import Check, Names, made
 from epifed.audit.learner_checks import audit_panel
 from epifed.audit.mechanisms import EngineMechanism, Trial
@@ -26,13 +25,12 @@ from epifed.audit.sampling_checks import attendance
 from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
 from epifed.audit.statistics import deviations
 from epifed.explain import Explanation, explain
-from epifed.learner import make_learner
-from epifed.privacy.accountants import hushed
-from epifed.privacy.accounting import rounded_up
+from epifed.learners.base import make_learner
+from epifed.privacy.accounting import hushed, rounded_up
 from epifed.privacy.plan import PrivacyPlan
-from epifed.release import Release, read_release
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
+from epifed.training import loop
+from epifed.training.release import Release, read_release
 
 CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 8, 2, 3
 TOO_MUCH = 1.02
@@ -95,7 +93,7 @@ def released(settings: Settings, earlier: Release | None = None) -> tuple[Releas
     period = (panel.start, panel.end)
     view = make_learner(settings).deployed_view(panel, period)
     seen: list[int] = []
-    done = training.train(
+    done = loop.train(
         view, settings, watch=lambda i, _: seen.append(i), period=period, earlier=earlier
     )
     assert done.release is not None

@@ -16,18 +16,16 @@ from numpy.typing import NDArray
 
 from epifed.audit.findings import Check, Names, made
 from epifed.audit.served import Answer, Post, answer_of, roster, serve, site_works, workshop
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
 from epifed.federation.messages import Parts
-from epifed.learner import Learner, Vector, make_learner
-from epifed.panel import CasePanel
-from epifed.privacy.mechanism import Rows
+from epifed.learners.base import Learner, Vector, make_learner
+from epifed.privacy.noise import Randomness, Rows
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import Randomness
 from epifed.registry import LEARNERS
-from epifed.rounds import SLACK, contribution
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
 from epifed.testing import example_panel
+from epifed.training.rounds import SLACK, contribution
 
 REGIONS, DAYS = 8, 60
 CLIP_NORM = 0.01
@@ -114,7 +112,7 @@ def _bounded(settings: Settings) -> Check:
 
 def _states(learner: Learner[Any, Any], plan: PrivacyPlan) -> list[Any]:
     start = learner.start(seed_sequence(0, "audit"))
-    length = learner.contribute(start, learner.nobody()).shape[1]
+    length = learner.contribute(start, learner.empty_view()).shape[1]
     rng = np.random.default_rng(seed_sequence(0, "audit", "step"))
     noise = rng.standard_normal((1, length)) * plan.noise_std(REGIONS)
     return [start, learner.step(start, noise[0].astype(np.float32), plan.noise_std(REGIONS))]

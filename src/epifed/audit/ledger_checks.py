@@ -7,15 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from epifed import training
 from epifed.audit.findings import Check, Names, made
-from epifed.audit.label_checks import (
-    CLIENTS,
-    CLIENTS_PER_ROUND,
-    ROUNDING,
-    independent_price,
-    small,
-)
+from epifed.audit.label_checks import CLIENTS, CLIENTS_PER_ROUND, ROUNDING, independent_price, small
 from epifed.audit.learner_checks import Listening, audit_panel
 from epifed.audit.served import (
     Post,
@@ -30,14 +23,14 @@ from epifed.audit.served import (
 from epifed.errors import EpifedError
 from epifed.federation.messages import MessageError, Task
 from epifed.federation.server import ServedTraining, read_state
-from epifed.federation.terms import SiteBook
-from epifed.learner import Vector, make_learner
+from epifed.federation.terms import SiteLedger
+from epifed.learners.base import Vector, make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.training import ledger_key
+from epifed.settings import Settings, seed_sequence
+from epifed.training import loop as training
+from epifed.training.loop import ledger_key
 
 ROUNDS = 3
 
@@ -332,7 +325,7 @@ def _site_book(settings: Settings) -> Check:
     plan = PrivacyPlan.of(settings, CLIENTS)
     problem = ""
     with workshop() as folder:
-        book = SiteBook(folder / "site.db", agreeable())
+        book = SiteLedger(folder / "site.db", agreeable())
         for _ in range(5):
             book.take_part(_task(settings), settings, plan)
         runs = book.ledger.book().runs.values()

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed import training
-from epifed.learner import Floats, Learner, Period, Vector
-from epifed.panel import CasePanel
+from epifed.data.panel import CasePanel
+from epifed.learners.base import Floats, Learner, Period, Vector
 from epifed.privacy.accounting import Calibration
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
+from epifed.training import loop
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Recorder(Learner[Vector, Puppets]):
         numbers = np.array([int(region) for region in panel.regions], dtype=np.int64)
         return Puppets(numbers, self.examples[numbers])
 
-    def nobody(self) -> Puppets:
+    def empty_view(self) -> Puppets:
         """No puppet."""
         return Puppets(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
@@ -171,7 +171,7 @@ class EngineMechanism:
         """One training by the engine."""
         recorder = Recorder(trial)
         watched = Watched(trial.view, recorder.cohorts)
-        training.train(watched, trial.settings, seeds=seeds, learner=recorder, secure=self.secure)
+        loop.train(watched, trial.settings, seeds=seeds, learner=recorder, secure=self.secure)
         return Transcript(tuple(recorder.cohorts), np.stack(recorder.releases))
 
 

@@ -16,18 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest, norm, rankdata
 
-from epifed.clients import Clients, make_clients
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.learner import Vector
+from epifed.learners.base import Vector, Windows
 from epifed.learners.fedavg import FedAvg, FedAvgState
-from epifed.panel import CasePanel
-from epifed.privacy.mechanism import clip
+from epifed.privacy.noise import clip
 from epifed.privacy.plan import PrivacyPlan
 from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.training import train
-from epifed.windows import Windows
+from epifed.settings import Settings, seed_sequence
+from epifed.training.loop import Clients, make_clients, train
 
 Floats = NDArray[np.float64]
 

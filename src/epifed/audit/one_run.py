@@ -15,8 +15,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from epifed.audit.mechanisms import Mechanism, Trial, likelihood_ratio
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
 
 CANARIES = 1000
 EXCESS = 10.0

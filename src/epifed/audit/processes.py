@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from epifed import training
 from epifed.audit.content_checks import read_folder, status_strangers
 from epifed.audit.findings import Check, made
 from epifed.audit.label_checks import independent_price, noise_of, off, small
 from epifed.audit.learner_checks import REGIONS, audit_panel
 from epifed.audit.served import remembering
+from epifed.data.panel import CasePanel
 from epifed.federation.server import Order
 from epifed.federation.site import LOG
-from epifed.learner import Vector, make_learner
+from epifed.learners.base import Vector, make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
-from epifed.release import Release, read_release
 from epifed.settings import Settings
+from epifed.training import loop
+from epifed.training.release import Release, read_release
 
 SITES, ROUNDS = 2, 4
 EPSILON, TOTAL = 1.0, 8.0
@@ -87,8 +87,7 @@ def check_processes(settings: Settings) -> list[Check]:
 def _run(settings: Settings) -> Ran:
     """Both trainings. What needs nvflare, which is optional, is imported here."""
     from epifed.federation.flare.kits import SERVER  # noqa: PLC0415
-    from epifed.federation.flare.local import LocalFederation  # noqa: PLC0415
-    from epifed.federation.flare.rehearsal import rehearsal_federation  # noqa: PLC0415
+    from epifed.rehearsal.local import LocalFederation, rehearsal_federation  # noqa: PLC0415
 
     panel = audit_panel()
     panel = replace(panel, regions=tuple(f"client-{region}" for region in panel.regions))
@@ -128,7 +127,7 @@ def _run(settings: Settings) -> Ran:
     return Ran(
         seeded=releases[0],
         secure=releases[1],
-        here=training.train(view, chosen).vector,
+        here=loop.train(view, chosen).vector,
         statuses=tuple(statuses),
         strangers=tuple(sorted(set(strangers))),
         answered=answered,

@@ -1,6 +1,6 @@
 """A federation with aggregators on the audit's bench: the deployed parties, played in one process.
 
-The server is `federation.relay.RelayedTraining`, the sites and the aggregators are at work in kits
+The server is `federation.relay.SecureTraining`, the sites and the aggregators are at work in kits
 of their own, and the messages between them are kept as they travelled. The audit holds the keys of
 all aggregators, so it can open what no single party can.
 """
@@ -19,35 +19,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.audit.mechanisms import Recorder, Trial
-from epifed.audit.served import (
-    PUPPET,
-    agreeable,
-    plenty,
-    puppet,
-    puppet_panel,
-    site_work,
-    workshop,
-)
+from epifed.audit.served import PUPPET, agreeable, plenty, puppet, puppet_panel, site_work, workshop
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
 from epifed.explain import Explanation, explain
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork, own_keys
-from epifed.federation.codes import Code
-from epifed.federation.messages import Parts, Task, pack_task
-from epifed.federation.pact import Pact, Question, Report, accept_report, seal_info, unpack_question
-from epifed.federation.relay import RelayedTraining
+from epifed.federation.crypto import ReportKey, Words, share, words
+from epifed.federation.messages import Code, Parts, Task, pack_task
 from epifed.federation.roster import Aggregator, Federation, Server, Site
-from epifed.federation.sealed import ReportKey, Words, share, words
+from epifed.federation.round_terms import (
+    Question,
+    Report,
+    RoundTerms,
+    accept_report,
+    seal_info,
+    unpack_question,
+)
+from epifed.federation.secure_training import SecureTraining
 from epifed.federation.server import Order, Problem
 from epifed.federation.site import ANSWERS, CLIENTS, KEY, SiteWork
 from epifed.federation.site import LEDGER as SITE_LEDGER
-from epifed.learner import Vector
-from epifed.ledger.book import RunRecord
+from epifed.learners.base import Vector
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
+from epifed.ledger.rows import RunRecord
 from epifed.registry import LEARNERS
-from epifed.release import Release
 from epifed.settings import Settings
+from epifed.training.release import Release
 
 LEDGER, SERVER = "budget.db", "server"
 Steps = NDArray[np.int64]
@@ -68,7 +66,7 @@ class SeenRound:
         return unpack_question(self.questions[name])
 
     @cached_property
-    def pact(self) -> Pact:
+    def pact(self) -> RoundTerms:
         """What the round was agreed on."""
         return self.question(next(iter(self.questions))).pact
 
@@ -131,12 +129,12 @@ class Parties:
         """A party's own folder."""
         return self.folder / "kits" / name
 
-    def training(self, settings: Settings, name: str = "audit") -> RelayedTraining:
+    def training(self, settings: Settings, name: str = "audit") -> SecureTraining:
         """The server's side of a secure training, which a ledger pays for."""
         path = self.folder / LEDGER
         ledger = Ledger(path) if path.exists() else plenty(self.folder, settings)
         order = Order.of(name, settings, self.panel.start, self.panel.end)
-        return RelayedTraining(self.folder / SERVER / name, self.federation, order, ledger)
+        return SecureTraining(self.folder / SERVER / name, self.federation, order, ledger)
 
     def keys(self) -> Mapping[str, str]:
         """What each aggregator says of its keys."""
@@ -179,12 +177,12 @@ class Parties:
                 found[report.site] = one
         return found
 
-    def share(self, pact: Pact, name: str, site: str, sealed: bytes) -> Words | None:
+    def share(self, pact: RoundTerms, name: str, site: str, sealed: bytes) -> Words | None:
         """A share that was sealed to an aggregator, if it opens."""
         content = own_keys(self.kit(name)).open(sealed, seal_info(pact, site, name))
         return share(content or b"", pact.length, last=pact.last(name))
 
-    def vector(self, pact: Pact, report: Report) -> Steps:
+    def vector(self, pact: RoundTerms, report: Report) -> Steps:
         """What a site sent: all of its shares, added up."""
         total = np.zeros(pact.length, dtype=np.uint64)
         for name, sealed in zip(self.names, report.shares, strict=True):
@@ -194,7 +192,7 @@ class Parties:
             total += one
         return total.view(np.int64)
 
-    def report(self, parts: Parts, pact: Pact, site: str) -> Report:
+    def report(self, parts: Parts, pact: RoundTerms, site: str) -> Report:
         """A site's report, as the server takes it in."""
         return accept_report(parts, pact, site, self.federation.signs[site])
 

@@ -15,12 +15,10 @@ from epifed.audit.mechanisms import Trial
 from epifed.audit.sealed import Parties, Played, SeenRound, Steps, at_work
 from epifed.audit.served import work_in
 from epifed.federation.messages import Parts
-from epifed.learner import Floats, Vector
-from epifed.privacy.mechanism import clip
+from epifed.learners.base import Floats, Vector
+from epifed.privacy.noise import STEPS, clip
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.secure import STEPS
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
 
 HONEST = "site-1"
 """The site that is attacked; the others are in league with the attackers."""

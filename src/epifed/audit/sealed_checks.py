@@ -22,8 +22,8 @@ from epifed.audit.statistics import (
     shared_values,
     standard,
 )
-from epifed.learner import Floats
-from epifed.privacy.secure import STEPS, from_grid
+from epifed.learners.base import Floats
+from epifed.privacy.noise import STEPS, from_grid
 from epifed.privacy.tradeoff import (
     Errors,
     impossible,
@@ -31,8 +31,7 @@ from epifed.privacy.tradeoff import (
     separation,
     upper_rate,
 )
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
 
 ATTACKS = 100
 """Attacks that are simulated to say what one finds."""
@@ -216,10 +215,14 @@ def _price(bench: SealedBench) -> Check:
         (budget,) = played.explained.budgets
         for who, epsilon, least in (
             ("the label", played.release.epsilon, due),
-            ("the label against who sees the draw", played.release.epsilon_if_drawn_seen, seen),
+            (
+                "the label against who sees the draw",
+                played.release.epsilon_without_amplification,
+                seen,
+            ),
             ("explain", budget.epsilon_spent, due),
             ("explain", played.explained.composed_epsilon, due),
-            ("explain against who sees the draw", budget.epsilon_if_drawn_seen, seen),
+            ("explain against who sees the draw", budget.epsilon_without_amplification, seen),
             ("a sentence", min(printed(played.explained)), due),
         ):
             wrong = off(epsilon, least)

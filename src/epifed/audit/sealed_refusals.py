@@ -22,11 +22,16 @@ from epifed.audit.served import work_in
 from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
-from epifed.federation.codes import Code
-from epifed.federation.messages import Parts, pack_task, unpack_task
-from epifed.federation.pact import Pact, Question, Report, accept_partial, pack_question
-from epifed.federation.relay import AwayError, RelayedTraining, collect, question_of
-from epifed.federation.sealed import ReportKey, SecretKeys, bound, digest
+from epifed.federation.crypto import ReportKey, SecretKeys, bound, digest
+from epifed.federation.messages import Code, Parts, pack_task, unpack_task
+from epifed.federation.round_terms import (
+    Question,
+    Report,
+    RoundTerms,
+    accept_partial,
+    pack_question,
+)
+from epifed.federation.secure_training import AwayError, SecureTraining, collect, question_of
 from epifed.federation.site import KEY
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.ledger.ledger import Ledger
@@ -43,9 +48,9 @@ class Stopped:
     """A round whose reports have come and of which no aggregator was asked."""
 
     parties: Parties
-    training: RelayedTraining
+    training: SecureTraining
     seen: SeenRound
-    pact: Pact
+    pact: RoundTerms
     reports: tuple[Report, ...]
 
     def question(self, name: str = FIRST, reports: tuple[Report, ...] | None = None) -> Question:

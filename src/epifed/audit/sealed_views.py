@@ -11,8 +11,8 @@ from epifed.audit.sampling_checks import check_sampling
 from epifed.audit.sealed import Played, partial_sum
 from epifed.audit.sealed_bench import DRAWN, HONEST, ROUNDS, SealedBench
 from epifed.audit.statistics import LEVEL, SURE, least_plain_share, two_sided, uniform
+from epifed.federation.crypto import SEED, share_bytes, to_bytes
 from epifed.federation.messages import Parts
-from epifed.federation.sealed import SEED, share_bytes, to_bytes
 
 CLOSE = 1e-4
 _WORD = 8

@@ -18,21 +18,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.audit.mechanisms import Recorder, Transcript, Trial
-from epifed.days import Step
+from epifed.data.calendar import Step
+from epifed.data.panel import CasePanel
 from epifed.federation import messages
 from epifed.federation.messages import Parts, Task
 from epifed.federation.roster import Federation, Server, Site
 from epifed.federation.server import Answers, Order, ServedTraining, take_in
-from epifed.federation.site import TERMS, SiteWork, Source
+from epifed.federation.site import TERMS, Hosted, SiteWork, Source
 from epifed.federation.terms import Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.panel import CasePanel
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
-from epifed.rounds import Rounds
 from epifed.settings import Settings
-from epifed.sources.hosted import Hosted
+from epifed.training.rounds import Rounds
 
 PUPPET = "puppet"
 """The learner of a trial, by the name under which server and sites find it."""

@@ -1,6 +1,7 @@
-"""The command line: one file per command, imported when the command is called."""
+"""The command line: commands are imported when called, and a mistake is one sentence."""
 
 import inspect
+import re
 from collections import Counter
 from importlib import import_module
 from typing import Annotated, Any
@@ -12,8 +13,54 @@ from typer.models import ParameterInfo
 
 import epifed
 from epifed.cli import InterruptedByUser
-from epifed.cli.usage import sentence
 from epifed.errors import EpifedError
+
+EXPECTED = (
+    (r"valid integer", "a whole number"),
+    (r"valid number", "a number"),
+    (r"greater than or equal to (\S+)", r"at least {}"),
+    (r"less than or equal to (\S+)", r"at most {}"),
+    (r"greater than (\S+)", r"more than {}"),
+    (r"less than (\S+)", r"less than {}"),
+    (r"does not match the formats '%Y-%m-%d'", "a day such as 2020-11-30"),
+)
+
+
+def sentence(error: Any, typed: list[str]) -> str:
+    """What a usage error of the library says, in one sentence.
+
+    `typed` is all that stood behind the command's name.
+    """
+    context, parameter = error.ctx, getattr(error, "param", None)
+    said = " ".join(error.format_message().split()).rstrip(".")
+    if type(error).__name__ == "BadParameter" and parameter is not None:
+        name = next((one for one in parameter.opts if one.startswith("--")), parameter.opts[0])
+        found = _value(parameter.opts, typed)
+        for pattern, expected in EXPECTED:
+            if match := re.search(pattern, said):
+                wanted = expected.format(*match.groups())
+                return f"{name}: found {found}; expected {wanted}"
+        return said[:1].lower() + said[1:]
+    where = _path(context)
+    return f"{said[:1].lower()}{said[1:]}; '{where} --help' has all there is"
+
+
+def _value(names: list[str], typed: list[str]) -> str:
+    """What was given to an option; of several the last."""
+    found = ""
+    for i, word in enumerate(typed):
+        name, equals, value = word.partition("=")
+        if name in names:
+            found = value if equals else next(iter(typed[i + 1 :]), "")
+    return f"'{found}'"
+
+
+def _path(context: Any) -> str:
+    """The command as it is typed."""
+    words = context.command_path.split() if context is not None else []
+    inner = [word for word in words[1:] if word not in ("-m", "epifed")]
+    return " ".join(["epifed", *inner])
+
 
 COMMANDS = {
     "run": 'Compare the learners with "like today" at several budgets, and write the report.',
@@ -41,6 +88,16 @@ COMMANDS = {
 
 The command NAME is the function NAME, or the group `app`, of `epifed.cli.NAME`.
 """
+HOMES = {
+    "backtest": "forecast",
+    "calibrate": "ledger",
+    "explain": "report",
+    "figures": "paper",
+    "nowcast": "forecast",
+    "reproduce": "paper",
+    "simulate": "data",
+}
+"""The module of a command that shares one with its neighbours."""
 
 
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
@@ -105,10 +162,10 @@ def refuse_repeated(ctx: Any, command: Any, args: list[str]) -> None:
 
 
 def load_command(name: str) -> Any:
-    """The command or group of `epifed.cli.NAME`."""
-    module = import_module(f"epifed.cli.{name}")
+    """The command or group of this name."""
+    module = import_module(f"epifed.cli.{HOMES.get(name, name)}")
     holder = typer.Typer(add_completion=False)
-    if hasattr(module, "app"):
+    if name not in HOMES and hasattr(module, "app"):
         holder.add_typer(module.app, name=name)
     else:
         holder.command(name)(getattr(module, name))

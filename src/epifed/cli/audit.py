@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.kit import AsJson, GridProgress, messages, print_table, refuse_unwritable_file
-from epifed.errors import EpifedError
+from epifed.cli.common import AsJson, GridProgress, messages, print_table, refuse_unwritable_file
+from epifed.errors import EpifedError, counted
 from epifed.files import to_json
 from epifed.settings import Settings
-from epifed.words import counted
 
 if TYPE_CHECKING:
     from epifed.audit.audit import Audit
@@ -82,10 +81,11 @@ def audit(
         _membership(runs, seed, out, as_json)
         return
 
+    from epifed.audit import figures as audit_figures
     from epifed.audit.audit import LENGTH, METHODS
     from epifed.audit.audit import audit as measure
     from epifed.audit.mechanisms import EngineMechanism
-    from epifed.report import audit_figures, figures
+    from epifed.report import figures
 
     chosen = next((name for name in METHODS if name == method), None)
     if chosen is None:
@@ -155,6 +155,7 @@ def _lines(check: "Check") -> list[str]:
 
 
 def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
+    from epifed.audit import figures as audit_figures
     from epifed.audit.membership import (
         CONFIDENCE,
         EPSILONS,
@@ -162,7 +163,7 @@ def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
         membership_attack,
         small_federation,
     )
-    from epifed.report import audit_figures, figures
+    from epifed.report import figures
     from epifed.report.tables import budget
     from epifed.simulate import default_panel
 

@@ -1,24 +1,366 @@
-"""`epifed data`: look at case data before using it, and fetch the official file."""
+"""`epifed data` and `epifed simulate`: check, convert, fetch, draw communities, invent."""
 
+import json
+import time
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.communities import communities
-from epifed.cli.completeness import describe, print_completeness
-from epifed.cli.convert import convert
-from epifed.cli.source import Reading, reads_cases
-from epifed.days import USUAL_HORIZON, USUAL_WINDOW
-from epifed.files import to_json
-from epifed.words import counted
+from epifed.cli.common import (
+    AsJson,
+    Reading,
+    messages,
+    print_table,
+    reads_cases,
+    refuse_unwritable,
+    refuse_unwritable_file,
+)
+from epifed.data.calendar import USUAL_HORIZON, USUAL_WINDOW
+from epifed.errors import EpifedError, counted
+from epifed.files import to_json, write_parquet, write_text
+from epifed.settings import PERIODS, Settings, Smoothing
 
 if TYPE_CHECKING:
-    from epifed.check import CheckReport
-    from epifed.expectation import Expectation
-    from epifed.panel import CasePanel
-    from epifed.reading import UnsaidError
+    import polars as pl
+
+    from epifed.data.panel import CasePanel
+    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.vintages import Vintages
+    from epifed.data_check import CheckReport
+    from epifed.simulate import Simulation
+    from epifed.training.noise_preview import NoisePreview
+
+
+LAGS = 8
+_NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def describe(known: "Vintages") -> dict[str, Any]:
+    """The mornings of a list and its completeness by lag and weekday, ready for JSON."""
+    return {
+        "first_morning": known.first,
+        "last_morning": known.last,
+        "mornings": len(known.snapshots),
+        "missing_mornings": list(known.missing),
+        "completeness": known.completeness(LAGS).to_dicts(),
+        "notes": list(known.notes),
+    }
+
+
+def print_completeness(known: "Vintages") -> None:
+    """A row for all reporting dates and one for each weekday, a column for each lag."""
+    shares = {
+        (row["weekday"], row["lag"]): row["share"]
+        for row in known.completeness(LAGS).iter_rows(named=True)
+    }
+    rows = [
+        [name, *(_percent(shares.get((weekday, lag))) for lag in range(LAGS))]
+        for weekday, name in ((None, "all"), *enumerate(_NAMES))
+    ]
+    gaps = ", ".join(map(str, known.missing)) or "none"
+    caption = (
+        f"{counted(len(known.snapshots), 'morning')} from {known.first} to {known.last}, missing: "
+        f"{gaps}. "
+        "Known / known now, by weekday of the reporting date and mornings since the first that "
+        "could know it."
+    )
+    print_table("How complete days are", ["", *map(str, range(LAGS))], rows, caption)
+    for note in known.notes:
+        print(f"  {note}")
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+_KEPT = {"cadence": ("day", "week"), "counts": ("new",), "totals": ("keep",), "id_width": (0,)}
+"""What a clean table does not say by itself either: the option is needed to read it, too."""
+
+
+@reads_cases
+def convert(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Any file that 'data check' reads, or -.")
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write, .csv or .parquet.")],
+    by_publication: Annotated[
+        bool,
+        typer.Option(
+            "--by-publication",
+            help="FILE says what became known when: count by that day, which is never incomplete.",
+        ),
+    ] = False,
+    *,
+    reading: Reading,
+) -> None:
+    """Write the clean table of a file: date, region, cases, and a record of every assumption.
+
+    The record is OUT.json: what was recognised, what was said, what was changed and how often.
+    """
+    from importlib.metadata import version
+
+    from epifed.data.readers import load_panel, load_table
+    from epifed.data.readers.options import in_words
+    from epifed.data.readers.tables import source_digest
+    from epifed.data.readers.vintage_files import load_vintages
+
+    if out.suffix.lower() not in {".csv", ".parquet"}:
+        raise EpifedError(f"{out}: expected a name that ends in .csv or .parquet")
+    if by_publication and reading.options:
+        said = ", ".join(reading.options)
+        raise EpifedError(f"--by-publication: found {said} beside it; expected none of these")
+    refuse_unwritable_file(out)
+    if out.exists() and file.exists() and out.samefile(file):
+        raise EpifedError(f"{out}: found the source itself; expected another name")
+    table = None if by_publication else load_table(file, reading.format, **reading.options)
+    if table is None:
+        panel = (
+            load_vintages(file).published()
+            if by_publication
+            else load_panel(file, reading.format, **reading.options)
+        )
+        frame = panel.to_table().rename({"date": "day"})
+        notes, read_as = panel.notes, dict(reading.options)
+    else:
+        frame, notes, read_as = table.frame, table.notes, table.read_as
+    clean = _clean(frame)
+    if out.suffix.lower() == ".parquet":
+        write_parquet(out, clean)
+    else:
+        write_text(out, _as_csv(clean))
+    cases, days = float(clean["cases"].sum()), clean["date"].sort()
+    record = {
+        "epifed": version("epifed"),
+        "source": file.name,
+        "source_sha256": None if file.is_dir() else source_digest(file),
+        "said": reading.options,
+        "read_as": read_as,
+        "by": "publication" if by_publication else "report",
+        "changed": list(notes),
+        "rows": len(clean),
+        "regions": clean["region"].n_unique(),
+        "first_day": days[0],
+        "last_day": days[-1],
+        "cases": cases,
+    }
+    write_text(out.with_name(f"{out.name}.json"), to_json(record) + "\n")
+    print(
+        f"{out}: {counted(len(clean), 'row')}, {counted(record['regions'], 'region')}, "
+        f"{days[0]} to {days[-1]}, {cases:,.12g} cases"
+    )
+    for note in notes:
+        print(f"  {note}")
+    kept = {k: v for k, v in reading.options.items() if v in _KEPT.get(k, ())}
+    print(f"Look at it with: epifed data check {out} {in_words(kept)}".rstrip())
+
+
+def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """date, region, cases and facts in order, whole numbers as such."""
+    import polars as pl
+
+    from epifed.data.readers.regions import SAID_FACTS
+
+    names = [name for name in ("region", "cases", *SAID_FACTS) if name in frame.columns]
+    clean = frame.select(pl.col("day").alias("date"), *names).sort("region", "date")
+    whole = clean["cases"].drop_nulls()
+    return (
+        clean.with_columns(pl.col("cases").cast(pl.Int64))
+        if (whole == whole.round()).all()
+        else clean
+    )
+
+
+def _as_csv(clean: "pl.DataFrame") -> str:
+    """The table as CSV; a fraction of three digits gets a fourth, for it is no thousand."""
+    import polars as pl
+
+    if clean.schema["cases"] == pl.Float64:
+        text = pl.col("cases").cast(pl.String)
+        fourth = pl.when(text.str.contains(r"\.\d{3}$")).then(text + "0").otherwise(text)
+        clean = clean.with_columns(fourth)
+    return clean.write_csv()
+
+
+COPIED = ("county_cases.parquet", "counties.csv", "communities.csv", "counties.geojson",
+          "communities.geojson", "ATTRIBUTION.txt")  # fmt: skip
+
+
+def communities(
+    data: Annotated[Path, typer.Option(help="Prepared or simulated directory with counties.")],
+    out: Annotated[Path, typer.Option(help="New directory: the same, with these communities.")],
+    seed: Annotated[int, typer.Option(min=0, help="Root of the random draw.")] = 0,
+    smoothing: Annotated[
+        str, typer.Option(help="none, or a 7-day average: centered (the paper) or trailing.")
+    ] = "none",
+    as_json: AsJson = False,
+) -> None:
+    """Draw each county's cases into its communities at random, by share of population.
+
+    This is what the paper did for want of real data: it sums to the county on every day, and it
+    loses all infection chains. Prints how many of a sample's values are zero in the paper's
+    periods, and draws the paper's figure of it.
+    """
+    import shutil
+
+    import numpy as np
+    import polars as pl
+
+    from epifed.data.readers import read_communities, read_prepared
+    from epifed.evaluation.communities import disaggregate, zero_entries
+    from epifed.files import write_parquet
+    from epifed.learners.base import smooth
+    from epifed.report import figures
+    from epifed.settings import seed_sequence
+
+    refuse_unwritable(out)
+    if out.exists() and any(out.iterdir()):
+        raise EpifedError(f"{out}: found a directory with files in it; expected a new or empty one")
+    how: Smoothing = Settings.of(smoothing=smoothing).smoothing
+    rng = np.random.default_rng(seed_sequence(seed, "communities"))
+    panel = disaggregate(read_prepared(data), read_communities(data), rng)
+    frame = pl.DataFrame(
+        {
+            "date": pl.Series(panel.days * len(panel.regions)),
+            "community": np.repeat(np.array(panel.regions, dtype=object), len(panel.days)),
+            "cases": smooth(panel.counts, how).ravel(),
+        },
+        schema_overrides={"community": pl.String},
+    )
+    whole = pl.col("cases").cast(pl.Int32) if how == "none" else pl.col("cases")
+    write_parquet(out / "community_cases.parquet", frame.with_columns(whole))
+    for name in COPIED:
+        if (data / name).is_file():
+            shutil.copyfile(data / name, out / name)
+    settings = Settings.paper(smoothing=how)
+    covered = {
+        period: zero_entries(panel, settings, days)
+        for period, days in PERIODS.items()
+        if panel.start <= days[0] and days[1] <= panel.end
+    }
+    if covered:
+        figures.save(figures.zero_entries(covered), out / "zero_entries.png")
+    if as_json:
+        print(to_json({period: table.to_dicts() for period, table in covered.items()}))
+    for period, table in covered.items() if not as_json else ():
+        rows = [
+            [str(row["zeros"]), f"{row['samples']:,}", f"{row['share']:.1%}",
+             "–" if row["population_median"] is None else f"{row['population_median']:,.0f}"]
+            for row in table.iter_rows(named=True)
+        ]  # fmt: skip
+        header = ["zeros of 11", "samples", "share", "median population"]
+        print_table(f"{period}: zero values per sample", header, rows, f"smoothing: {how}")
+    messages.print(f"{out} has {counted(len(panel.regions), 'community')}")
+
+
+PHASES = {
+    "autumn 2020": (date(2020, 9, 1), date(2021, 1, 31)),
+    "spring 2022": (date(2022, 1, 1), date(2022, 5, 31)),
+}
+
+
+def simulate(
+    out: Annotated[Path | None, typer.Option(help="Directory to write.")] = None,
+    seed: Annotated[int, typer.Option(help="Root of all randomness.")] = 0,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="autumn-2020, omicron-2022, pandemic (both and all between), or crossing (a wave "
+            "that moves from west to east)."
+        ),
+    ] = "pandemic",
+    counties: Annotated[int, typer.Option(help="N, counties.")] = 400,
+    communities: Annotated[int, typer.Option(help="Communities, at least N.")] = 10_786,
+    days: Annotated[int | None, typer.Option(help="Only so many days from the first.")] = None,
+    level: Annotated[float, typer.Option(help="Cases relative to the preset's.")] = 1.0,
+    ascertainment: Annotated[
+        float | None, typer.Option(help="Share of infections ever reported.")
+    ] = None,
+    superspreading: Annotated[
+        float | None, typer.Option(help="k, dispersion of the number a person infects.")
+    ] = None,
+    realism: Annotated[
+        Path | None, typer.Option(help="Real data directory to compare with, county by county.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make an invented country with an epidemic in it and write it as a data directory."""
+    if out is None and realism is None:
+        raise EpifedError("found neither --out nor --realism; expected a directory to write to")
+    from rich.console import Console
+
+    from epifed.simulate import SimulationSettings
+    from epifed.simulate import simulate as run
+    from epifed.simulate.simulation import check_target, summary, write
+
+    settings = SimulationSettings.of(
+        seed=seed,
+        preset=preset,
+        counties=counties,
+        communities=communities,
+        days=days,
+        level=level,
+        ascertainment=ascertainment,
+        superspreading=superspreading,
+    )
+    if out is not None:
+        check_target(out)
+        refuse_unwritable(out)
+    began = time.perf_counter()
+    with Console(stderr=True).status("simulating") as status:
+        simulation = run(settings, status.update)
+        if out is not None:
+            status.update("drawing maps and writing files")
+            write(simulation, out)
+    about = summary(simulation) | {"seconds": round(time.perf_counter() - began, 1)}
+    tables = {} if realism is None else _compare(simulation, realism)
+    if as_json:
+        about["realism"] = {name: table.to_dicts() for name, table in tables.items()}
+        print(json.dumps(about, ensure_ascii=False))
+        return
+    for name, table in tables.items():
+        _show(name, table)
+    if out is not None:
+        print(
+            f"Wrote {out}: {about['cases']:,} simulated cases in {about['counties']:,} counties "
+            f"and {about['communities']:,} communities from {about['first_day']} to "
+            f"{about['last_day']}, in {about['seconds']} s."
+        )
+
+
+def _compare(simulation: "Simulation", folder: Path) -> "dict[str, pl.DataFrame]":
+    from epifed.data.readers import read_prepared
+    from epifed.simulate.realism import realism_table
+
+    real, panel = read_prepared(folder), simulation.county_panel
+    tables = {
+        name: realism_table(
+            real, panel, (first, last), simulated_positions=simulation.country.county_positions
+        )
+        for name, (first, last) in PHASES.items()
+        if panel.start <= first and last <= panel.end
+    }
+    if not tables:
+        raise EpifedError(
+            f"found days {panel.start} … {panel.end}; expected all of a phase to compare: "
+            + " or ".join(f"{first} … {last}" for first, last in PHASES.values())
+        )
+    return tables
+
+
+def _show(name: str, table: "pl.DataFrame") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table("trait", title=f"Realism, {name}", title_justify="left")
+    for column in ("real", "simulated", "off"):
+        shown.add_column(column, justify="right")
+    for trait, real, simulated, off in table.iter_rows():
+        shown.add_row(trait, f"{real:,.3f}", f"{simulated:,.3f}", f"{off:+.0f} %")
+    Console().print(shown)
+
 
 app = typer.Typer(
     help="Check or convert case data, fetch the official German file, or draw communities.",
@@ -63,19 +405,19 @@ def check(
     What a table is read as is said. What can be read in more ways than one is refused with the
     options that read it, bad data with its row and column, and exit code 2.
     """
-    from epifed.check import check_panel
-    from epifed.reading import UnsaidError
+    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data_check import check_panel
 
     try:
         read_as, panel = _look(file, reading)
-    except UnsaidError as first:
+    except AmbiguousTableError as first:
         _say_what_reads(file, reading, first)
         raise typer.Exit(2) from None
     report = check_panel(panel)
     expected = _expected(panel)
     known = None
     if vintages is not None:
-        from epifed.sources.vintages import load_vintages
+        from epifed.data.readers.vintage_files import load_vintages
 
         known = load_vintages(vintages)
     if as_json:
@@ -90,7 +432,7 @@ def check(
 
 def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
     """What a file was read as, and its panel."""
-    from epifed.sources import load_panel, load_table, to_panel
+    from epifed.data.readers import load_panel, load_table, to_panel
 
     table = load_table(file, reading.format, **reading.options)
     if table is None:
@@ -98,18 +440,18 @@ def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
     return table.read_as, to_panel(table)
 
 
-def _say_what_reads(file: Path, reading: Reading, first: "UnsaidError") -> None:
+def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") -> None:
     """Say everything that must be said of a file, and the options that read it."""
-    from epifed.cli.kit import messages
+    from epifed.cli.common import messages
+    from epifed.data.readers.options import AmbiguousTableError, in_words
     from epifed.errors import EpifedError
-    from epifed.reading import UnsaidError, in_words
 
     def say(sentence: object) -> None:
         messages.print(f"epifed: {sentence}", markup=False, soft_wrap=True)
 
     error: EpifedError | None = first
     added: dict[str, Any] = {}
-    while isinstance(error, UnsaidError) and not error.choices[0].keys() <= added.keys():
+    while isinstance(error, AmbiguousTableError) and not error.choices[0].keys() <= added.keys():
         say(error)
         added |= error.choices[0]
         try:
@@ -159,7 +501,7 @@ def fetch_rki(
         TransferSpeedColumn,
     )
 
-    from epifed.sources.fetch import RKI_URL, fetch, record_of
+    from epifed.data.readers.download import RKI_URL, fetch, record_of
 
     console = Console(stderr=True)
     progress = Progress(
@@ -191,11 +533,11 @@ def fetch_rki(
     print(f"Look at it with: epifed data check {path}")
 
 
-def _expected(panel: "CasePanel") -> list["Expectation"]:
+def _expected(panel: "CasePanel") -> list["NoisePreview"]:
     """What noise to expect of a training with these regions, at usual budgets."""
-    from epifed.expectation import expect
-    from epifed.learner import make_learner, settings_for
+    from epifed.learners.base import make_learner, settings_for
     from epifed.privacy.plan import PrivacyPlan
+    from epifed.training.noise_preview import expect
 
     found = []
     for epsilon in USUAL_EPSILONS:
@@ -208,7 +550,7 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
     from rich.console import Console
     from rich.table import Table
 
-    from epifed.check import WEEKDAYS
+    from epifed.data_check import WEEKDAYS
 
     console = Console(highlight=False, markup=False)
     console.print(report.source, style="bold", soft_wrap=True)
@@ -247,7 +589,7 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
 
 
 def _facts(report: "CheckReport") -> list[tuple[str, str]]:
-    from epifed.check import GAPS_ARE
+    from epifed.data_check import GAPS_ARE
 
     people = "not in the source" if report.population is None else f"{report.population:,}"
     gaps, unit = report.gaps, f"{report.step}s"

@@ -6,15 +6,18 @@ from typing import Annotated
 
 import typer
 
-from epifed.cli import (
-    federation_dashboard,
-    federation_rehearse,
-    federation_schedule,
-    federation_site,
-    federation_train,
+from epifed.cli import federation_rehearse, federation_site, federation_train
+from epifed.cli import federation_train as federation_dashboard
+from epifed.cli import federation_train as federation_schedule
+from epifed.cli.common import (
+    AsJson,
+    FirstDay,
+    LastDay,
+    Reading,
+    SettingsRequest,
+    messages,
+    reads_cases,
 )
-from epifed.cli.kit import AsJson, Wish, messages
-from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json
 
@@ -140,17 +143,11 @@ def server(
     roster: Annotated[
         Path | None, typer.Option(help="A changed federation.toml to take over.")
     ] = None,
-    statsd: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=65535, help="Send FLARE's counts of heartbeats to statsd on this port here."
-        ),
-    ] = None,
 ) -> None:
     """Run the server in the foreground, until it is stopped."""
     from epifed.federation.flare.parties import server_command
 
-    server_command(kit, ledger, roster, statsd).become()
+    server_command(kit, ledger, roster).become()
 
 
 @app.command("fingerprint")
@@ -203,7 +200,7 @@ def check(
     if (first is None) != (last is None):
         raise EpifedError("found one of --from and --to; expected both or neither")
     period = (first.date(), last.date()) if first and last else None
-    chosen = Wish(settings).settings(1)
+    chosen = SettingsRequest(settings).settings(1)
     source = Source(str(data.resolve()), reading.format, reading.options)
     findings = inspect_site(kit, source, chosen, period)
     if as_json:

@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.aims import MODEL_NAME
-from epifed.cli.kit import AsJson, Wish, messages, refuse_unwritable
-from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
+from epifed.cli.common import (
+    MODEL_NAME,
+    AsJson,
+    FirstDay,
+    LastDay,
+    Reading,
+    SettingsRequest,
+    messages,
+    reads_cases,
+    refuse_unwritable,
+)
 from epifed.errors import EpifedError
 from epifed.files import to_json
 
 if TYPE_CHECKING:
-    from epifed.federation.fetch import Fetch
-    from epifed.federation.site import Source
-    from epifed.learner import Period
+    from epifed.federation.site import Fetch, Source
+    from epifed.learners.base import Period
     from epifed.settings import Settings
 
 REPORTS = "reports"
@@ -101,7 +108,7 @@ def site(
     from epifed.federation.flare.parties import site_command
     from epifed.federation.flare.service import Service, office_command
     from epifed.federation.site import Source
-    from epifed.hubs.layout import refuse_for_hub
+    from epifed.hubs.submission import refuse_for_hub
 
     refuse_for_hub(model_name)
     if out is not None:
@@ -125,8 +132,8 @@ def report(
     'epifed federation site' does this whenever something changes. Nothing leaves the machine. Exit
     code 1 if something is wrong, which problem.txt says.
     """
-    from epifed.hubs.layout import refuse_for_hub
-    from epifed.office import tend
+    from epifed.hubs.submission import refuse_for_hub
+    from epifed.site_report import update_site
 
     refuse_for_hub(model_name)
     if out is not None:
@@ -136,7 +143,7 @@ def report(
     if not (kit / "data.json").is_file():
         raise EpifedError(f"{kit}: knows no data yet; expected 'epifed federation site' before")
     folder = (out or kit / REPORTS).resolve()
-    status = tend(kit.resolve(), folder, model_name, say=messages.print)
+    status = update_site(kit.resolve(), folder, model_name, say=messages.print)
     if as_json:
         print(to_json(status))
     else:
@@ -172,8 +179,7 @@ class Preview:
 
     def training(self, kit: Path) -> "tuple[Settings, Period, int]":
         """Settings, days and N: as given, else as of the last training, this week."""
-        from epifed.federation.preview import this_week
-        from epifed.federation.site import LastAsked
+        from epifed.federation.site import LastAsked, this_week
         from epifed.settings import Settings
 
         asked = LastAsked.of(kit)
@@ -186,7 +192,7 @@ class Preview:
             )
         enrolled = self.enrolled or (asked.enrolled if asked else 0)
         if self.settings is not None:
-            chosen = Wish(self.settings).settings(enrolled)
+            chosen = SettingsRequest(self.settings).settings(enrolled)
         else:
             assert asked is not None
             chosen = Settings.from_toml(asked.settings)
@@ -197,7 +203,7 @@ class Preview:
 
 
 def _preview(kit: Path, wished: Preview, *, as_json: bool) -> None:
-    from epifed.federation.preview import preview
+    from epifed.federation.site import preview
 
     found = preview(kit, *wished.training(kit), source=wished.source(kit))
     if as_json:
@@ -229,7 +235,7 @@ def _preview(kit: Path, wished: Preview, *, as_json: bool) -> None:
 
 
 def _fetch(kit: Path, command: str | None, data: Path | None, patience: float) -> "Fetch | None":
-    from epifed.federation.fetch import Fetch
+    from epifed.federation.site import Fetch
 
     if command is None:
         return None

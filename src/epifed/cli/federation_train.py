@@ -1,22 +1,252 @@
-"""`epifed federation train`, `status` and `stop`: what the coordinator does."""
+"""The coordinator's commands: train, status, stop, schedule and dashboard."""
 
+import contextlib
 import logging
 import math
+import socket
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import AsJson, Wish, messages
-from epifed.errors import EpifedError
+from epifed.cli.common import AsJson, SettingsRequest, messages, refuse_unwritable
+from epifed.errors import EpifedError, counted
 from epifed.files import to_json
-from epifed.words import counted
 
 if TYPE_CHECKING:
-    from epifed.federation.flare.jobs import Desk
+    from epifed.dashboard import Access, StatusPoller
+    from epifed.federation.flare.jobs import CoordinatorSession
     from epifed.federation.roster import Federation
+    from epifed.federation.status import Places
     from epifed.settings import Settings
+
+
+def schedule(
+    weeks: Annotated[Path, typer.Argument(help="When, as TOML: the schedule.")],
+    settings: Annotated[Path, typer.Option(help="Settings of each week's training, as TOML.")],
+    federation: Annotated[Path, typer.Option(help="The roster: federation.toml.")],
+    kit: Annotated[Path, typer.Option(help="The coordinator's startup kit.")],
+    ledger: Annotated[Path, typer.Option(help="The ledger that the server pays from.")],
+    out: Annotated[Path, typer.Option(help="Folder for the journal of the weeks.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Bring to an end what is due, and stop.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what all weeks cost and when they are; run none.")
+    ] = False,
+) -> None:
+    """Train every week at its time: missed weeks are made up or skipped by the schedule's rule.
+
+    Before the first week the whole year must fit into the ledger's budget. Run it as a service; it
+    can be killed at any moment and started again.
+    """
+    from epifed.federation.flare.jobs import Trainings
+    from epifed.federation.roster import Federation
+    from epifed.federation.schedule import (
+        Journal,
+        Schedule,
+        begun_in,
+        budgeted,
+        run_due,
+        run_weeks,
+        weeks_left,
+    )
+    from epifed.ledger.ledger import Ledger
+    from epifed.privacy.plan import PrivacyPlan
+
+    refuse_unwritable(out)
+    when, roster = Schedule.read(weeks), Federation.read(federation)
+    chosen = order_settings(settings, federation, roster)
+    book = Ledger(ledger)
+    journal = Journal(out, ledger)
+    if when.least_sites > len(roster.sites):
+        raise EpifedError(
+            f"{weeks}: least_sites: found {when.least_sites}; expected at most the "
+            f"{counted(len(roster.sites), 'site')} of {federation}"
+        )
+    found = book.book()
+    left = weeks_left(when, journal, found, datetime.now(UTC))
+    if left:
+        cost = PrivacyPlan.of(chosen, len(roster.clients))
+        messages.print(budgeted(found.cap, found.taken(), cost, len(left)))
+    if plan:
+        for week in left:
+            print(f"{week.name} {when.local(week)}")
+        return
+
+    def say(status: dict[str, Any]) -> None:
+        messages.print(outcome(status))
+
+    runner = Trainings(desk_of(kit), roster, when, chosen, book, messages.print, say)
+    run = run_due if once else run_weeks
+    run(when, journal, runner, begun_in(book), messages.print)
+
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+MOST_REQUESTS = 100
+"""At the same time; more are told to come again."""
+
+
+def dashboard(
+    kit: Annotated[Path, typer.Option(help="The server's startup kit; it is only read.")],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The ledger, only read.", show_default="the one the server pays from"),
+    ] = None,
+    weeks: Annotated[
+        Path | None, typer.Option(help="The folder of 'schedule --out': its journal.")
+    ] = None,
+    schedule: Annotated[
+        Path | None, typer.Option(help="The schedule as TOML: this week, and the plan.")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="Settings of each week's training: what a week costs.")
+    ] = None,
+    coordinator: Annotated[
+        Path | None, typer.Option(help="The coordinator's kit: who is connected now.")
+    ] = None,
+    kits: Annotated[
+        Path | None, typer.Option(help="The OUT of 'init': when the sites' certificates end.")
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="CSV date,value: the nation's published counts, to compare releases."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than this machine need all below.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: a free one.")] = 8050,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that every request must bring.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="TLS certificate as PEM; it names the page's hosts.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
+    every: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds between two looks at the files.")
+    ] = 5.0,
+    ask_every: Annotated[
+        float, typer.Option(min=5, max=3600, help="Seconds between two questions to the server.")
+    ] = 30.0,
+) -> None:
+    """Serve a page for the coordinator, and /metrics: sites, week, budget, what runs out.
+
+    It changes nothing and shows nothing that is not released, public or the coordinator's to know.
+    """
+    for name in NEEDED:
+        if find_spec(name) is None:
+            raise EpifedError(f"{name}: not installed; expected 'pip install epifed[dashboard]'")
+
+    from epifed.dashboard import Access, StatusPoller, ask_server, certificate_ends
+    from epifed.federation.roster import Federation
+
+    access = Access.of(host, token_file, certificate, key)
+    places = _places(kit, ledger, weeks, schedule, settings, truth)
+    parties = _kits(Federation.read(kit / "federation.toml"), kit, coordinator, kits)
+    ask = None
+    if coordinator:
+        desk_of(coordinator)
+        ask = ask_server(coordinator)
+    listener = _listening(access, port)
+    messages.print("reading the weeks so far and the ledger")
+    watching = StatusPoller(places, ask, certificate_ends(parties), every, ask_every)
+    name = f"[{host}]" if ":" in host else host
+    address = f"{access.scheme}://{name}:{listener.getsockname()[1]}"
+    # Said before the server is asked: FLARE's sessions take what is printed meanwhile.
+    print(f"the page is at {address}/ and the metrics at {address}/metrics", flush=True)
+    watching.start()
+    try:
+        _serve(watching, access, listener)
+    finally:
+        watching.stop()
+
+
+def _places(
+    kit: Path,
+    ledger: Path | None,
+    weeks: Path | None,
+    schedule: Path | None,
+    settings: Path | None,
+    truth: Path | None,
+) -> "Places":
+    from epifed.federation.roster import Federation
+    from epifed.federation.schedule import Schedule
+    from epifed.federation.status import ROSTER, Places
+    from epifed.federation.training_history import Truth
+    from epifed.files import read_json
+    from epifed.privacy.plan import PrivacyPlan
+
+    if not (kit / "startup" / "fed_server.json").is_file():
+        raise EpifedError(f"{kit}: expected the server's kit by 'epifed federation init'")
+    if settings and not schedule:
+        raise EpifedError("found --settings; expected --schedule with it")
+    if weeks and not weeks.is_dir():
+        raise EpifedError(f"{weeks}: no such folder; expected the --out of 'schedule'")
+    roster = Federation.read(kit / ROSTER)
+    started = kit / "server.json"
+    if ledger is None and started.is_file():
+        said = read_json(started, "expected what 'epifed federation server' wrote").get("ledger")
+        ledger = Path(said) if said else None
+    chosen = order_settings(settings, kit / ROSTER, roster) if settings else None
+    return Places(
+        kit,
+        ledger,
+        weeks,
+        Schedule.read(schedule) if schedule else None,
+        PrivacyPlan.of(chosen, len(roster.clients)) if chosen else None,
+        Truth.read(truth) if truth else None,
+    )
+
+
+def _kits(
+    roster: "Federation", kit: Path, coordinator: Path | None, kits: Path | None
+) -> dict[str, Path]:
+    """The kits whose certificates can be looked at, by party."""
+    found = {"server": kit}
+    if coordinator:
+        found["coordinator"] = coordinator
+    if kits:
+        if not (kits / "kits").is_dir():
+            raise EpifedError(f"{kits}: expected the OUT of 'epifed federation init'")
+        found |= {party.name: kits / "kits" / party.name for party in roster.parties}
+    return found
+
+
+def _listening(access: "Access", port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
+    host = "127.0.0.1" if access.host == "localhost" else access.host
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise EpifedError(
+            f"--host {host} --port {port}: cannot be listened on: {error.strerror or error}; "
+            "expected an address of this machine and a port that is free"
+        ) from None
+
+
+def _serve(watching: "StatusPoller", access: "Access", listener: socket.socket) -> None:
+    import uvicorn
+
+    from epifed.dashboard import make_app
+
+    config = uvicorn.Config(
+        make_app(watching, access),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        limit_concurrency=MOST_REQUESTS,
+        ssl_certfile=access.certificate,
+        ssl_keyfile=access.key,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
+
 
 Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
 
@@ -37,9 +267,7 @@ def train(
     ] = None,
     seeded: Annotated[
         bool,
-        typer.Option(
-            "--seeded", "--simulation", help="Test: predictable noise, no ledger, not for release."
-        ),
+        typer.Option("--seeded", help="Test: predictable noise, no ledger, not for release."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -49,12 +277,12 @@ def train(
     """
     from rich.live import Live
 
-    from epifed.expectation import expect
     from epifed.federation.flare.jobs import run_training
     from epifed.federation.roster import Federation
     from epifed.federation.server import Order
-    from epifed.learner import make_learner
+    from epifed.learners.base import make_learner
     from epifed.privacy.plan import PrivacyPlan
+    from epifed.training.noise_preview import expect
 
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     desk, roster = desk_of(kit), Federation.read(federation)
@@ -65,7 +293,7 @@ def train(
     if expected:
         messages.print(expected.sentence())
     messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
-    watching = Watching()
+    watching = TrainingProgress()
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):
         status = run_training(desk, roster, order, watching)
     if not messages.is_terminal:
@@ -105,7 +333,7 @@ def stop(kit: Kit) -> None:
 
 def order_settings(settings: Path, federation: Path, roster: "Federation") -> "Settings":
     """The settings of a training by the clients and the aggregators of a roster."""
-    wish, adding = Wish(settings), len(roster.aggregators)
+    wish, adding = SettingsRequest(settings), len(roster.aggregators)
     sealed = wish.said.get("noise") == "aggregators"
     chosen = wish.settings(len(roster.clients), {"aggregators": adding} if sealed else None)
     if sealed and chosen.aggregators != adding:
@@ -116,12 +344,12 @@ def order_settings(settings: Path, federation: Path, roster: "Federation") -> "S
     return chosen
 
 
-def desk_of(kit: Path) -> "Desk":
+def desk_of(kit: Path) -> "CoordinatorSession":
     """The coordinator's desk, at which FLARE's own lines about lost calls are not read out."""
-    from epifed.federation.flare.jobs import Desk
+    from epifed.federation.flare.jobs import CoordinatorSession
 
     logging.getLogger().addHandler(logging.NullHandler())
-    return Desk(kit)
+    return CoordinatorSession(kit)
 
 
 def price(epsilon: float, if_drawn_seen: float, delta: float, accountant: str) -> str:
@@ -149,7 +377,10 @@ def outcome(status: dict[str, Any]) -> str:
 
     where = f"training '{status['training']}': {status['round']} of {status['rounds']} rounds"
     cost = price(
-        status["epsilon"], status["epsilon_if_drawn_seen"], status["delta"], status["accountant"]
+        status["epsilon"],
+        status["epsilon_without_amplification"],
+        status["delta"],
+        status["accountant"],
     )
     cost = f"{cost}; {TRUST[status['noise']]}"
     if not status["finished"]:
@@ -163,7 +394,7 @@ def outcome(status: dict[str, Any]) -> str:
     return f"{where}, {cost}; {held}{absent}"
 
 
-class Watching:
+class TrainingProgress:
     """A live table of the last rounds."""
 
     def __init__(self, losses: dict[int, float] | None = None) -> None:

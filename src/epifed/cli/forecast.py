@@ -1,26 +1,47 @@
-"""`epifed forecast`: one authority's forecast from a trained model and its own cases, offline."""
+"""`epifed forecast`, `epifed nowcast` and `epifed backtest`."""
 
 import math
+from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.aims import Aims, aims_at_levels
-from epifed.cli.kit import AsJson, figure_name, messages, print_table, refuse_unwritable
-from epifed.cli.source import Reading, reads_cases
-from epifed.days import DAYS_OF
+from epifed.cli.common import (
+    SEEDED,
+    AsJson,
+    GridProgress,
+    Reading,
+    Scheduler,
+    Seed,
+    SettingsRequest,
+    TargetOptions,
+    Workers,
+    ahead,
+    aims_at_levels,
+    figure_name,
+    messages,
+    parse_epsilons,
+    print_table,
+    reads_cases,
+    refuse_unwritable,
+)
+from epifed.data.calendar import DAYS_OF
+from epifed.errors import EpifedError, counted
 from epifed.files import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epifed.anomalies import Cleaned
-    from epifed.forecasting import Forecast
-    from epifed.learner import Parts
-    from epifed.panel import CasePanel
-    from epifed.release import Release
-    from epifed.targets import Targets
+    from epifed.data.panel import CasePanel
+    from epifed.data.quality import Cleaned
+    from epifed.data.vintages import Vintages
+    from epifed.forecasting import Forecast, Targets
+    from epifed.learners.base import Parts
+    from epifed.nowcasting.late_reports import Nowcast
+    from epifed.nowcasting.transmission import Generation, OnsetNowcast, Reproduction
+    from epifed.training.release import Release
+
 
 HEADER = [
     "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
@@ -68,7 +89,7 @@ def forecast(
     ] = None,
     as_json: AsJson = False,
     *,
-    aims: Aims,
+    aims: TargetOptions,
     reading: Reading,
 ) -> None:
     """Forecast the 7-day average of daily cases, or the cases of a week, from your own data.
@@ -82,14 +103,13 @@ def forecast(
 
     import polars as pl
 
-    from epifed.anomalies import RECENT_DAYS
+    from epifed.data.quality import RECENT_DAYS
     from epifed.files import write_parquet
-    from epifed.outlook import Outlook
-    from epifed.release import read_release
+    from epifed.forecasting import SiteForecast, level_rows
+    from epifed.learners.base import observed
     from epifed.report import drawing
-    from epifed.report.forecast_figure import forecast_figure
-    from epifed.targets import level_rows
-    from epifed.windows import observed
+    from epifed.report.figures import forecast_figure
+    from epifed.training.release import read_release
 
     trained = read_release(model)
     horizons = sorted(set(horizon or [trained.settings.horizon]))
@@ -98,7 +118,7 @@ def forecast(
     panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
     trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
-    outlook = Outlook.of(panel, trained.learner, trained.state_on(panel.end), horizons)
+    outlook = SiteForecast.of(panel, trained.learner, trained.state_on(panel.end), horizons)
     known, state, made = outlook.known, outlook.state, outlook.forecasts
     targets = aims.targets(panel, horizons, [panel.end])
     larger = [one for _, one in targets.made(known, trained.learner, state)] if targets else []
@@ -166,7 +186,7 @@ def _say(
             f"shown: the first {MOST_FIGURES} of {len(panel.regions)} regions; forecast.parquet "
             "has all"
         )
-    from epifed.anomalies import RECENT_DAYS
+    from epifed.data.quality import RECENT_DAYS
 
     messages.print(timeliness)
     messages.print(known.sentence(RECENT_DAYS))
@@ -221,11 +241,10 @@ def _on_its_morning(
     from datetime import timedelta
     from hashlib import sha256
 
-    from epifed.archive import mornings_kept, remember
-    from epifed.ledger.witness import state_root
-    from epifed.outlook import timely
-    from epifed.sources.vintages import load_vintages
-    from epifed.vintages import LEAST_MORNINGS
+    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember
+    from epifed.forecasting import timely
+    from epifed.ledger.ledger import state_root
 
     if panel.step == "week":
         if vintages is not None:
@@ -241,3 +260,358 @@ def _on_its_morning(
     kept = mornings_kept(folder) if folder else 0
     reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
     return timely(panel, known, trained.learner, trained.last_day, reason)
+
+
+NOWCAST_HEADER = ["region", "last 7 days known", "estimate", "95 % interval", "R", "95 % interval"]
+
+
+def nowcast(
+    vintages: Annotated[
+        Path,
+        typer.Option(
+            help="What became known when: a table, a folder of dated line lists, your own list, "
+            "or a data directory that has one."
+        ),
+    ],
+    as_of: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="The morning of the nowcast.", show_default="last"),
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Only this region. Repeat for several.")
+    ] = None,
+    generation_mean: Annotated[
+        float, typer.Option(help="Days from one case to the next it causes (Nishiura 2020).")
+    ] = 4.7,
+    generation_sd: Annotated[float, typer.Option(help="Their standard deviation.")] = 2.9,
+    column_known: Annotated[
+        str | None, typer.Option(help="Column of the first morning that knew a row.")
+    ] = None,
+    column_entry: Annotated[
+        str | None, typer.Option(help="Own list: column of the day a row was entered.")
+    ] = None,
+    column_region: Annotated[str | None, typer.Option(help="Column of the region's id.")] = None,
+    column_reported: Annotated[
+        str | None, typer.Option(help="Column of the reporting date.")
+    ] = None,
+    column_onset: Annotated[str | None, typer.Option(help="Column of the onset.")] = None,
+    column_cases: Annotated[
+        str | None, typer.Option(help="Column of the cases; without one, a row is one case.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory for tables and figures.")] = Path("nowcast"),
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the last two weeks as they will be known once all reports are in, and R(t).
+
+    By reporting date and, where the list has onsets, by date of onset. Nothing leaves this machine:
+    how late cases are reported is learned from what the list knew on earlier days.
+    """
+    refuse_unwritable(out)
+
+    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.nowcasting.transmission import Generation, nowcast_summary
+    from epifed.report import drawing
+    from epifed.report.figures import nowcast_figure
+
+    columns = {
+        "known": column_known,
+        "entry": column_entry,
+        "region": column_region,
+        "reported": column_reported,
+        "onset": column_onset,
+        "cases": column_cases,
+    }
+    given = {name: column for name, column in columns.items() if column is not None}
+    generation = Generation(generation_mean, generation_sd)
+    history = load_vintages(vintages, regions=region, **given)
+    if as_of:
+        history = _until(history, as_of.date(), own=column_entry is not None)
+    found = nowcast_summary(history, generation)
+    made, fallen_ill, number = found.reported, found.onsets, found.number
+    _write(out, made, fallen_ill, number)
+    for row, name in enumerate(history.regions[:MOST_FIGURES]):
+        figure = nowcast_figure(name, row, found, history.attribution)
+        drawing.save(figure, out / figure_name(name))
+    if as_json:
+        print(to_json(_record(made, fallen_ill, number, generation)))
+    else:
+        rows = [_row(made, number, row) for row in range(min(len(made.regions), MOST_FIGURES))]
+        caption = f"As known on {made.as_of}. R is of the week to {made.days[-1]}" + (
+            f", by onset (known for {fallen_ill.with_onset:.0%})"
+            if fallen_ill
+            else ", by reporting date: the list has no onsets of the last weeks"
+        )
+        print_table(f"Nowcast of {made.as_of}", NOWCAST_HEADER, rows, caption)
+    if len(made.regions) > MOST_FIGURES:
+        messages.print(
+            f"shown: the first {MOST_FIGURES} of {len(made.regions)} regions; the tables have all"
+        )
+    messages.print(f"the nowcast is in {out}")
+
+
+def _until(history: "Vintages", day: date, *, own: bool) -> "Vintages":
+    """What was known on the morning of a day; an own list that ends before had no entry since."""
+    if own and day > history.last:
+        return history.quiet_until(day)
+    if day > history.last:
+        raise EpifedError(
+            f"--as-of: found {day}; expected at most {history.last}, the last morning of "
+            f"{history.source}"
+        )
+    then = history.until(day)
+    if then.last < day:
+        raise EpifedError(
+            f"--as-of: found {day}, on which nobody looked at {history.source}; expected a morning "
+            f"such as {then.last}"
+        )
+    return then
+
+
+def _write(
+    out: Path, made: "Nowcast", fallen_ill: "OnsetNowcast | None", number: "Reproduction"
+) -> None:
+    from epifed.files import write_text
+
+    write_text(out / "reported.csv", made.to_long().write_csv())
+    write_text(out / "reproduction.csv", number.to_long().write_csv())
+    if fallen_ill is not None:
+        write_text(out / "onset.csv", fallen_ill.to_long().write_csv())
+
+
+def _record(
+    made: "Nowcast",
+    fallen_ill: "OnsetNowcast | None",
+    number: "Reproduction",
+    generation: "Generation",
+) -> dict[str, Any]:
+    from epifed.intervals import LEVELS
+
+    at = [LEVELS.index(level) for level in (0.025, 0.975)]
+    weeks = [
+        {
+            "region": region,
+            "known": float(made.known[row, -7:].sum()),
+            "estimate": float(made.week[row]),
+            "lower_95": float(made.week_quantiles[row, at[0]]),
+            "upper_95": float(made.week_quantiles[row, at[1]]),
+        }
+        for row, region in enumerate(made.regions)
+    ]
+    return {
+        "as_of": made.as_of,
+        "week": weeks,
+        "reported": made.to_long().filter(_shown()).to_dicts(),
+        "onset": None if fallen_ill is None else fallen_ill.to_long().to_dicts(),
+        "onset_known": None if fallen_ill is None else fallen_ill.with_onset,
+        "reproduction": number.to_long().to_dicts(),
+        "generation_time": {"mean": generation.mean, "sd": generation.sd},
+    }
+
+
+def _shown() -> Any:
+    import polars as pl
+
+    return pl.col("level").is_in([0.025, 0.25, 0.5, 0.75, 0.975])
+
+
+def _row(made: "Nowcast", number: "Reproduction", row: int) -> list[str]:
+    from epifed.intervals import LEVELS
+
+    low, high = (made.week_quantiles[row, LEVELS.index(level)] for level in (0.025, 0.975))
+    lowest, _, middle, _, highest = number.quantiles[row, -1]
+    return [
+        made.regions[row],
+        f"{made.known[row, -7:].sum():,.0f}",
+        f"{made.week[row]:,.0f}",
+        f"{low:,.0f} – {high:,.0f}",
+        f"{middle:.2f}",
+        f"{lowest:.2f} – {highest:.2f}",
+    ]
+
+
+BASE = {"learner": "trend", "epsilon": 1.0}
+REAL_TIME_BASE = {"learner": "nowcast", "epsilon": 1.0}
+BACKTEST_HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
+REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
+
+
+@reads_cases
+@aims_at_levels
+def backtest(
+    data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
+    first: Annotated[
+        datetime,
+        typer.Option(
+            "--from", formats=["%Y-%m-%d"], help="First origin; with vintages, first morning."
+        ),
+    ],
+    last: Annotated[
+        datetime,
+        typer.Option(
+            "--to", formats=["%Y-%m-%d"], help="Last day of a target; with vintages, last morning."
+        ),
+    ],
+    vintages: Annotated[
+        Path | None,
+        typer.Option(
+            help="What became known when: forecast with nothing else, score on the final data."
+        ),
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Days between origins.")] = 7,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            help="What clients send: trend, one-shot, fedavg or one of another package.",
+            show_default="of the settings, else trend",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="E",
+            help="Privacy budget ε of each release, or inf.",
+            show_default="of the settings, else 1",
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=28,
+            help="Days ahead; of weekly data, weeks.",
+            show_default="of the settings, else a week",
+        ),
+    ] = None,
+    holidays: Annotated[
+        str | None,
+        typer.Option(
+            help="Public holidays: region (of the data), none, or a code such as DE-BY.",
+            show_default="of the settings, else region",
+        ),
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="Settings as TOML.", show_default="what suits the learner"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory for results.")] = Path("backtest"),
+    seed: Seed = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    as_json: AsJson = False,
+    *,
+    aims: TargetOptions,
+    reading: Reading,
+) -> None:
+    """Forecast from every origin with what was known then, and score it when the day has come.
+
+    The target is the 7-day trailing average of daily cases, or the count of a week. Scores are
+    ratios: below 1, the forecast beats "next week is like today" (MAE) and the COVIDhub baseline
+    (WIS). ε is for each release; the total over all origins stands beside it. Interrupted, it goes
+    on where it was.
+    With --vintages each forecast is made with what was known on its morning, and nothing else.
+    Larger regions are forecast as sums, with quantiles from the past errors of the sums.
+    """
+    refuse_unwritable(out)
+    budget = parse_epsilons([epsilon])[0] if epsilon else None
+    wish = SettingsRequest(
+        settings,
+        REAL_TIME_BASE if vintages else BASE,
+        learner=learner,
+        epsilon=budget,
+        horizon=horizon,
+        holidays=holidays,
+        seed=seed,
+    )
+
+    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.evaluation.backtest import mornings_between, origins_between, run_backtest
+    from epifed.report.tables import ratio
+
+    aims.refuse_early([])
+    panel = reading.at(**aims.reading()).read(data)
+    aims.refuse_early([wish.settings(panel).horizon * panel.step_days])
+    if vintages:
+        panel.refuse_step("day")
+    known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
+    if known_when is None:
+        panel = panel.between(panel.start, min(last.date(), panel.end))
+    chosen = wish.settings(panel)
+    if chosen.smoothing == "centered":
+        raise EpifedError(
+            "smoothing: found 'centered', which looks three days ahead; expected 'trailing'"
+        )
+    days = first.date(), last.date(), every, panel
+    if known_when is None:
+        origins = origins_between(*days, chosen.horizon)
+    else:
+        origins = mornings_between(*days, known_when, chosen.horizon)
+    targets = aims.targets(panel, [chosen.horizon], origins)
+    with GridProgress() as progress:
+        result = run_backtest(
+            panel,
+            chosen,
+            origins,
+            out,
+            vintages=known_when,
+            targets=targets,
+            workers=workers,
+            scheduler=scheduler,
+            progress=progress,
+        )
+    result.write(out, panel)
+    hub = aims.write(result.levels.forecasts if result.levels else result.forecasts)
+    summary = result.summary()
+    if as_json:
+        print(to_json(summary))
+    else:
+        header = BACKTEST_HEADER + (REAL_TIME_HEADER if result.real_time else [])
+        rows = [["all", str(len(panel.regions)), *_cells(summary, result.real_time)]]
+        rows += [
+            [row["stratum"], str(row["regions"]), *_cells(row, result.real_time)]
+            for row in result.by_stratum(panel).iter_rows(named=True)
+        ]
+        if (after := result.after_holiday(panel)) is not None:
+            rows.append(["after a public holiday", "", *_cells(after, result.real_time)])
+        rows += [
+            [_level_name(row), str(row["regions"]), *_cells(row, result.real_time)]
+            for row in summary["levels"]
+        ]
+        rows.append(
+            [
+                f"worst month: {summary['worst_month']}",
+                "",
+                ratio(summary["worst_month_mae_ratio"]),
+                *[""] * (len(header) - 3),
+            ]
+        )
+        print_table(
+            f"{chosen.learner}, {ahead(chosen)}, {counted(len(origins), 'origin')} from "
+            f"{origins[0]} to {origins[-1]}",
+            header,
+            rows,
+            result.caption(),
+        )
+    messages.print(SEEDED)
+    if result.levels and result.levels.sentence:
+        messages.print(result.levels.sentence, soft_wrap=True)
+    messages.print(f"results are in {out}{hub}")
+
+
+def _level_name(row: dict[str, Any]) -> str:
+    weeks = row["weeks_ahead"]
+    ahead = f"{row['days_ahead']} days" if weeks is None else f"week {weeks}"
+    return f"{row['level']}, {ahead}"
+
+
+def _cells(row: dict[str, float | None], real_time: bool) -> list[str]:
+    from epifed.report.tables import ratio
+
+    cells = [
+        ratio(row["mae_ratio"]),
+        ratio(row["wis_ratio"]),
+        f"{row['coverage_50']:.1%}",
+        f"{row['coverage_95']:.1%}",
+    ]
+    if real_time:
+        cells += [ratio(row["mae_ratio_final"]), ratio(row["nowcast_mae_ratio"])]
+    return cells

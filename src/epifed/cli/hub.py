@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import AsJson, messages, print_table, refuse_unwritable
-from epifed.errors import EpifedError
+from epifed.cli.common import AsJson, messages, print_table, refuse_unwritable
+from epifed.data.readers.options import listed
+from epifed.errors import EpifedError, counted
 from epifed.files import to_json
-from epifed.reading import listed
-from epifed.words import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -85,11 +84,9 @@ def score(
     import polars as pl
 
     from epifed.files import write_parquet
-    from epifed.hubs.locations import read_locations
-    from epifed.hubs.scores import EVERYWHERE
+    from epifed.hubs.scores import EVERYWHERE, compare
     from epifed.hubs.scores import score as score_tasks
-    from epifed.hubs.skill import compare
-    from epifed.hubs.tables import by_last_days, read_forecasts, read_truth
+    from epifed.hubs.tables import by_last_days, read_forecasts, read_locations, read_truth
 
     if truth_weeks not in ("first", "last"):
         raise EpifedError(f"--truth-weeks: found '{truth_weeks}'; expected first or last")
@@ -115,7 +112,7 @@ def score(
     left_out = {"without_all_levels": scored.incomplete, "without_truth": scored.unknown}
     if out is not None:
         from epifed.report import drawing
-        from epifed.report.hub_figure import hub_figure
+        from epifed.report.figures import hub_figure
 
         write_parquet(out / "scores.parquet", scored.table)
         drawing.save(hub_figure(records, keys, baseline, against), out / "hub_scores.png")
@@ -147,7 +144,7 @@ def check(
     ] = None,
 ) -> None:
     """Say what a hub would refuse of a model's files, by the rules of hubValidations."""
-    from epifed.hubs.check import submission_faults
+    from epifed.hubs.submission import submission_faults
 
     faults = submission_faults(hub, model, target)
     if faults:

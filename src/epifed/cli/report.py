@@ -1,12 +1,12 @@
-"""`epifed report`: one self-contained HTML file for those who decide."""
+"""`epifed report` and `epifed explain`: the HTML page, and the guarantee in plain sentences."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from epifed.cli.kit import messages, refuse_unwritable_file
-from epifed.cli.source import Reading, reads_cases
+from epifed.cli.common import AsJson, Reading, messages, reads_cases, refuse_unwritable_file
+from epifed.files import to_json
 
 
 @reads_cases
@@ -45,3 +45,25 @@ def report(
         panel = reading.read(data)
     write_report(results, out, panel, ledger=ledger, title=title, remark=messages.print)
     print(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+
+
+def explain(
+    result: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT",
+            help="A directory by 'epifed run', 'reproduce' or 'backtest', or a release by 'train'.",
+            show_default=False,
+        ),
+    ],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The ledger that paid for a release, to vouch for it; only read."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say in plain sentences what a result guarantees, to whom, and what it does not."""
+    from epifed.explain import explain as read
+
+    found = read(result, ledger)
+    print(to_json(found.to_dict()) if as_json else "\n\n".join(found.sentences()))

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import (
+from epifed.cli.common import (
     SEEDED,
     AsJson,
     Epsilons,
+    FirstDay,
     GridProgress,
+    LastDay,
     LearnerName,
     ModelName,
+    Reading,
     Scheduler,
     Seed,
-    Wish,
+    SettingsRequest,
     Workers,
     ahead,
     caption,
@@ -26,18 +29,18 @@ from epifed.cli.kit import (
     messages,
     parse_epsilons,
     print_table,
+    reads_cases,
     refuse_unwritable,
 )
-from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
-from epifed.days import WEEK, Step
+from epifed.data.calendar import WEEK, Step
+from epifed.errors import counted
 from epifed.files import to_json
 from epifed.settings import Settings
-from epifed.words import counted
 
 if TYPE_CHECKING:
-    from epifed.evaluate.folder import ResultsFolder
-    from epifed.panel import CasePanel
-    from epifed.vintages import Vintages
+    from epifed.data.panel import CasePanel
+    from epifed.data.vintages import Vintages
+    from epifed.evaluation.results_folder import ResultsFolder
 
 DEFAULT_EPSILONS = ["0.5", "1", "2", "inf"]
 """Of the experiment."""
@@ -111,11 +114,11 @@ def run(
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
     weekly = parse_epsilons(epsilon) if epsilon else WEEKLY_EPSILONS
     named = _learner(learner, settings, model)
-    wish = Wish(settings, learner=named, model=model, seed=seed)
+    wish = SettingsRequest(settings, learner=named, model=model, seed=seed)
 
-    from epifed.baselines import beside
-    from epifed.evaluate.experiment import Grid, run_grid
-    from epifed.evaluate.folder import read_folder
+    from epifed.evaluation.experiment import Grid, run_grid
+    from epifed.evaluation.metrics import beside
+    from epifed.evaluation.results_folder import read_folder
     from epifed.report import figures
     from epifed.report.html import write_report
 
@@ -193,7 +196,7 @@ def _cell(grid: Any) -> tuple[str, str]:
 def _print(folder: "ResultsFolder", grid: Any, panel: "CasePanel", details: bool) -> None:
     """The comparison, what it says, and on request every metric."""
     from epifed.report import tables
-    from epifed.report.compared import HEADER, advice, compared, group_title, tested_on, verdict
+    from epifed.report.tables import HEADER, advice, compared, group_title, tested_on, verdict
 
     rows = compared(folder)
     begins = {row.kind: i for i, row in reversed(list(enumerate(rows)))}
@@ -234,9 +237,9 @@ def _record(folder: "ResultsFolder") -> dict[str, Any]:
     """The results for a machine: what was compared, with what, and all of it in full."""
     from dataclasses import asdict
 
-    from epifed.evaluate.results import summary
+    from epifed.evaluation.results_folder import summary
     from epifed.privacy.accounting import NEIGHBOURING, UNIT
-    from epifed.report.compared import compared
+    from epifed.report.tables import compared
 
     assert folder.grid is not None and folder.manifest.grid is not None
     weekly = folder.backtest.by_budget if folder.backtest else []
@@ -279,10 +282,10 @@ def _what_next(out: Path, data: Path | None) -> None:
 
 def _simulated(seed: int, out: Path) -> "CasePanel":
     """The counties of the example, as they are kept with the results."""
-    from epifed.evaluate.folder import DATA, refuse_other
+    from epifed.data.readers import load_panel
+    from epifed.evaluation.results_folder import DATA, refuse_other
     from epifed.simulate import SimulationSettings, simulate
-    from epifed.simulate.write import write
-    from epifed.sources import load_panel
+    from epifed.simulate.simulation import write
 
     refuse_other(out, "grid")
     with messages.status("no --data: simulating an epidemic") as status:
@@ -298,21 +301,21 @@ def _simulated(seed: int, out: Path) -> "CasePanel":
 
 def _nowcast(panel: "CasePanel", late: "Vintages", out: Path) -> None:
     """The last two weeks of the largest county as they will be known, as of the forecast's day."""
+    from epifed.nowcasting.transmission import nowcast_summary
     from epifed.report import drawing
-    from epifed.report.nowcast_figure import nowcast_figure
-    from epifed.situation import situation
+    from epifed.report.figures import nowcast_figure
 
     assert panel.population is not None
     largest = int(panel.population.argmax())
-    found = situation(late.of([panel.regions[largest]]))
+    found = nowcast_summary(late.of([panel.regions[largest]]))
     figure = nowcast_figure(panel.names[largest], 0, found, panel.attribution)
     drawing.save(figure, out / "nowcast.png")
 
 
 def _known_until(end: date, out: Path) -> "Vintages | None":
     """The list of the simulated country as known after the last day, if that says enough."""
-    from epifed.evaluate.folder import DATA
-    from epifed.sources.vintages import load_vintages
+    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.evaluation.results_folder import DATA
 
     morning, late = end + timedelta(days=1), load_vintages(out / DATA)
     if (morning - late.first).days < LEAST_MORNINGS:
@@ -338,9 +341,9 @@ def _look_back(
     """
     from dataclasses import replace
 
-    from epifed.evaluate.backtest import origins_between, run_backtest
-    from epifed.learner import settings_for
-    from epifed.situation import nowcast_on
+    from epifed.evaluation.backtest import origins_between, run_backtest
+    from epifed.learners.base import settings_for
+    from epifed.nowcasting.transmission import nowcast_on
 
     days = panel.counts.shape[1] * panel.step_days
     weeks = min(WEEKS_BACK, (days - LEAST_DAYS) // WEEK)
@@ -368,7 +371,7 @@ def _look_back(
     replace(made[shown], nowcast=nowcast).write(out, panel, others)
 
 
-def base_for(panel: "CasePanel", wish: Wish) -> dict[str, Any]:
+def base_for(panel: "CasePanel", wish: SettingsRequest) -> dict[str, Any]:
     """The paper's community settings for communities, unless something else was asked for."""
     if not panel.parents or wish.said.keys() & {"learner", "model"}:
         return {}

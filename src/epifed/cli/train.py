@@ -5,26 +5,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.kit import (
+from epifed.cli.common import (
     AsJson,
+    FirstDay,
     GridProgress,
+    LastDay,
     LearnerName,
     ModelName,
-    Wish,
+    Reading,
+    SettingsRequest,
     messages,
+    reads_cases,
     refuse_unwritable_file,
 )
 from epifed.cli.run import base_for
-from epifed.cli.source import FirstDay, LastDay, Reading, reads_cases
 from epifed.errors import EpifedError
 from epifed.files import to_json
 
 if TYPE_CHECKING:
     from datetime import date
 
+    from epifed.data.panel import CasePanel
     from epifed.ledger.ledger import Ledger
-    from epifed.panel import CasePanel
-    from epifed.public_inputs import ReleasableData
+    from epifed.training.public_inputs import ReleasableData
 
 
 @reads_cases
@@ -38,7 +41,6 @@ def train(
         bool,
         typer.Option(
             "--seeded",
-            "--simulation",
             help="Research: predictable noise, no ledger, not for release.",
         ),
     ] = False,
@@ -86,16 +88,16 @@ def train(
             "research that is never released"
         )
     refuse_unwritable_file(out)
-    wish = Wish(settings, learner=learner, model=model_name, epsilon=epsilon)
+    wish = SettingsRequest(settings, learner=learner, model=model_name, epsilon=epsilon)
 
-    from epifed.expectation import expect
-    from epifed.learner import make_learner
+    from epifed.learners.base import make_learner
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
-    from epifed.public_inputs import PublicRegions
-    from epifed.release import read_release
-    from epifed.training import train as run
-    from epifed.training import train_releasable
+    from epifed.training.loop import train as run
+    from epifed.training.loop import train_releasable
+    from epifed.training.noise_preview import expect
+    from epifed.training.public_inputs import PublicRegions
+    from epifed.training.release import read_release
 
     paying = Ledger(ledger) if ledger else None
     panel = reading.read(data)
@@ -134,7 +136,7 @@ def train(
                     "model": str(out),
                     "sha256": release.sha256,
                     "epsilon": release.epsilon,
-                    "epsilon_if_drawn_seen": release.epsilon_if_drawn_seen,
+                    "epsilon_without_amplification": release.epsilon_without_amplification,
                     "releases_inside": len(release.spent),
                     "delta": release.delta,
                     "accountant": release.accountant,
@@ -159,7 +161,7 @@ def _releasable(
     step: str | None,
 ) -> "ReleasableData":
     """The cases on the given days and regions, with a note if these look wrong."""
-    from epifed.public_inputs import ReleasableData
+    from epifed.training.public_inputs import ReleasableData
 
     data = ReleasableData.of(panel, *days, regions, step)
     if note := data.note():

@@ -9,25 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from epifed.errors import EpifedError
-from epifed.federation.codes import Code
-from epifed.federation.delivery import keep_release
-from epifed.federation.kept import KeptAnswers, question_digest
-from epifed.federation.messages import MessageError, Parts, pack_code
-from epifed.federation.pact import (
-    Pact,
+from epifed.federation.answers import AnswerCache, keep_release, question_digest
+from epifed.federation.crypto import SecretKeys, share
+from epifed.federation.messages import Code, MessageError, Parts, pack_code
+from epifed.federation.roster import Federation
+from epifed.federation.round_terms import (
     Question,
+    RoundTerms,
     pack_partial,
     seal_info,
     unpack_question,
 )
-from epifed.federation.roster import Federation
-from epifed.federation.sealed import SecretKeys, share
-from epifed.federation.terms import SiteBook, Terms, book_key
+from epifed.federation.terms import SiteLedger, Terms, book_key
+from epifed.privacy.noise import grid_noise, seeded_share
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import seeded_share
-from epifed.privacy.secure import grid_noise
-from epifed.release import Release
 from epifed.settings import Settings
+from epifed.training.release import Release
 
 TERMS, KEYS, LEDGER, ANSWERS = "aggregator.toml", "aggregator.key", "aggregator.ledger", "answers"
 ROSTER = "federation.toml"
@@ -49,7 +46,7 @@ class AggregatorWork:
         self.terms = Terms.read(kit / TERMS)
         self.roster = Federation.read(kit / ROSTER)
         self.keys = own_keys(kit)
-        self.answers = KeptAnswers(kit / ANSWERS)
+        self.answers = AnswerCache(kit / ANSWERS)
 
     def answer(self, parts: Parts) -> tuple[Parts, Exception | None]:
         """The answer to a question, and for the aggregator's own log what went wrong."""
@@ -80,7 +77,7 @@ class AggregatorWork:
             return self.answers.give(
                 pact.training, pact.round, asked, make, lambda: 0, lambda _: None
             )
-        book, key = SiteBook.of(self.kit / LEDGER, self.terms), book_key(pact, settings, plan)
+        book, key = SiteLedger.of(self.kit / LEDGER, self.terms), book_key(pact, settings, plan)
 
         def write_down(spent: int) -> None:
             book.enter(key, plan, max(spent, pact.round - 1), pact.rounds - pact.round + 1)
@@ -153,7 +150,7 @@ class AggregatorWork:
         return pack_partial(question, self.keys, total + noise.view(np.uint64), unopened)
 
 
-def _before(pact: Pact, name: str) -> list[str]:
+def _before(pact: RoundTerms, name: str) -> list[str]:
     """The aggregators that are asked before one."""
     names = [one for one, _ in pact.aggregators]
     return names[: names.index(name)]

@@ -11,10 +11,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from epifed.errors import EpifedError
-from epifed.federation.tables import Table
-from epifed.federation.terms import Terms
-from epifed.words import counted
+from epifed.errors import EpifedError, counted
+from epifed.federation.terms import Table, Terms
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}$")]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$")]

@@ -1,6 +1,6 @@
 """A training as the server of a federation sees it: rounds that survive a crash.
 
-The rules of a round are `epifed.rounds`'; here is only what makes them survive. The
+The rules of a round are `epifed.training.rounds`'; here is only what makes them survive. The
 result of a round waits on the disk, where nobody reads it, until the round has been paid for; then
 it becomes the state. A crash before the payment has released nothing, and the round is run again;
 after the payment the result is still there. So no round is paid for twice, unless the disk loses
@@ -20,19 +20,17 @@ from filelock import FileLock
 
 from epifed.errors import EpifedError
 from epifed.federation import messages
-from epifed.federation.codes import Code
-from epifed.federation.messages import NAME, MessageError, Parts, Task
+from epifed.federation.messages import NAME, Code, MessageError, Parts, Task
 from epifed.federation.roster import Federation
 from epifed.files import write_atomic, write_text
-from epifed.learner import Period, Vector, make_learner
+from epifed.learners.base import Period, Vector, make_learner
 from epifed.ledger.ledger import Ledger
+from epifed.privacy.noise import Randomness, SecureRandomness, SeededRandomness
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import Randomness, SecureRandomness, SeededRandomness
-from epifed.release import Release, read_release
-from epifed.rounds import Rounds
-from epifed.seeds import of_training
-from epifed.settings import NoiseName, Settings
-from epifed.training import ledger_key, refuse_unreleasable
+from epifed.settings import NoiseName, Settings, of_training
+from epifed.training.loop import ledger_key, refuse_unreleasable
+from epifed.training.release import Release, read_release
+from epifed.training.rounds import Rounds
 
 STATE, WAITING, ORDER = "state.npz", "waiting.npz", "order.json"
 REPORT, MODEL, DELIVERED = "report.jsonl", "model.epifed", "delivered.json"
@@ -188,9 +186,9 @@ class StoredTraining:
         return self.plan.price(self.paid).epsilon_spent if self.paid else 0.0
 
     @property
-    def epsilon_if_drawn_seen(self) -> float:
+    def epsilon_without_amplification(self) -> float:
         """The same against whoever sees who is drawn: the server, say."""
-        return self.plan.epsilon_if_drawn_seen(self.paid) if self.paid else 0.0
+        return self.plan.epsilon_without_amplification(self.paid) if self.paid else 0.0
 
     def line(self, number: int, problems: list[Problem]) -> dict[str, Any]:
         """What is reported of a round: who was missing and why, never who was drawn."""
@@ -267,7 +265,7 @@ class StoredTraining:
         self.paid = self.done
         for _ in range(self.done):
             self.rounds.draw()
-            self.rounds.randomness.release(self.rounds.nobody(), self.plan)
+            self.rounds.randomness.release(self.rounds.empty_rows(), self.plan)
 
     def _hold(self) -> None:
         """Two must never play: raises Timeout while a crashed server's worker lives on."""
@@ -348,7 +346,7 @@ class ServedTraining(StoredTraining):
         vectors, problems = ask(self._tasks(number, drawn), self.rounds)
         came = drawn & vectors.keys()
         rows = [vectors[client] for client in clients if client in came]
-        updates = np.stack(rows) if rows else self.rounds.nobody()
+        updates = np.stack(rows) if rows else self.rounds.empty_rows()
         self._wait(number, self.rounds.close(self.state, updates), self.paid)
         self._pay(number)
         self._save()

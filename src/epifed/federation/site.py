@@ -1,47 +1,285 @@
-"""What a site does with a task, without FLARE: read, check the terms, train, clip, book.
+"""What a site does with a task: read its file, check the terms, train, clip, book; and the preview.
 
-With aggregators it also tosses its clients' coins, and sends one sealed report of their sum.
+With aggregators it also draws its clients itself and sends one encrypted report of their sum. The
+preview shows what would be sent this week; nothing is sent, spent or written.
 """
 
 import contextlib
+import csv
 import hashlib
 import json
+import math
+import os
+import shlex
+import subprocess
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from epifed.archive import remember
-from epifed.days import Step
+from epifed.data.calendar import Step, refuse_apart
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel, recognise
+from epifed.data.readers.case_tables import Tidy, clean_rows, open_tidy
+from epifed.data.readers.columns import lay_long, wanted_names
+from epifed.data.readers.options import Assumptions
+from epifed.data.readers.regions import Facts, filled, spelled
+from epifed.data.readers.tables import Content, RawTable, existing, open_content, read_header
+from epifed.data.vintages import remember
 from epifed.errors import EpifedError
-from epifed.federation.codes import SENTENCES, Code
-from epifed.federation.delivery import keep_release
-from epifed.federation.greeting import Spoken, hear
-from epifed.federation.kept import KeptAnswers, question_digest
+from epifed.federation.answers import AnswerCache, keep_release, question_digest
+from epifed.federation.crypto import ReportKey
 from epifed.federation.messages import (
+    SENTENCES,
+    Code,
     MessageError,
     Parts,
+    ProtocolRange,
     Task,
+    hear,
     pack_code,
     pack_contribution,
     unpack_task,
 )
-from epifed.federation.pact import Pact, make_report, pack_report
-from epifed.federation.sealed import ReportKey
-from epifed.federation.terms import SiteBook, Terms, book_key
+from epifed.federation.round_terms import RoundTerms, make_report, pack_report, report_bytes
+from epifed.federation.terms import SiteLedger, Terms, book_key
 from epifed.files import write_text
-from epifed.learner import Learner, Vector, View, make_learner
-from epifed.panel import CasePanel
+from epifed.learners.base import Learner, Period, Vector, View, make_learner
+from epifed.ledger.budget import Cap, together
+from epifed.ledger.ledger import Ledger
+from epifed.privacy.noise import sample_clients, to_grid
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.randomness import toss
-from epifed.privacy.secure import to_grid
-from epifed.release import Release
-from epifed.rounds import contribution
-from epifed.settings import Settings
-from epifed.sources.hosted import Hosted, load_hosted
+from epifed.settings import Settings, of_training
+from epifed.training.release import Release
+from epifed.training.rounds import contribution
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """What a file has of the clients that were looked for."""
+
+    panel: CasePanel | None
+    """The clients whose rows are good; none if there is no such client."""
+    left_out: dict[str, str]
+    """The clients with a bad row, and what is wrong with it."""
+
+
+def load_hosted(
+    path: Path | str,
+    clients: Collection[str],
+    format: str | None = None,
+    *,
+    step: Step = "day",
+    **options: Any,
+) -> Hosted:
+    """The panel of these clients, without those whose rows are bad; other rows are not looked at.
+
+    Rows that count another step than the training's are bad. Weeks go by their Mondays here,
+    whatever day each client dates its own by. In a tidy CSV a line is a row, whatever quotation
+    marks say. Other formats are refused as a whole for one bad row, so a site with several clients
+    cannot have them.
+    """
+    path = existing(Path(path))
+    found = format or recognise(path, options)
+    if found != "tidy":
+        if len(clients) > 1:
+            raise EpifedError(
+                f"{path}: found the format '{found}' at a site with {len(clients)} clients, where "
+                "one client's bad row would silence all; expected a table, as 'epifed data "
+                "convert' writes it"
+            )
+        whole = load_panel(path, format, **options)
+        whole.refuse_step(step)
+        mine = [region for region in whole.regions if region in clients]
+        return Hosted(whole.of(mine) if mine else None, {})
+    said = Assumptions.of(options, str(path))
+    left_out: dict[str, str] = {}
+    content = open_content(path, said)
+    if content.kind == "text":
+        table = _read_lines(content, said, clients, left_out)
+    else:
+        table = open_tidy(content, said)
+    long = lay_long(table, said)
+    good, facts = [], Facts()
+    for client, rows in _by_client(long.frame, clients, said).items():
+        try:
+            tidy = clean_rows(table.where, rows, long.columns, said)
+            counted = _counted(tidy, step)
+            known = tidy.facts()
+            known.refuse_missing(table.where, client)
+        except EpifedError as error:
+            left_out.setdefault(client, str(error))
+            continue
+        if client not in left_out and not counted.is_empty():
+            good.append(counted)
+            facts = facts.joined(known)
+    if not good:
+        return Hosted(None, left_out)
+    panel = CasePanel.from_long(pl.concat(good), source=str(path), step=step, **vars(facts))
+    return Hosted(panel, left_out)
+
+
+def _counted(tidy: Tidy, step: Step) -> pl.DataFrame:
+    """The counts of a client; refused if they are of another step, or no weeks in a row."""
+    if tidy.step != step:
+        raise EpifedError(f"{tidy.where}: found a row for each {tidy.step}; expected each {step}")
+    counted = tidy.frame.drop_nulls("cases").select("day", "region", "cases")
+    if step == "day":
+        return counted
+    refuse_apart(tidy.where, counted["day"].to_list())
+    return counted.with_columns(pl.col("day").dt.truncate("1w"))
+
+
+def _by_client(
+    frame: pl.DataFrame, clients: Collection[str], said: Assumptions
+) -> dict[str, pl.DataFrame]:
+    """The rows of each client that has some, as they were read."""
+    named = pl.col("region").cast(pl.String, strict=False)
+    names = frame.select(named).to_series()
+    found = frame.with_columns(spelled(names).alias("client"))
+    found = found.with_columns(filled(pl.col("client"), said.id_width))
+    mine = found.filter(pl.col("client").is_in(sorted(clients)))
+    parts = mine.partition_by("client", as_dict=True, include_key=False)
+    return {str(client): rows for (client, *_), rows in parts.items()}
+
+
+def _read_lines(
+    content: Content, said: Assumptions, clients: Collection[str], left_out: dict[str, str]
+) -> RawTable:
+    """The lines of a CSV as text; those that are not rows are bad ones of the client they name."""
+    header = read_header(content, said, wanted_names(said))
+    names = tuple(name.strip() for name in header.names)
+    wanted = (said.region or "region").casefold()
+    place = next((i for i, name in enumerate(names) if name.casefold() == wanted), len(names))
+    found: list[tuple[Any, ...]] = []
+    with content.open() as file:
+        for number, raw in enumerate(file, start=1):
+            line = raw.decode("utf-8", errors="replace").strip("\r\n")
+            if number <= header.line or not line.strip():
+                continue
+            try:
+                (cells,) = csv.reader([line], delimiter=header.separator, strict=True)
+                whole = len(cells) <= len(names) and "\ufffd" not in line
+            except (csv.Error, ValueError):
+                cells, whole = line.split(header.separator), False
+            if whole:
+                found.append((number, *cells, *[None] * (len(names) - len(cells))))
+            elif place < len(cells) and (client := cells[place].strip()) in clients:
+                sentence = f"row {number}: found a broken line; expected UTF-8 CSV"
+                left_out.setdefault(client, f"{content.where}: {sentence}")
+    types = {"row": pl.UInt32, **{str(i): pl.String for i in range(len(names))}}
+    rows = pl.DataFrame(found, schema=types, orient="row")
+    return RawTable(content.where, names, lambda places: rows.select("row", *map(str, places)))
+
+
+FETCHED, TODAY = "fetched.json", "today.csv"
+MOST_SAID = 300
+"""Characters that are kept of what a command that failed said last."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """How the command went the last time."""
+
+    time: str = ""
+    problem: str = ""
+
+    @classmethod
+    def of(cls, kit: Path) -> "Fetched":
+        """What a kit remembers; of a site without a command, nothing."""
+        try:
+            return cls(**json.loads((kit / FETCHED).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return cls()
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A command, and the file that it writes or, without one, whose content it prints."""
+
+    kit: Path
+    command: str
+    file: Path | None
+    patience: float
+    """Seconds that it may take."""
+
+    @property
+    def path(self) -> Path:
+        """Where the site reads the file."""
+        return self.file or self.kit / TODAY
+
+    def age(self) -> float:
+        """Seconds since it was last run."""
+        try:
+            return max(0.0, time.time() - (self.kit / FETCHED).stat().st_mtime)
+        except OSError:
+            return math.inf
+
+    def run(self, goes_on: Callable[[], bool] = lambda: True) -> str:
+        """Run the command once: what is wrong, or nothing.
+
+        What it prints takes the place of the last file only if it ends with exit code 0; what it
+        writes itself, it writes itself. Given up when `goes_on` says no.
+        """
+        problem = self._run(goes_on)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_text(self.kit / FETCHED, json.dumps({"time": now, "problem": problem}))
+        return problem
+
+    def _run(self, goes_on: Callable[[], bool]) -> str:
+        printed, said = self.kit / f".{TODAY}.new", self.kit / f".{TODAY}.log"
+        try:
+            words = self.command if os.name == "nt" else shlex.split(self.command)
+            with printed.open("wb") as out, said.open("wb") as log:
+                # Files and no pipes: whatever it has started may hold those open for ever.
+                started = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=self.kit
+                )
+                code = _waited(started, self.patience, goes_on)
+            if code is None:
+                return f"found no end of it after {self.patience:g} seconds; expected one"
+            if code:
+                last = said.read_text(encoding="utf-8", errors="replace").strip()
+                words_said = f": {last.splitlines()[-1][:MOST_SAID]}" if last else ""
+                return f"found exit code {code}{words_said}; expected 0"
+            if self.file is not None:
+                return "" if self.file.exists() else f"{self.file}: not there; expected its file"
+            if not printed.stat().st_size:
+                return "found that it printed nothing; expected the file on standard output"
+            printed.replace(self.path)
+        except (OSError, ValueError) as error:
+            return f"{error}; expected a command that can be run"
+        finally:
+            for left in (printed, said):
+                left.unlink(missing_ok=True)
+        return ""
+
+    def first(self) -> None:
+        """The first time, when a person looks on: refused where it fails. Later, nothing."""
+        if math.isinf(self.age()) and (problem := self.run()):
+            (self.kit / FETCHED).unlink(missing_ok=True)
+            raise EpifedError(f"--command: {problem}")
+
+
+def _waited(
+    started: "subprocess.Popen[bytes]", patience: float, goes_on: Callable[[], bool]
+) -> int | None:
+    """The exit code of a process; none if it took too long, or is not wanted any more."""
+    left = patience
+    while left > 0 and goes_on():
+        try:
+            return started.wait(min(left, 1.0))
+        except subprocess.TimeoutExpired:
+            left -= 1.0
+    started.kill()
+    started.wait()
+    return None
+
 
 DATA, TERMS, LEDGER, LOG = "data.json", "site.toml", "site.ledger", "participation.jsonl"
 KEY, ANSWERS, ARCHIVE = "report.key", "answers", "archive"
@@ -161,7 +399,7 @@ class SiteWork:
 
     def greeted(self, about: Mapping[str, Any]) -> bool:
         """Whether the server that greets is understood; tasks of another are refused."""
-        self._foreign = not Spoken.own().understands(hear(self.kit, about))
+        self._foreign = not ProtocolRange.own().understands(hear(self.kit, about))
         return not self._foreign
 
     def prepare(self, settings: str) -> None:
@@ -225,7 +463,7 @@ class SiteWork:
 
     def _contribute(self, task: Task, parts: Parts) -> Parts:
         settings, plan = self._asked_for(task)
-        pact = Pact.of_task(task) if task.aggregators else None
+        pact = RoundTerms.of_task(task) if task.aggregators else None
         self.terms.refuse_trust(pact.fingerprints if pact else {})
         if len(task.aggregators) != plan.aggregators or (pact and pact.rounds != plan.rounds):
             raise MessageError(Code.BAD_TASK)
@@ -234,7 +472,7 @@ class SiteWork:
             raise MessageError(Code.BAD_TASK)
         self.terms.refuse(task, settings, plan)
         work, state = self._made_ready(task, settings, plan)
-        book = SiteBook.of(self.kit / LEDGER, self.terms) if task.randomness == "secure" else None
+        book = SiteLedger.of(self.kit / LEDGER, self.terms) if task.randomness == "secure" else None
         if pact is None:
             if book:
                 book.take_part(task, settings, work.plan)
@@ -242,7 +480,7 @@ class SiteWork:
             return pack_contribution(task.training, task.round, rows)
 
         def make() -> Parts:
-            drawn = toss(plan, len(task.clients)) if task.draws_itself else task.chosen()
+            drawn = sample_clients(plan, len(task.clients)) if task.draws_itself else task.chosen()
             rows = self._rows(task, work, state, [int(i) for i in drawn])
             if rows.shape[1] != pact.length:
                 raise MessageError(Code.BAD_TASK)
@@ -250,7 +488,7 @@ class SiteWork:
             key = ReportKey.read(self.kit / KEY)
             return pack_report(pact, make_report(pact, task.site, key, steps))
 
-        kept = KeptAnswers(self.kit / ANSWERS)
+        kept = AnswerCache(self.kit / ANSWERS)
         asked = pact.training, pact.round, question_digest(parts), make
         if book is None:
             return kept.give(*asked, lambda: 0, lambda _: None)
@@ -263,7 +501,7 @@ class SiteWork:
 
     def _rows(self, task: Task, work: Work, state: Any, drawn: Collection[int]) -> Vector:
         """A clipped vector for each client of the site, zero for those who were not drawn."""
-        length = work.learner.contribute(state, work.learner.nobody()).shape[1]
+        length = work.learner.contribute(state, work.learner.empty_view()).shape[1]
         rows = np.zeros((len(task.clients), length), dtype=np.float32)
         marked = {task.clients[i]: i for i in drawn}
         for view, clients in work.read or ():
@@ -378,3 +616,116 @@ def _left_out(task: Task, found: Hosted, mine: Collection[str]) -> dict[str, str
             own = found.panel.alone(client)
             said[client] = f"found counts from {own.start} to {own.end}; expected {first} to {last}"
     return said
+
+
+NAME = "preview"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The answer to the first round of a training, if every client of the site were drawn."""
+
+    period: Period
+    clients: tuple[str, ...]
+    entries: tuple[str, ...]
+    """What each number is."""
+    rows: Vector
+    """[clients, numbers]; zero for a client that is left out."""
+    left_out: dict[str, str]
+    plan: PrivacyPlan
+    about: str
+    """The line that goes with the numbers."""
+    bytes: int
+    """Of the line and the numbers; with aggregators, of the sealed report."""
+    sealed: bool
+    fits: bool
+    """Whether the site's own total still has room for it."""
+
+    @property
+    def norms(self) -> list[float]:
+        """The Euclidean norm of each client's vector."""
+        return [float(norm) for norm in np.linalg.norm(self.rows.astype(np.float64), axis=1)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "first_day": self.period[0],
+            "last_day": self.period[1],
+            "entries": list(self.entries),
+            "vectors": dict(zip(self.clients, self.rows.tolist(), strict=True)),
+            "norms": dict(zip(self.clients, self.norms, strict=True)),
+            "bound": self.plan.bound,
+            "drawn_with_probability": self.plan.sampling_rate,
+            "rounds": self.plan.rounds,
+            "left_out": self.left_out,
+            "about": json.loads(self.about),
+            "bytes": self.bytes,
+            "sealed": self.sealed,
+            "fits": self.fits,
+        }
+
+
+def this_week(asked: LastAsked, today: date) -> Period:
+    """The days of a week's training like the last one: the same, whole weeks later.
+
+    >>> last = LastAsked("week-2026-11-02", "", "2026-08-01", "2026-11-01", 40, True, {})
+    >>> [str(day) for day in this_week(last, date(2026, 11, 17))]
+    ['2026-08-15', '2026-11-15']
+    """
+    first, last = asked.period
+    weeks = max(0, (today - timedelta(days=1) - last).days // 7)
+    return first + timedelta(weeks=weeks), last + timedelta(weeks=weeks)
+
+
+def preview(
+    kit: Path, settings: Settings, period: Period, enrolled: int, *, source: Source
+) -> Preview:
+    """What the site of a kit would answer to the first round of such a training.
+
+    Of a training with several rounds only the first can be known before it: later ones start from
+    what was released.
+    """
+    plan, learner = PrivacyPlan.of(settings, enrolled), make_learner(settings)
+    clients = hosted_clients(kit)
+    task = Task(
+        training=NAME,
+        round=1,
+        rounds=plan.rounds,
+        paid=0,
+        settings=settings.to_toml(),
+        first_day=str(period[0]),
+        last_day=str(period[1]),
+        enrolled=enrolled,
+        noise_multiplier=plan.noise_multiplier,
+        randomness="secure",
+        clients=clients,
+        drawn="1" * len(clients),
+        state=learner.pack(learner.start(of_training(settings.seed)[0])),
+    )
+    try:
+        rows, work = SiteWork(kit, keeps=False, source=source).vectors(task)
+    except MessageError as error:
+        raise EpifedError(f"nothing would be sent: {SENTENCES[error.code]}") from None
+    parts = pack_contribution(NAME, 1, rows)
+    adding = settings.aggregators or 0
+    size = len(parts["about"].encode()) + len(parts["array"])
+    return Preview(
+        period,
+        clients,
+        learner.entries(rows.shape[1]),
+        rows,
+        work.left_out,
+        plan,
+        parts["about"],
+        report_bytes(adding, rows.shape[1]) if adding else size,
+        adding > 0,
+        _fits(kit, plan),
+    )
+
+
+def _fits(kit: Path, plan: PrivacyPlan) -> bool:
+    terms, path = Terms.read(kit / TERMS), kit / LEDGER
+    cap = Cap(terms.epsilon_total, terms.delta, terms.accountant)
+    taken = Ledger(path, copy=True).book().taken() if path.exists() else ()
+    part = (plan.priced_rate, plan.noise_multiplier, plan.rounds)
+    return cap.allows(together((*taken, part)))

@@ -1,30 +1,53 @@
-"""The site's own say: what it agrees to (`site.toml`), and its book of what it took part in.
+"""The site's own terms (`site.toml`) and its ledger of the trainings it took part in.
 
-The site prices every training itself, from the noise and sampling rate the server announces, and
-writes it into a ledger of its own before it contributes. So it refuses what is beyond its terms
-whatever the coordinator's budget says.
+The site prices every training itself, from the announced noise and sampling rate, and writes it
+into its own ledger before it contributes. So it refuses what is beyond its terms, whatever the
+coordinator's budget says.
 """
 
 import math
+import tomllib
 from collections.abc import Mapping
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, Self
 
-from pydantic import Field
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from epifed.errors import EpifedError
-from epifed.federation.codes import Code
-from epifed.federation.messages import MessageError, Task
-from epifed.federation.tables import Table
-from epifed.ledger.book import Key
+from epifed.federation.messages import Code, MessageError, Task
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, NameTakenError, OverspendError
+from epifed.ledger.rows import Key
 from epifed.privacy.accounting import spent
 from epifed.privacy.plan import PrivacyPlan
-from epifed.settings import Settings
-from epifed.training import ledger_key
+from epifed.settings import Settings, sentence_of
+from epifed.training.loop import ledger_key
+
+
+class Table(BaseModel):
+    """A frozen table of a TOML file. What does not fit is one sentence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The table in a file."""
+        try:
+            return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise EpifedError(f"{path}: expected TOML; {error}") from None
+        except ValidationError as error:
+            raise EpifedError(f"{path}: {sentence_of(error)}") from None
+
+    def to_toml(self) -> str:
+        """The table as `read` takes it."""
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
+
 
 _price = lru_cache(maxsize=256)(spent)
 """Asked twice a round, and always the same."""
@@ -111,7 +134,7 @@ def book_key(asked: Asked, settings: Settings, plan: PrivacyPlan) -> Key:
     return key
 
 
-class SiteBook:
+class SiteLedger:
     """A party's ledger and the names under which trainings stand in it."""
 
     def __init__(self, path: Path, terms: Terms) -> None:
@@ -127,7 +150,7 @@ class SiteBook:
             )
 
     @classmethod
-    def of(cls, path: Path, terms: Terms) -> "SiteBook":
+    def of(cls, path: Path, terms: Terms) -> "SiteLedger":
         """The book of a party at work; one that cannot be used is a code, like all that it says."""
         try:
             return cls(path, terms)

@@ -7,12 +7,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from epifed.data.calendar import WEEKDAYS
+from epifed.data.readers.options import listed
 from epifed.errors import EpifedError
 from epifed.files import read_json, write_text
 from epifed.hubs.tables import NAMES
 from epifed.intervals import LEVELS
-from epifed.reading import listed
-from epifed.weeks import WEEKDAYS
 
 TARGET = "wk inc case"
 MAINTAINER = "epifed"

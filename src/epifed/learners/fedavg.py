@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from epifed.errors import EpifedError
-from epifed.learner import Baseline, Floats, Own, Vector, WindowLearner, recency
+from epifed.errors import EpifedError, counted
+from epifed.learners.base import Baseline, Floats, Own, Vector, WindowLearner, Windows, recency
 from epifed.settings import Settings
-from epifed.windows import Windows
-from epifed.words import counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,14 +63,14 @@ class FedAvg(WindowLearner[FedAvgState]):
         super().__init__(settings)
         self.own = FedAvgOwn(**settings.own)
         try:
-            from epifed.learners.networks import models, stack  # noqa: PLC0415
+            from epifed.learners import networks  # noqa: PLC0415
         except ImportError as error:
             raise EpifedError(
                 f"learner: found 'fedavg', which trains networks, but {error}; expected PyTorch "
                 "('pip install epifed[torch]'), or a learner that needs none"
             ) from None
-        self._models, self._stack = models, stack
-        self.model: nn.Module = models.make_model(self.own.model, settings.window)
+        self._models, self._stack = networks, networks
+        self.model: nn.Module = networks.make_model(self.own.model, settings.window)
         self.length = sum(p.numel() for p in self.model.parameters())
 
     @classmethod
@@ -162,6 +160,6 @@ class FedAvg(WindowLearner[FedAvgState]):
         """The same network without a federation, if it is the paper's kind."""
         if self.own.model.startswith(SCALE_FREE):
             return {}
-        from epifed.learners.networks import baselines  # noqa: PLC0415
+        from epifed.learners import networks  # noqa: PLC0415
 
-        return dict(baselines.BASELINES)
+        return dict(networks.BASELINES)

@@ -16,9 +16,8 @@ import numpy as np
 from pydantic import Field
 
 from epifed.errors import EpifedError
-from epifed.learner import Floats, Own, Vector, WindowLearner, recency
+from epifed.learners.base import Floats, Own, Vector, WindowLearner, Windows, recency
 from epifed.settings import Settings
-from epifed.windows import Windows
 
 RECENT_DAYS = 3
 STEEPNESS = 3.0

@@ -17,21 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from epifed import holidays
-from epifed.days import WEEK, Step
-from epifed.errors import EpifedError
-from epifed.learner import DAYS_BACK, SOFTENING, Floats, Learner, Own, Parts, Period, Signal, Vector
-from epifed.learners.carried import (
-    Growth,
-    bounded,
-    carried_on,
-    change_of,
-    lasting,
-    level_of,
-    reverted,
+from epifed.data import calendar as holidays
+from epifed.data.calendar import WEEK, Step
+from epifed.data.panel import CasePanel
+from epifed.data.weekday_effects import WeekdayEffects, weekday_effects
+from epifed.errors import EpifedError, counted
+from epifed.learners.base import (
+    DAYS_BACK,
+    SOFTENING,
+    Floats,
+    Learner,
+    Own,
+    Parts,
+    Period,
+    Signal,
+    Vector,
 )
-from epifed.learners.releases import ReleaseLearner, Releases
-from epifed.learners.shared import (
+from epifed.learners.growth import (
     GROWTH,
     HISTORY,
     LEVEL,
@@ -39,14 +41,20 @@ from epifed.learners.shared import (
     MODES,
     NUMBERS,
     TYPICAL,
+    Growth,
+    ReleaseLearner,
+    Releases,
     Signals,
+    bounded,
+    carried_on,
+    change_of,
+    lasting,
+    level_of,
+    reverted,
     signals,
 )
-from epifed.learners.weekly import WeeklyTrend
-from epifed.panel import CasePanel
-from epifed.rhythm import Rhythm, rhythm
+from epifed.learners.weekly_trend import WeeklyTrend
 from epifed.settings import Settings
-from epifed.words import counted
 
 RECENCY, SLOW_RECENCY = 0.2, 0.5
 """Weight of a day relative to the next one where a change is measured: of all clients, and from
@@ -143,7 +151,7 @@ class Trend(ReleaseLearner[LastDays]):
         super().__init__(settings)
         self.own = TrendOwn(**settings.own)
         self.modes = min(self.own.modes, len(self.own.places) // 2)
-        self._seen: tuple[CasePanel, Rhythm] | None = None
+        self._seen: tuple[CasePanel, WeekdayEffects] | None = None
         if self.own.holidays not in ("region", "none"):
             holidays.refuse_unknown(self.own.holidays)
 
@@ -185,7 +193,7 @@ class Trend(ReleaseLearner[LastDays]):
             np.zeros((clients, 0)),
         )
 
-    def nobody(self) -> LastDays:
+    def empty_view(self) -> LastDays:
         """Of no client."""
         nothing = np.zeros(0)
         further = np.zeros((0, len(self.further)))
@@ -248,7 +256,7 @@ class Trend(ReleaseLearner[LastDays]):
         return self._parts(self._rhythm(panel), panel, state, horizon)[0]
 
     def _parts(
-        self, own: Rhythm, panel: CasePanel, state: Releases, horizon: int
+        self, own: WeekdayEffects, panel: CasePanel, state: Releases, horizon: int
     ) -> tuple[Parts, "Growth"]:
         growing = self._growth(own, panel, self._signals(state), 1)
         weeks = horizon / WEEK
@@ -287,18 +295,18 @@ class Trend(ReleaseLearner[LastDays]):
         """Bound on the norm of a client's changes: about one at the bound, in a usual place."""
         return cls.largest_change * math.sqrt(1 + 0.8 * modes)
 
-    def _rhythm(self, panel: CasePanel) -> Rhythm:
+    def _rhythm(self, panel: CasePanel) -> WeekdayEffects:
         """The rhythm of a panel's regions; that of the last panel is remembered."""
         if self._seen is None or self._seen[0] is not panel:
             self._seen = panel, self._rhythm_of(panel)
         return self._seen[1]
 
-    def _rhythm_of(self, panel: CasePanel) -> Rhythm:
+    def _rhythm_of(self, panel: CasePanel) -> WeekdayEffects:
         calendars = panel.calendars
         if self.own.holidays != "region":
             code = "" if self.own.holidays == "none" else self.own.holidays
             calendars = (code,) * len(panel.regions)
-        return rhythm(panel.counts, calendars, panel.end)
+        return weekday_effects(panel.counts, calendars, panel.end)
 
     def _place(self, panel: CasePanel) -> Floats:
         """Size and place of each region, in deviations from the middle; 0 where not known."""
@@ -308,7 +316,7 @@ class Trend(ReleaseLearner[LastDays]):
             found[:, i] = (values - mean) / max(deviation, 1e-9)
         return np.clip(found, -FARTHEST, FARTHEST)
 
-    def _growth(self, own: Rhythm, panel: CasePanel, known: Signals, days: int) -> "Growth":
+    def _growth(self, own: WeekdayEffects, panel: CasePanel, known: Signals, days: int) -> "Growth":
         """The log growth of the next week as of each of the last days, by where it comes from."""
         country = np.broadcast_to(known.growth[:days][::-1], (len(panel.regions), days))
         slopes = known.slopes[:days][::-1] * PLACE_SHARE

@@ -14,17 +14,16 @@ from functools import lru_cache
 import dp_accounting as dp
 from scipy.optimize import brentq
 
-from epifed.errors import EpifedError
-from epifed.privacy.accountants import find_accountant
+from epifed.errors import EpifedError, counted
 from epifed.privacy.accounting import (
     NEIGHBOURING,
     UNIT,
     calibrate,
     epsilon_of,
+    find_accountant,
     rounded_up,
     training_event,
 )
-from epifed.words import counted
 
 Part = tuple[float, float, int]
 """Rounds of one mechanism: the sampling rate q, the noise multiplier c, how many."""

@@ -1,27 +1,34 @@
-"""The budget of a federation, in one SQLite file, across all its trainings.
+"""The privacy budget of a federation, in one SQLite file, across all its trainings.
 
-Spend first, release after. A training reserves all its rounds before the first one, which is
-refused if they do not fit under the cap together with everything before. Each round is then
-written down, durably, before its noise is drawn. While a run is open its whole reservation
-counts; once it is closed the rounds written down count. So whatever is killed, and whenever, the
-ledger never shows less than was released.
+Spend first, release after. A training reserves all its rounds before the first one, and is refused
+if they do not fit under the cap. Each round is written down, durably, before its noise is drawn.
+While a run is open its whole reservation counts; once it is closed the rounds written down count.
+So the ledger never shows less than was released, whenever it is killed.
 
-Every transaction opens the file anew, reads all rows, checks their chain and compares them with
-what this machine has seen of the ledger (`witness`). Nothing is held in memory that another process
-could have outdated, and a file that was restored from an older copy is noticed.
+Every transaction opens the file anew, reads all rows, checks their chain and compares them with the
+witness: what this machine remembers of the ledger outside its file, the newest row it has seen. A
+file restored from an older copy is noticed. The witness is updated after every commit and before
+the call returns, and is locked from before the ledger is read: of two copies that spend at the same
+time, the second sees what the first wrote.
 """
 
+import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Self
 
+import platformdirs
+
 from epifed.errors import EpifedError
-from epifed.ledger.book import (
+from epifed.ledger.budget import Cap, refusal, together
+from epifed.ledger.rows import (
     GENESIS,
+    TAKEN,
     Book,
     Key,
     Outcome,
@@ -30,11 +37,106 @@ from epifed.ledger.book import (
     canonical,
     chained,
     read_book,
+    transaction,
 )
-from epifed.ledger.budget import Cap, refusal, together
-from epifed.ledger.storage import TAKEN, transaction
-from epifed.ledger.witness import Seen, Witness, newest
 from epifed.privacy.accounting import training_event
+
+_DAMAGED = (
+    "damaged; expected this machine's memory of a ledger: remove it, then take the ledger on with "
+    "'epifed ledger adopt'"
+)
+
+
+def state_root() -> Path:
+    """EPIFED_STATE, or the user's state directory: what epifed must not forget."""
+    return Path(os.environ.get("EPIFED_STATE") or platformdirs.user_state_dir("epifed"))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The newest row that was seen of a ledger; number 0 is before its first."""
+
+    number: int
+    hash: str
+
+    def fault(self, book: Book) -> str | None:
+        """Why a file with these rows is not the ledger that was seen, or nothing."""
+        rows = len(book.hashes)
+        if self.number > rows:
+            return (
+                f"an older copy: found {rows} rows; expected the {self.number} that this machine "
+                f"has seen; rows missing: {self.number - rows}"
+            )
+        if self.number and book.hashes[self.number - 1] != self.hash:
+            return (
+                f"a copy that went its own way: found row {self.number} with the hash "
+                f"{book.hashes[self.number - 1]}; expected {self.hash}, as this machine has seen "
+                "it, and its rows are missing"
+            )
+        return None
+
+
+class Witness:
+    """The memory of one ledger on this machine."""
+
+    def __init__(self, ledger: str) -> None:
+        self.path = state_root() / "ledgers" / f"{ledger}.db"
+
+    def read(self, *, read_only: bool = False) -> Seen | None:
+        """The newest row seen, or none if this machine does not know the ledger."""
+        if not self.path.is_file():
+            return None
+        with transaction(self.path, "BEGIN", read_only=read_only, foreign=_DAMAGED) as connection:
+            return _seen(connection)
+
+    @contextmanager
+    def held(self, *, create: bool = False) -> Iterator["HeldWitness"]:
+        """The witness, which no other process can hold at the same time."""
+        with transaction(
+            self.path, "BEGIN IMMEDIATE", create=create, foreign=_DAMAGED
+        ) as connection:
+            yield HeldWitness(connection)
+
+    def expect(self) -> None:
+        """Know a ledger that is about to get its first row."""
+        with self.held(create=True) as held:
+            held.note(Seen(0, GENESIS))
+
+    def catch_up(self, book: Book) -> None:
+        """Note rows of a writer that was killed between its commit and its note."""
+        with self.held() as held:
+            if held.seen and held.seen.number < len(book.hashes) and not held.seen.fault(book):
+                held.note(newest(book))
+
+
+class HeldWitness:
+    """A witness while it is locked. What is noted stays when the lock is given back."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.seen = _seen(connection)
+
+    def note(self, newest: Seen) -> None:
+        """Remember a newer row."""
+        self._connection.execute(
+            "CREATE TABLE IF NOT EXISTS seen (one INTEGER PRIMARY KEY, number INTEGER, hash TEXT)"
+        )
+        self._connection.execute(
+            "INSERT OR REPLACE INTO seen VALUES (1, ?, ?)", (newest.number, newest.hash)
+        )
+
+
+def newest(book: Book) -> Seen:
+    """The newest row of a book."""
+    return Seen(len(book.hashes), book.head)
+
+
+def _seen(connection: sqlite3.Connection) -> Seen | None:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'seen'").fetchone():
+        return None
+    found = connection.execute("SELECT number, hash FROM seen").fetchone()
+    return found and Seen(*found)
+
 
 APPLICATION_ID = 0x45504C47
 """'EPLG' in the header of the SQLite file."""
@@ -96,7 +198,27 @@ class Run:
 
 
 class Ledger:
-    """A ledger file. `copy` allows one to be read that this machine must not spend from."""
+    """A ledger file: the privacy budget of all trainings together.
+
+    Parameters
+    ----------
+    path : Path
+        The SQLite file, made by `Ledger.create`.
+    copy : bool
+        Read a copy, from which this machine must not spend.
+
+    Raises
+    ------
+    EpifedError
+        If the file is missing, damaged, or older than what this machine has seen of it.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> ledger = Ledger.create(Path(mkdtemp()) / "budget.ledger", Cap(2.0, 1e-5, "pld"))
+    >>> ledger.book().runs
+    {}
+    """
 
     def __init__(self, path: Path, *, copy: bool = False) -> None:
         self.path = path

@@ -12,16 +12,9 @@ from functools import cached_property
 
 import dp_accounting as dp
 
-from epifed.errors import EpifedError
-from epifed.privacy.accounting import (
-    Calibration,
-    calibrate,
-    epsilon_of,
-    priced,
-    training_event,
-)
+from epifed.errors import EpifedError, counted
+from epifed.privacy.accounting import Calibration, calibrate, epsilon_of, priced, training_event
 from epifed.settings import NoiseName, SamplerName, Settings
-from epifed.words import counted
 
 TRUST: dict[NoiseName, str] = {
     "server": "clients trust the server, which sees their updates and adds the noise",
@@ -69,7 +62,38 @@ def price_together(
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """How a training hides each of N clients, and at what price."""
+    """How a training hides each of N clients, and its privacy cost.
+
+    What runs is what is priced: nothing else computes a noise deviation, a sampling rate or an ε.
+
+    Parameters
+    ----------
+    clients : int
+        N, the clients that may take part.
+    clients_per_round : int
+        m, drawn in a round on average; the sampling rate is q = m / N.
+    rounds : int
+        T_cl, the rounds of the training.
+    clip_norm : float
+        S, the largest norm of a client's vector.
+    noise : str
+        Who adds the noise.
+    epsilon, delta : float
+        The budget; an infinite ε adds no noise.
+    accountant : str
+        `rdp` or `pld`.
+
+    Raises
+    ------
+    EpifedError
+        If the plan cannot be run.
+
+    Examples
+    --------
+    >>> from epifed.settings import Settings
+    >>> PrivacyPlan.of(Settings.paper(epsilon=2.0), 400).sampling_rate
+    0.25
+    """
 
     clients: int
     """N, over which q = m / N is taken."""
@@ -181,7 +205,7 @@ class PrivacyPlan:
         """
         return self.noise != "aggregators"
 
-    def epsilon_if_drawn_seen(self, rounds: int | None = None) -> float:
+    def epsilon_without_amplification(self, rounds: int | None = None) -> float:
         """What the same costs against whoever can see who is drawn: the server, if anybody."""
         spent = self.spent(rounds)
         return price_together([spent], self.delta, self.accountant, drawn_seen=self.drawn_seen)

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from epifed.errors import EpifedError
 from epifed.simulate.country import Country
-from epifed.simulate.presets import Preset, eastward, over_days, reproduction
+from epifed.simulate.settings import Preset, eastward, over_days, reproduction
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int32]

@@ -13,8 +13,8 @@ from scipy.ndimage import uniform_filter1d
 from scipy.spatial import cKDTree
 from shapely.geometry import shape
 
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.panel import CasePanel
 
 Array = NDArray[np.float64]
 

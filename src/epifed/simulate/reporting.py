@@ -9,7 +9,7 @@ from scipy.special import betaincinv
 
 from epifed.simulate.country import Country
 from epifed.simulate.epidemic import BURN_IN, Course, smallness, waves
-from epifed.simulate.presets import Preset, Regime, over_days
+from epifed.simulate.settings import Preset, Regime, over_days
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int32]

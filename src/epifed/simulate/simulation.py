@@ -1,19 +1,32 @@
-"""Settings in, a country with its epidemic and its reports out."""
+"""Simulates a country with its epidemic, reports and late reports, and writes it as a directory.
 
-from collections.abc import Callable
+Each authority has its own habits: on how many days it sends nothing before the next day, and how
+much of the other days' cases. At weekends and on holidays less is sent.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from functools import cached_property
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from epifed.panel import CasePanel
-from epifed.simulate.country import Country, make_country
+from epifed.data.panel import CasePanel
+from epifed.data.readers.formats import CALENDAR, SIMULATION
+from epifed.data.vintages import Vintages
+from epifed.errors import EpifedError
+from epifed.simulate.country import Country, geojson, make_country
 from epifed.simulate.epidemic import BURN_IN, Course, Epidemic, course, spread
-from epifed.simulate.reporting import Reports, report
-from epifed.simulate.settings import CALENDAR, SimulationSettings
+from epifed.simulate.reporting import Reports, report, sent_on
+from epifed.simulate.settings import SimulationSettings
 
 Counts = NDArray[np.int32]
 
@@ -113,3 +126,281 @@ def simulate(
 def default_panel(seed: int = 0) -> CasePanel:
     """The embedded default: 400 counties in autumn 2020."""
     return simulate(SimulationSettings(seed=seed)).county_panel
+
+
+LongCounts = NDArray[np.int64]
+
+MORNINGS = 70
+"""Mornings that are kept, the last ones; the first of them holds all that was known before."""
+LATER = (0.81, 0.68, 0.58, 0.48, 0.27, 0.21)
+"""Of the cases that are still missing, the share that is known on each further morning, from the
+second on, where a working day lies before it; then as on the last."""
+LONGEST_LAG = 27
+"""After so many further mornings nothing comes any more."""
+KNOWN_ONSET = 0.48
+"""Share of cases whose onset the list knows."""
+DAY_OF_TEST = 0.36
+"""Chance of each day to end each of the two waits between onset and report."""
+LONGEST_DELAY = 20
+_KEY = 7_001
+
+
+def vintages(simulation: Simulation) -> Vintages:
+    """The list of the counties as known on each of the last mornings."""
+    rng = np.random.default_rng(np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY,)))
+    days = len(simulation.cases)
+    begin = max(days - MORNINGS + 1, 1)
+    frames = [
+        _rows(simulation, part, lag, delay, begin)
+        for lag, known in enumerate(_by_lag(simulation, rng))
+        for delay, part in _by_delay(known, rng)
+    ]
+    return Vintages.from_changes(
+        pl.concat(frames),
+        source=simulation.attribution,
+        regions=simulation.country.county_ids,
+        snapshots=[simulation.start + timedelta(days=day) for day in range(begin, days + 1)],
+        attribution=(simulation.attribution,),
+    )
+
+
+class Mornings:
+    """The list of the counties as known on any morning, onsets left out."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        root = np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY, 1))
+        self.final = simulation.county_panel
+        """In the end."""
+        self._come = np.stack([*_by_lag(simulation, np.random.default_rng(root))])
+
+    def on(self, morning: date) -> CasePanel:
+        """What was known on the morning of a day, of the days before it."""
+        days = (morning - self.final.start).days
+        known = np.zeros((days, self._come.shape[2]))
+        for lag, come in enumerate(self._come[:days]):
+            known[: days - lag] += come[: days - lag]
+        panel = self.final.between(self.final.start, morning - timedelta(days=1))
+        return replace(panel, counts=known.T)
+
+    def history(self, last: date, mornings: int) -> Vintages:
+        """What was known on so many mornings, up to the last one."""
+        start, days = self.final.start, (last - self.final.start).days
+        begin = max(days - mornings + 1, 1)
+        frames = [
+            _changes(start, self.final.regions, come[:days], lag, begin)
+            for lag, come in enumerate(self._come)
+        ]
+        return Vintages.from_changes(
+            pl.concat(frames),
+            source="simulated",
+            regions=self.final.regions,
+            snapshots=[start + timedelta(days=day) for day in range(begin, days + 1)],
+        )
+
+
+def _by_lag(simulation: Simulation, rng: np.random.Generator) -> Iterator[LongCounts]:
+    """The cases [days, counties] that become known on each morning after their day.
+
+    What the first report has beyond the final count is taken back on the second morning.
+    """
+    cases, first = (
+        simulation.by_county(counts).astype(np.int64)
+        for counts in (simulation.cases, simulation.first_report)
+    )
+    sending = sent_on(simulation.start, len(cases) + LONGEST_LAG)[:, None]
+    yield first
+    left = np.maximum(cases - first, 0)
+    for lag in range(1, LONGEST_LAG):
+        chance = LATER[min(lag, len(LATER)) - 1] * sending[lag : lag + len(cases)]
+        come = rng.binomial(left, chance)
+        left = left - come
+        yield come - np.maximum(first - cases, 0) if lag == 1 else come
+    yield left
+
+
+def _by_delay(
+    known: LongCounts, rng: np.random.Generator
+) -> Iterator[tuple[int | None, LongCounts]]:
+    """The same by days from onset to report; none for those whose onset nobody knows."""
+    some = rng.binomial(np.maximum(known, 0), KNOWN_ONSET)
+    yield None, known - some
+    for delay in range(LONGEST_DELAY):
+        # The delay is two waits of at least a day, given that it is not shorter.
+        ends = _ending(delay)
+        here = rng.binomial(some, ends)
+        some = some - here
+        yield delay, here
+    yield LONGEST_DELAY, some
+
+
+def _ending(delay: int) -> float:
+    """The chance that a delay of at least so many days, less two, ends."""
+    stay = 1 - DAY_OF_TEST
+    k = np.arange(200)
+    chance = (k + 1) * DAY_OF_TEST**2 * stay**k
+    return float(chance[delay] / chance[delay:].sum())
+
+
+def _rows(
+    simulation: Simulation, cases: LongCounts, lag: int, delay: int | None, begin: int
+) -> pl.DataFrame:
+    """The changes that these cases are, with the onset of cases that are so many days late."""
+    found = _changes(simulation.start, simulation.country.county_ids, cases, lag, begin)
+    early = pl.lit(None, pl.Date) if delay is None else pl.col("reported") - timedelta(days=delay)
+    return found.with_columns(onset=early)
+
+
+def _changes(
+    start: date, regions: Sequence[str], cases: LongCounts, lag: int, begin: int
+) -> pl.DataFrame:
+    """The changes that cases [days, regions] are on the mornings up to that after the last day."""
+    day, region = np.nonzero(cases)
+    morning = np.maximum(day + 1 + lag, begin)
+    inside = morning <= len(cases)
+    day, region, morning = day[inside], region[inside], morning[inside]
+    first = np.datetime64(start)
+    return pl.DataFrame(
+        {
+            "as_of": first + morning,
+            "region": pl.Series(regions, dtype=pl.String).gather(region),
+            "reported": first + day,
+            "cases": cases[day, region],
+        }
+    )
+
+
+FILES = (
+    "county_cases.parquet",
+    "community_cases.parquet",
+    "counties.csv",
+    "communities.csv",
+    "counties.geojson",
+    "communities.geojson",
+    "vintages.parquet",
+    "ATTRIBUTION.txt",
+    SIMULATION,
+)
+
+
+def check_target(folder: Path) -> None:
+    """Refuse a target that is not free: only an empty or a simulated directory is replaced."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise EpifedError(f"{folder}: found a file; expected a directory to write to")
+    found = {path.name for path in folder.iterdir()}
+    foreign = sorted(found - set(FILES))
+    if foreign or (found and SIMULATION not in found):
+        raise EpifedError(
+            f"{folder}: found {foreign[0] if foreign else min(found)}, which is not of a "
+            "simulation; expected a new or empty directory, or an earlier simulation to replace"
+        )
+
+
+def write(simulation: Simulation, folder: Path) -> None:
+    """Write all files under a temporary name and rename the directory."""
+    folder = folder.absolute()
+    check_target(folder)
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}.draft")
+    retired = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    try:
+        draft.mkdir(parents=True)
+        _write_files(simulation, draft)
+        if folder.exists():
+            folder.rename(retired)
+        draft.rename(folder)
+    except OSError as error:
+        raise EpifedError(f"{folder}: cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(retired, ignore_errors=True)
+
+
+def _write_files(simulation: Simulation, folder: Path) -> None:
+    country = simulation.country
+    columns = {
+        "cases": simulation.cases,
+        "first_report": simulation.first_report,
+        "onsets": simulation.onsets,
+    }
+    by_county = {name: simulation.by_county(counts) for name, counts in columns.items()}
+    for unit, ids, values in (
+        ("county", country.county_ids, by_county),
+        ("community", country.community_ids, columns),
+    ):
+        table = _long(simulation, unit, ids, values)
+        table.write_parquet(folder / f"{unit}_cases.parquet", compression="zstd")
+    vintages(simulation).to_frame().write_parquet(folder / "vintages.parquet", compression="zstd")
+    people = country.county_population
+    states = [country.state_names[state] for state in country.state_of]
+    pl.DataFrame(
+        {
+            "county": country.county_ids,
+            "name": country.county_names,
+            "state": states,
+            "population_2020": people,
+            "population_2022": people,
+        }
+    ).write_csv(folder / "counties.csv")
+    pl.DataFrame(
+        {
+            "community": country.community_ids,
+            "name": country.community_names,
+            "county": [country.county_ids[county] for county in country.county_of],
+            "population": country.community_population,
+        }
+    ).write_csv(folder / "communities.csv")
+    shapes = country.shapes
+    for name, text in (
+        ("counties", geojson(country.county_ids, country.county_names, shapes.counties)),
+        (
+            "communities",
+            geojson(country.community_ids, country.community_names, shapes.communities),
+        ),
+    ):
+        (folder / f"{name}.geojson").write_text(text, encoding="utf-8")
+    (folder / "ATTRIBUTION.txt").write_text(simulation.attribution + "\n", encoding="utf-8")
+    about = json.dumps(summary(simulation), indent=2, ensure_ascii=False)
+    (folder / SIMULATION).write_text(about + "\n", encoding="utf-8")
+
+
+def summary(simulation: Simulation) -> dict[str, object]:
+    """What was simulated: settings, days and totals."""
+    cases = simulation.cases
+    return {
+        "epifed": _version(),
+        "settings": simulation.settings.model_dump(),
+        "first_day": simulation.start.isoformat(),
+        "last_day": (simulation.start + timedelta(days=len(cases) - 1)).isoformat(),
+        "counties": len(simulation.country.county_ids),
+        "communities": len(simulation.country.community_ids),
+        "population": int(simulation.country.community_population.sum()),
+        "cases": int(cases.sum(dtype=np.int64)),
+        "onsets": int(simulation.onsets.sum(dtype=np.int64)),
+        "cases_per_day": round(float(cases.sum(dtype=np.int64) / len(cases)), 1),
+    }
+
+
+def _long(
+    simulation: Simulation, unit: str, ids: tuple[str, ...], values: dict[str, Counts]
+) -> pl.DataFrame:
+    days = len(simulation.cases)
+    first, last = simulation.start, simulation.start + timedelta(days=days - 1)
+    dates = pl.date_range(first, last, eager=True)
+    rows = np.repeat(np.arange(len(ids), dtype=np.uint32), days)
+    columns = np.tile(np.arange(days, dtype=np.uint32), len(ids))
+    return pl.DataFrame(
+        {
+            "date": dates.gather(columns),
+            unit: pl.Series(ids, dtype=pl.String).gather(rows),
+            **{name: np.ascontiguousarray(counts.T).ravel() for name, counts in values.items()},
+        },
+        schema_overrides=dict.fromkeys(values, pl.Int32),
+    )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("epifed")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,9 +1,9 @@
 """The points of a round with aggregators at which a party is killed: before or after a method."""
 
-SERVER = ("epifed.federation.relay", "RelayedTraining")
-ANSWER = ("epifed.federation.kept", "_Answer")
-GIVING = ("epifed.federation.kept", "KeptAnswers")
-BOOK = ("epifed.federation.terms", "SiteBook")
+SERVER = ("epifed.federation.secure_training", "SecureTraining")
+ANSWER = ("epifed.federation.answers", "_Answer")
+GIVING = ("epifed.federation.answers", "AnswerCache")
+BOOK = ("epifed.federation.terms", "SiteLedger")
 
 POINTS = {
     "server": [

@@ -27,4 +27,4 @@ def _silent(module: Any) -> None:
         module._greeting = greeting
 
 
-on_import({"epifed.federation.greeting": _other, "epifed.federation.flare.executor": _silent})
+on_import({"epifed.federation.messages": _other, "epifed.federation.flare.executor": _silent})

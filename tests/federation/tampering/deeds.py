@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from epifed.federation.messages import Parts
-from epifed.federation.pact import pack_question, unpack_question
+from epifed.federation.round_terms import pack_question, unpack_question
 from epifed.settings import Settings
 
 Deed = Callable[[Parts, list[Parts]], Parts]

@@ -51,7 +51,7 @@ function drawReleases() {
     $('releases-list').replaceChildren();
     return;
   }
-  const two = list.some((one) => one.release.epsilon_if_drawn_seen > one.release.epsilon * (1 + 1e-9));
+  const two = list.some((one) => one.release.epsilon_without_amplification > one.release.epsilon * (1 + 1e-9));
   const heads = [t('release'), t('learned'), t('made'), { text: t('epsilonAlone'), number: true }, ...(two ? [{ text: t('drawnSeen'), number: true }] : []), { text: t('sitesWithout'), number: true }, { text: t('delivered'), number: true }, t('hash')];
   const rows = list.map((one) => {
     const round = one.done.at(-1);
@@ -61,7 +61,7 @@ function drawReleases() {
       { text: `${tableDay(dayOf(one.first_day))} – ${tableDay(dayOf(one.last_day))}`, sort: one.last_day },
       { text: moment(one.release.created), sort: one.release.created },
       { text: up(one.release.epsilon), sort: one.release.epsilon },
-      ...(two ? [{ text: up(one.release.epsilon_if_drawn_seen), sort: one.release.epsilon_if_drawn_seen }] : []),
+      ...(two ? [{ text: up(one.release.epsilon_without_amplification), sort: one.release.epsilon_without_amplification }] : []),
       { text: num(without, 0), sort: without },
       { text: num(one.held, 0), sort: one.held },
       `${one.release.sha256.slice(0, 12)}…`,

@@ -19,22 +19,23 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from epifed.errors import EpifedError
-from epifed.federation.codes import Code
+from epifed.errors import EpifedError, counted
+from epifed.federation.flare.engine_patches import GATE, shield_worker, with_party
 from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
-from epifed.federation.flare.leash import with_party
-from epifed.federation.flare.shield import GATE, shield_worker
-from epifed.federation.greeting import Spoken, foreign, refuse_foreign
 from epifed.federation.messages import (
+    Code,
     Parts,
+    ProtocolRange,
     Task,
+    foreign,
     most_bytes,
     pack_tasks,
+    refuse_foreign,
     said,
     unreceived,
 )
-from epifed.federation.relay import AwayError, RelayedTraining
 from epifed.federation.roster import Federation
+from epifed.federation.secure_training import AwayError, SecureTraining
 from epifed.federation.server import (
     DELIVERED,
     MODEL,
@@ -48,8 +49,7 @@ from epifed.federation.server import (
 )
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
-from epifed.rounds import Rounds
-from epifed.words import counted
+from epifed.training.rounds import Rounds
 
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
@@ -85,7 +85,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self.order = Order.unsealed(order)
         self.rounds_of_job = rounds
         self.status: dict[str, Any] = {"training": self.order.training, "finished": False}
-        self._foreign: dict[str, Spoken] = {}
+        self._foreign: dict[str, ProtocolRange] = {}
         self._late = set[str]()
         self._silences: dict[str, int] = {}
         self._parent = os.getppid()
@@ -158,7 +158,7 @@ class FederationController(Controller):  # type: ignore[misc]
         last = min(training.settings.rounds, training.done + self.rounds_of_job)
         while training.done < last and not (abort_signal.triggered or self.status.get("stopped")):
             self._refuse_too_few(federation, fl_ctx)
-            if isinstance(training, RelayedTraining):
+            if isinstance(training, SecureTraining):
                 training.play(post, report)
             else:
                 training.play(post.vectors, report)
@@ -169,12 +169,12 @@ class FederationController(Controller):  # type: ignore[misc]
 
     def _patiently(
         self, folder: Path, federation: Federation, ledger: Ledger | None
-    ) -> ServedTraining | RelayedTraining:
+    ) -> ServedTraining | SecureTraining:
         """The training, once the worker of a server that crashed has let go of them."""
         until = time.monotonic() + 10
         while True:
             try:
-                kind = RelayedTraining if self._aggregated else ServedTraining
+                kind = SecureTraining if self._aggregated else ServedTraining
                 return kind(folder, federation, self.order, ledger)
             except Timeout:
                 if time.monotonic() > until:
@@ -190,7 +190,7 @@ class FederationController(Controller):  # type: ignore[misc]
             "rounds": training.settings.rounds,
             "paid": training.paid,
             "epsilon": training.epsilon,
-            "epsilon_if_drawn_seen": training.epsilon_if_drawn_seen,
+            "epsilon_without_amplification": training.epsilon_without_amplification,
             "delta": training.settings.delta,
             "accountant": training.settings.accountant,
             "finished": training.finished,
@@ -235,12 +235,12 @@ class FederationController(Controller):  # type: ignore[misc]
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
         adders = self._adders(federation, fl_ctx)
-        own = Spoken.own().about | {"settings": self.order.settings.to_toml()}
+        own = ProtocolRange.own().about | {"settings": self.order.settings.to_toml()}
         parcel: Parts = {"about": json.dumps(own)}
         hello = dict.fromkeys(sorted(present | adders), parcel)
         self._exchange(HELLO, hello, answers, federation.start_timeout, abort_signal, fl_ctx)
         self._silences |= dict.fromkeys(present - answers.keys(), SILENT_ROUNDS)
-        spoken = {name: Spoken.of(said(parts)) for name, parts in answers.items()}
+        spoken = {name: ProtocolRange.of(said(parts)) for name, parts in answers.items()}
         self.status["versions"] = {name: one.epifed for name, one in sorted(spoken.items())}
         self._foreign = foreign(spoken)
         return {name: str(said(answers[name]).get("keys", "")) for name in adders & answers.keys()}

@@ -12,10 +12,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from epifed.federation.aggregator import TERMS, AggregatorWork
-from epifed.federation.codes import Code
-from epifed.federation.flare.leash import with_party
-from epifed.federation.greeting import Spoken
-from epifed.federation.messages import Parts, pack_code
+from epifed.federation.flare.engine_patches import with_party
+from epifed.federation.messages import Code, Parts, ProtocolRange, pack_code
 from epifed.federation.site import SiteWork
 
 HELLO, TRAIN, ADD, DELIVER = "hello", "train", "add", "deliver"
@@ -63,7 +61,7 @@ def _work(kit: Path, say: Callable[[str], None]) -> SiteWork | AggregatorWork:
 
 def _greeting(work: SiteWork | AggregatorWork, about: dict[str, Any]) -> Parts:
     """What a party says before a round waits for it: what it speaks; an aggregator, its keys."""
-    own = Spoken.own().about
+    own = ProtocolRange.own().about
     if isinstance(work, AggregatorWork):
         return {"about": json.dumps(own | {"keys": work.keys.public.text})}
     if work.greeted(about):

@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from epifed.errors import EpifedError
-from epifed.federation.flare.kits import certificate
-from epifed.federation.flare.policies import authorization, connections, site_resources
-from epifed.federation.greeting import Spoken, heard
-from epifed.federation.pact import report_bytes
+from epifed.data.panel import CasePanel
+from epifed.errors import EpifedError, counted
+from epifed.federation.flare.kits import authorization, certificate, connections, site_resources
+from epifed.federation.messages import ProtocolRange, heard
 from epifed.federation.roster import SOON
+from epifed.federation.round_terms import report_bytes
 from epifed.federation.site import KEY, TERMS, Source, hosted_clients
 from epifed.federation.terms import Terms
-from epifed.learner import make_learner
-from epifed.panel import CasePanel
+from epifed.learners.base import make_learner
 from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.privacy.plan import TRUST
-from epifed.seeds import seed_sequence
-from epifed.settings import Settings
-from epifed.words import counted
+from epifed.settings import Settings, seed_sequence
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ def _connection(kit: Path) -> Finding:
 
 
 def _version(kit: Path) -> Finding:
-    own, server = Spoken.own(), heard(kit)
+    own, server = ProtocolRange.own(), heard(kit)
     if server is None:
         return Finding("version", True, f"This is {own}; no server has greeted this site yet.")
     said, when = server
@@ -254,7 +251,7 @@ def _trust(kit: Path, settings: Settings) -> Finding:
 def _sent(kit: Path, settings: Settings) -> Finding:
     learner = make_learner(settings)
     state = learner.start(seed_sequence(settings.seed))
-    like = learner.contribute(state, learner.nobody())
+    like = learner.contribute(state, learner.empty_view())
     clients = len(hosted_clients(kit))
     if settings.aggregators and settings.private:
         size = report_bytes(settings.aggregators, like.shape[1])

@@ -1,7 +1,7 @@
-"""Trainings as short jobs, submitted with the coordinator's kit until all rounds are done.
+"""Trainings as short FLARE jobs, submitted with the coordinator's kit until all rounds are done.
 
-A job is JSON alone: it names the installed classes and says what is asked for. If a site, a
-worker or the server is lost, the job is; the next one goes on from the server's saved state.
+A job is JSON alone: it names installed classes and the request. If a site, a worker or the server
+is lost, so is the job, and the next one resumes from the server's saved state.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,16 +25,16 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, counted
 from epifed.federation.flare.controller import STATUS, TOPIC
+from epifed.federation.flare.engine_patches import Alive, HungError, quietly, watched
 from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
-from epifed.federation.flare.kits import certificate
-from epifed.federation.flare.policies import CONTROLLER, EXECUTOR
-from epifed.federation.flare.quiet import quietly
-from epifed.federation.flare.watchdog import Alive, HungError, watched
+from epifed.federation.flare.kits import CONTROLLER, EXECUTOR, certificate
 from epifed.federation.roster import Federation
+from epifed.federation.schedule import Schedule, Week
 from epifed.federation.server import Order
-from epifed.words import counted
+from epifed.ledger.ledger import Ledger
+from epifed.settings import Settings
 
 T = TypeVar("T")
 Watch = Callable[[dict[str, Any]], None]
@@ -62,7 +62,7 @@ RUNNING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING", "STARTING")
 
 
 @dataclass(frozen=True)
-class Desk:
+class CoordinatorSession:
     """The coordinator's kit, from which trainings are started and looked after."""
 
     kit: Path
@@ -144,7 +144,11 @@ def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -
 
 
 def run_training(
-    desk: Desk, federation: Federation, order: Order, watch: Watch, patience: float = LOST
+    desk: CoordinatorSession,
+    federation: Federation,
+    order: Order,
+    watch: Watch,
+    patience: float = LOST,
 ) -> dict[str, Any]:
     """Submit jobs until the training is finished: the last status. It may be repeated.
 
@@ -223,7 +227,7 @@ class _Course:
         return self.token
 
 
-def _return(desk: Desk, away: set[str]) -> bool:
+def _return(desk: CoordinatorSession, away: set[str]) -> bool:
     """Wait a little for one of these sites to connect."""
     until = time.monotonic() + REJOIN
     while time.monotonic() < until:
@@ -235,7 +239,7 @@ def _return(desk: Desk, away: set[str]) -> bool:
 
 
 def _one_job(
-    desk: Desk, federation: Federation, order: Order, course: _Course
+    desk: CoordinatorSession, federation: Federation, order: Order, course: _Course
 ) -> dict[str, Any] | None:
     """One job from submission to its end: the status it left, or none if it was lost.
 
@@ -313,7 +317,7 @@ def _abort(session: Session, jobs: set[str]) -> None:
         jobs.remove(job)
 
 
-def look(desk: Desk) -> dict[str, Any]:
+def look(desk: CoordinatorSession) -> dict[str, Any]:
     """Who is connected, and the status of what is running."""
 
     def work(_: Alive) -> dict[str, Any]:
@@ -324,7 +328,7 @@ def look(desk: Desk) -> dict[str, Any]:
     return _answered(work)
 
 
-def halt(desk: Desk) -> list[str]:
+def halt(desk: CoordinatorSession) -> list[str]:
     """Stop what is running after its current round."""
 
     def work(_: Alive) -> list[str]:
@@ -356,3 +360,54 @@ def _running(session: Session, wish: dict[str, Any] | None) -> Iterator[dict[str
 def _asked(session: Session, job: str, wish: dict[str, Any] | None = None) -> dict[str, Any]:
     with quietly():
         return dict(session.do_app_command(job, TOPIC, wish or {}))
+
+
+@dataclass
+class Trainings:
+    """What runs a week: one training of it, at the coordinator's desk."""
+
+    desk: CoordinatorSession
+    roster: Federation
+    schedule: Schedule
+    settings: Settings
+    ledger: Ledger
+    say: Callable[[str], object]
+    finished: Callable[[dict[str, Any]], object] = lambda _: None
+    """Told the status of each training that has come to its end."""
+
+    def rival(self, week: Week) -> str | None:
+        """Another training of the same week that was paid for."""
+        runs = self.ledger.book().runs.values()
+        paid = [run.training for run in runs if run.spent and run.training]
+        return next((name for name in paid if week.same(name)), None)
+
+    def give_back(self, week: Week) -> None:
+        """Close a run of which no round was spent, so that it holds no budget."""
+        run = self.ledger.book().named(week.name)
+        if run is not None and run.outcome == "open" and not run.spent:
+            self.ledger.close(run.run, "abandoned", note="the week was skipped")
+
+    def connected(self) -> Collection[str]:
+        """The sites that are there; none while the server is away."""
+        try:
+            there = look(self.desk)["connected"]
+        except Exception as error:  # FLARE's own have no common base
+            self.say(f"the server does not answer: {error}")
+            return set()
+        return {site.name for site in self.roster.sites} & set(there)
+
+    def train(self, week: Week) -> None:
+        """The week's training, to its end."""
+        order = Order.of(week.name, self.settings, *self.schedule.period(week))
+        told = set[str]()
+
+        def watch(status: dict[str, Any]) -> None:
+            reason = status.get("waiting")
+            if reason and reason not in told:
+                told.add(reason)
+                self.say(f"{week.name} waits: {reason}")
+
+        status = run_training(self.desk, self.roster, order, watch)
+        if not status["finished"]:
+            raise EpifedError(f"{week.name}: stopped; start the schedule again to go on")
+        self.finished(status)

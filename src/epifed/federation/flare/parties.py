@@ -8,15 +8,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.flare.controller import ROSTER, SERVER_FILE
-from epifed.federation.flare.kits import ORGANISATION, certificate, organisation
-from epifed.federation.flare.policies import is_server, lock
+from epifed.federation.flare.kits import ORGANISATION, certificate, is_server, lock, organisation
 from epifed.federation.roster import Federation
 from epifed.federation.site import TERMS, Source, hosted_clients, remembered
 from epifed.federation.terms import Terms
@@ -41,15 +39,8 @@ class Command:
         os.execve(self.arguments[0], self.arguments, self.environment)
 
 
-def server_command(
-    kit: Path, ledger: Path | None, roster: Path | None = None, statsd: int | None = None
-) -> Command:
-    """The server of a kit. `ledger` pays for its trainings; `roster` replaces the kit's.
-
-    `statsd` is a port of this machine for FLARE's own metrics.
-    """
-    if statsd and find_spec("datadog") is None:
-        raise EpifedError("datadog: not installed; expected 'pip install epifed[dashboard]'")
+def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -> Command:
+    """The server of a kit. `ledger` pays for its trainings; `roster` replaces the kit's."""
     kit = kit.resolve()
     if not is_server(kit):
         raise EpifedError(f"{kit}: expected the server's kit by 'epifed federation init'")
@@ -60,9 +51,9 @@ def server_command(
     write_text(kit / SERVER_FILE, json.dumps({"ledger": str(ledger.resolve()) if ledger else None}))
     void = {"disabled_clients": sorted(federation.removed)}
     write_text(kit / "disabled_clients.json", json.dumps(void))
-    lock(kit, statsd)
+    lock(kit)
     return _command(
-        "epifed.federation.flare.serve", kit, "fed_server.json", (f"org={ORGANISATION}",)
+        "epifed.federation.flare.run_server", kit, "fed_server.json", (f"org={ORGANISATION}",)
     )
 
 
@@ -109,7 +100,7 @@ def _client(kit: Path) -> Command:
     name = certificate(kit).name
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
-    return _command("epifed.federation.flare.dial", kit, "fed_client.json", who)
+    return _command("epifed.federation.flare.run_client", kit, "fed_client.json", who)
 
 
 def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Command:

@@ -17,11 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from epifed.federation.delivery import MODELS
-from epifed.federation.fetch import FETCHED, Fetch
-from epifed.federation.flare.leash import LEASH
+from epifed.federation.answers import MODELS
+from epifed.federation.flare.engine_patches import LEASH
 from epifed.federation.flare.parties import Command
-from epifed.federation.site import ASKED, Source
+from epifed.federation.site import ASKED, FETCHED, Fetch, Source
 
 LOOK = 2.0
 """Seconds between two looks at what has changed."""
@@ -56,7 +55,7 @@ class Service:
         self._catch()
         environment = {**self.client.environment, LEASH: str(os.getpid())}
         client = subprocess.Popen(self.client.arguments, env=environment, stdin=subprocess.PIPE)
-        threads = [threading.Thread(target=self._tend, daemon=True)]
+        threads = [threading.Thread(target=self._update_site, daemon=True)]
         if self.fetch is not None:
             threads.append(threading.Thread(target=self._fetch, daemon=True))
         for thread in threads:
@@ -92,7 +91,7 @@ class Service:
             if problem := self.fetch.run(lambda: not self._stop.is_set()):
                 self.say(f"the command for the data failed: {problem}")
 
-    def _tend(self) -> None:
+    def _update_site(self) -> None:
         """Have the office look whenever something has changed."""
         done, seen, since, at = None, None, 0.0, 0.0
         while True:

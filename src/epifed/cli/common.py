@@ -1,0 +1,538 @@
+"""What the commands share: options, settings, progress with an ETA, and printed tables."""
+
+import inspect
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import date, datetime
+from functools import cached_property, wraps
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType, NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from epifed.data.readers.options import Assumptions, option_of
+from epifed.errors import EpifedError, counted
+from epifed.settings import Settings, read_values
+
+if TYPE_CHECKING:
+    from epifed.data.panel import CasePanel
+    from epifed.forecasting import Forecast, Targets
+    from epifed.hubs.config import Calendar
+
+
+Epsilons = Annotated[
+    list[str] | None,
+    typer.Option("--epsilon", metavar="E", help="Privacy budget ε, or inf. Repeat for several."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes at once.", show_default="all cores")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tcp://HOST:PORT",
+        help="A Dask scheduler whose workers compute, instead of processes here.",
+        show_default=False,
+    ),
+]
+LearnerName = Annotated[
+    str | None,
+    typer.Option(
+        "--learner",
+        help="What clients send: fedavg (the paper), one-shot, trend or one of another package.",
+        show_default="of the settings, else fedavg",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="A network's model: mlp, linear, gru, or 'scale-free' and one of them.",
+        show_default="of the settings, else mlp",
+    ),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
+
+messages = Console(stderr=True, highlight=False, markup=False)
+"""For progress and remarks, so that stdout holds the result alone."""
+
+
+def parse_epsilons(texts: list[str]) -> tuple[float, ...]:
+    """Budgets as numbers, each once, from the strictest to none."""
+    values = set()
+    for text in texts:
+        try:
+            value = float(text.replace("∞", "inf"))
+        except ValueError:
+            value = math.nan
+        if not value > 0:
+            raise EpifedError(f"--epsilon: found '{text}'; expected a number above 0, or inf")
+        values.add(value)
+    return tuple(sorted(values))
+
+
+class GridProgress:
+    """A bar on stderr: what is done, how long it took, how long it will take."""
+
+    def __init__(self, what: str = "training") -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=messages,
+            speed_estimate_period=600,
+        )
+        self._task = self._bar.add_task(what, total=None)
+
+    def __enter__(self) -> "GridProgress":
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """As `run_grid` reports it; the first call is what an earlier run left."""
+        if self._bar.tasks[0].total is None and done:
+            messages.print(f"{done} of {counted(total, 'task')} were finished by an earlier run")
+        self._bar.update(self._task, completed=done, total=total)
+
+
+def print_table(
+    title: str,
+    header: list[str],
+    rows: list[list[str]],
+    caption: str,
+    sections: Mapping[int, str] = MappingProxyType({}),
+) -> None:
+    """A table on stdout; in a narrow terminal numbers wrap at their ±, and nothing is lost.
+
+    `sections` has a heading for the rows from each of some positions on.
+    """
+    table = Table(
+        title=title, title_justify="left", caption=caption or None, caption_justify="left"
+    )
+    for i, column in enumerate(header):
+        words = i < 2
+        table.add_column(column, justify="left" if words else "right", no_wrap=words)
+    for i, row in enumerate(rows):
+        if i in sections:
+            table.add_section()
+            table.add_row(f"[italic]{sections[i]}[/italic]")
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 130)
+    console.print(table)
+
+
+SEEDED = (
+    "these trainings are experiments: seeded noise, no budget kept; nothing here may be released "
+    "('epifed train' makes a model that may)"
+)
+LOOKS_AHEAD = {
+    "centered": "centered average, which looks three days ahead: no forecast",
+    "trailing": "trailing average: nothing looks ahead",
+    "none": "not smoothed here",
+}
+
+
+def guarantee(settings: Settings) -> str:
+    """What must stand beside every ε."""
+    return (
+        f"ε with δ = {settings.delta:g}, unit one client, add or remove one client, "
+        f"{settings.accountant.upper()} accountant"
+    )
+
+
+def caption(settings: Settings, runs: int, zeros: float) -> str:
+    """What must stand under every table: spread, privacy in full, zeros, leaks."""
+    from epifed.learners.base import make_learner
+
+    return (
+        f"mean ± std over {counted(runs, 'run')}; {guarantee(settings)}; "
+        + (f"{counted(int(zeros), 'zero target')} left out of MAPE; " if zeros else "")
+        + f"{LOOKS_AHEAD[settings.smoothing]}; learner {make_learner(settings).title()}"
+    )
+
+
+class SettingsRequest:
+    """What a user said of the settings: a file, and options that win over it where given.
+
+    Preset < file < options given, the same for every command. A mistake in it is said at once,
+    before data are read; the number of clients completes it.
+    """
+
+    def __init__(
+        self, file: Path | None, base: Mapping[str, Any] | None = None, **given: Any
+    ) -> None:
+        self.file = file
+        self.said = dict(base or {}) | (read_values(file) if file else {})
+        self.said |= {name: value for name, value in given.items() if value is not None}
+        self.settings(4)
+
+    def settings(
+        self, clients: "int | CasePanel", base: Mapping[str, Any] | None = None
+    ) -> Settings:
+        """The settings for so many clients, or for the regions of a panel.
+
+        `base` is what the command prefers to the preset.
+        """
+        from epifed.learners.base import make_learner, settings_for
+
+        said = base or {}, self.said
+        try:
+            if isinstance(clients, int):
+                found = Settings.resolve(clients, *said)
+            else:
+                found = settings_for(clients, *said)
+            make_learner(found)
+        except EpifedError as error:
+            raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
+        return found
+
+
+def ahead(settings: Settings) -> str:
+    """How far ahead, in words: 7 days ahead, 1 week ahead."""
+    return f"{counted(settings.horizon, settings.step)} ahead"
+
+
+def refuse_unwritable(out: Path) -> None:
+    """An output directory must be one, or not exist yet, and take files: before any work."""
+    if out.exists() and not out.is_dir():
+        raise EpifedError(f"{out}: found a file; expected a directory for the results")
+    _refuse_place(out, out, "a directory for the results")
+
+
+def refuse_unwritable_file(out: Path) -> None:
+    """A file must be one that can be written, before any work: and before anything is paid."""
+    if out.is_dir():
+        raise EpifedError(f"{out}: found a directory; expected the name of a file")
+    _refuse_place(out, out.absolute().parent, "a file that can be written")
+
+
+def _refuse_place(out: Path, folder: Path, expected: str) -> None:
+    place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".epifed-"):
+            pass
+    except OSError as error:
+        raise EpifedError(
+            f"{out}: cannot be written to: {error.strerror}; expected {expected}"
+        ) from None
+
+
+def figure_name(region: str) -> str:
+    """The file name of a region's figure, another one for every region.
+
+    >>> figure_name("01001"), figure_name("a/b"), figure_name("a_b")
+    ('01001.png', 'a_b-c14cddc0.png', 'a_b.png')
+    """
+    safe = "".join(c if c.isalnum() else "_" for c in region)
+    if region and safe == region:
+        return f"{safe}.png"
+    return f"{safe}-{sha256(region.encode()).hexdigest()[:8]}.png"
+
+
+FirstDay = Annotated[
+    datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
+]
+LastDay = Annotated[
+    datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
+]
+_TABLE_PANEL = "How a table is read"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How case data is to be read: its format, and what was said of it."""
+
+    format: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """As `load_panel` takes them."""
+
+    def at(self, **options: Any) -> "Reading":
+        """The same with some options more."""
+        return replace(self, options=self.options | options)
+
+    def read(self, path: Path) -> "CasePanel":
+        """The panel of the file that these options describe; what it warns of goes to stderr."""
+        from epifed.data.readers import load_panel
+        from epifed.data_check import check_panel
+
+        panel = load_panel(path, self.format, **self.options)
+        for sentence in check_panel(panel).warnings:
+            messages.print(f"note: {sentence}", markup=False, soft_wrap=True)
+        return panel
+
+
+def _own_options() -> dict[str, Any]:
+    """The options of formats other than tables, by the name of their argument."""
+    return {
+        "format": typer.Option(
+            "--format",
+            help="rki, memilio, tidy, prepared or what an installed package adds; recognised if "
+            "not given.",
+        ),
+        "date_column": typer.Option(
+            "--date-column",
+            help="RKI: count by Refdatum (onset where known, default) or Meldedatum.",
+        ),
+        "level": typer.Option("--level", help="Prepared directory: county (default) or community."),
+    }
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """Every option of reading, made from `Assumptions`, so that there is one list of them."""
+    kinds = get_type_hints(Assumptions)
+    options: dict[str, tuple[Any, Any]] = {
+        name: (str, option) for name, option in _own_options().items()
+    }
+    for one in fields(Assumptions):
+        kind = next(k for k in get_args(kinds[one.name]) if k is not NoneType)
+        several = kind not in (str, int, float, bool)
+        choices = one.metadata["choices"]
+        option = typer.Option(
+            option_of(one.name),
+            help=one.metadata["help"],
+            rich_help_panel=_TABLE_PANEL,
+            metavar="|".join(choices) if all(len(c) > 1 for c in choices) and choices else None,
+            show_default=False,
+        )
+        options[one.name] = (list[str] if several else kind, option)
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[kind | None, option],
+        )
+        for name, (kind, option) in options.items()
+    ]
+
+
+def reads_cases(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of reading, which it gets as its argument `reading`.
+
+    An option that the command has under the same name is left to it.
+    """
+    prefix = "read_"
+    shared = [p.replace(name=prefix + p.name) for p in _parameters()]
+    own = inspect.signature(command).parameters
+    shared = [p for p in shared if p.name.removeprefix(prefix) not in own]
+    every = [p for name, p in own.items() if name != "reading"] + shared
+
+    @wraps(command)
+    def with_options(**values: Any) -> None:
+        said = {p.name.removeprefix(prefix): values.pop(p.name) for p in shared}
+        format = said.pop("format")
+        options = {name: value for name, value in said.items() if value not in (None, [])}
+        command(**values, reading=Reading(format, options))
+
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every]
+    with_options.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in every}
+    return with_options
+
+
+MODEL_NAME = "epifed-trend"
+_TARGET_PANEL = "Larger regions and hubs"
+
+
+def _option(help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_TARGET_PANEL, **more)
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """What was said of levels, weeks and hubs."""
+
+    level: Annotated[
+        list[str] | None,
+        _option(
+            "Also forecast this level: county, state, nation; or one region of any, by id or "
+            "name. Repeat for several. 'community' reads a prepared directory's communities."
+        ),
+    ] = None
+    published: Annotated[
+        Path | None,
+        _option(
+            "Published counts of states or the nation, public already (date, location, value), "
+            "for their forecasts instead of sums of the clients' own."
+        ),
+    ] = None
+    published_lead: Annotated[
+        int,
+        _option(
+            "Days by which they are known further than the clients' counts: 1 if they are "
+            "dated by publication.",
+            min=0,
+            max=14,
+        ),
+    ] = 0
+    week_ends: Annotated[
+        str | None,
+        _option(
+            "Forecast weeks that end on this weekday: saturday (Sunday to Saturday), sunday.",
+            show_default="any week",
+        ),
+    ] = None
+    reference_day: Annotated[
+        str | None,
+        _option(
+            "The weekday that the hub dates forecasts with.",
+            show_default="the morning of the forecast",
+        ),
+    ] = None
+    ahead: Annotated[
+        list[int] | None,
+        _option(
+            "Weeks ahead, with --week-ends: 0 ends by the reference day. Repeat for several.",
+            min=0,
+            max=4,
+            show_default="1",
+        ),
+    ] = None
+    hub: Annotated[Path | None, _option("Also write the forecasts into this hubverse folder.")] = (
+        None
+    )
+    model_name: Annotated[str, _option("team-model in the hub.")] = MODEL_NAME
+    locations: Annotated[
+        Path | None, _option("The hub's code of each region: a table of location and region.")
+    ] = None
+    target: Annotated[
+        str | None,
+        _option("The hub's target, where it has several.", show_default="wk inc case"),
+    ] = None
+
+    def reading(self) -> dict[str, str]:
+        """How a prepared directory is to be read: at the smallest level that is named."""
+        return {"level": "community"} if "community" in (self.level or []) else {}
+
+    def refuse_early(self, horizons: Sequence[int]) -> None:
+        """Refuse what cannot be, before anything is computed."""
+        from epifed.data.calendar import to_weekday
+        from epifed.hubs.submission import refuse_for_hub
+
+        for option, name in (
+            ("--week-ends", self.week_ends),
+            ("--reference-day", self.reference_day),
+        ):
+            if name is not None:
+                to_weekday(name, option)
+        if self.published is not None and not self.level:
+            raise EpifedError("found --published; expected --level with it")
+        if self.published is None and self.published_lead:
+            raise EpifedError("found --published-lead; expected --published with it")
+        if self.published is None and self.hub is None and self.locations is not None:
+            raise EpifedError("found --locations; expected --hub or --published with it")
+        if self.hub is None and (self.target is not None or self.model_name != MODEL_NAME):
+            raise EpifedError("found --target or --model-name; expected --hub with it")
+        if self.hub:
+            refuse_unwritable(self.hub)
+            weeks = self.week_ends or self.reference_day or self.ahead or self._calendar
+            refuse_for_hub(self.model_name, [] if weeks else horizons)
+
+    @cached_property
+    def _calendar(self) -> "Calendar | None":
+        """How the hub counts weeks, if it says so itself."""
+        from epifed.hubs.config import form_of
+
+        return form_of(self.hub, self.target).calendar if self.hub else None
+
+    def targets(
+        self, panel: "CasePanel", horizons: Sequence[int], origins: Sequence[date]
+    ) -> "Targets | None":
+        """What is asked for beside each region's own forecast; none if nothing is.
+
+        What the hub would not take of it is refused here, before it is computed.
+        """
+        from epifed.data.levels import levels_of
+        from epifed.forecasting import Targets, Totals
+        from epifed.hubs.submission import refuse_tasks
+        from epifed.hubs.tables import read_locations, read_truth
+
+        places = read_locations(self.locations)
+        totals = None
+        if self.published is not None:
+            every = levels_of(panel).values()
+            known = places.regions or {name: name for one in every for name in one.regions}
+            totals = Totals.of(panel, read_truth(self.published), known, self.published_lead)
+        hub = self._calendar
+        found = Targets.of(
+            panel,
+            horizons,
+            self.level or (),
+            week_ends=self.week_ends or (hub.week_ends if hub else None),
+            reference_day=self.reference_day or (hub.reference_day if hub else None),
+            ahead=self.ahead or (hub.ahead if hub else ()),
+            totals=totals,
+        )
+        if found is not None and hub is not None and not self.ahead:
+            found = found.within_reach(origins, panel.step)
+        if found is not None and self.hub is not None:
+            blank = found.blank(origins, panel.step)
+            refuse_tasks(blank, self.hub, locations=places, target=self.target)
+        return found
+
+    def write(self, forecasts: "Sequence[Forecast]") -> str:
+        """Add the forecasts to the hub, if one was named; what was done ends a sentence."""
+        from epifed.hubs.submission import write_hub
+        from epifed.hubs.tables import read_locations
+
+        if not self.hub:
+            return ""
+        codes = read_locations(self.locations)
+        files = write_hub(forecasts, self.hub, self.model_name, locations=codes, target=self.target)
+        rounds = len({one.reference or one.origin for one in forecasts})
+        left_out = f" ({rounds - len(files)} of them left out, which the hub has no round of)"
+        return (
+            f", hub files of {counted(rounds, 'reference date')} in {self.hub}"
+            f"{left_out if rounds > len(files) else ''}"
+        )
+
+
+def aims_at_levels(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Aims`, which it gets as its argument `aims`."""
+    kinds = get_type_hints(TargetOptions, include_extras=True)
+    added = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=kinds[one.name],
+        )
+        for one in fields(TargetOptions)
+    ]
+    own = inspect.signature(command).parameters
+    every = [p for name, p in own.items() if name != "aims"] + added
+
+    @wraps(command)
+    def with_options(**values: Any) -> None:
+        said = {one.name: values.pop(one.name) for one in added}
+        command(**values, aims=TargetOptions(**said))
+
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every]
+    with_options.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in every}
+    return with_options

@@ -1,0 +1,710 @@
+"""What each command prints with `--json`, as models from which the JSON Schemas are made.
+
+A test runs the commands and validates what they print.
+"""
+
+from datetime import date
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from epifed.audit.findings import Check
+from epifed.audit.one_run import OneRun
+from epifed.data.calendar import Step
+from epifed.data_check import Anomaly, Gaps
+from epifed.evaluation.results_folder import BacktestRecord, GridRecord
+from epifed.ledger.budget import Schedule
+from epifed.ledger.rows import RunRecord
+from epifed.simulate import SimulationSettings
+
+Values = dict[str, Any]
+Row = dict[str, str | float | bool | None]
+"""A row of a table."""
+
+
+class Output(BaseModel):
+    """Fields that are all there, and no others."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class ExpectedNoise(Output):
+    """What noise will do to what the learner is to find out."""
+
+    clients: int
+    epsilon: float
+    signal: str
+    typical: float
+    """How much the signal usually moves, as a logarithm."""
+    noise: float
+    """How much the noise moves it, as a logarithm."""
+    epsilon_for_good: float | None
+    clients_for_good: int | None
+    believed: float
+    """The share of what the release says that can be believed."""
+    sentence: str
+
+
+class Simulated(Output):
+    """The country that was made."""
+
+    epifed: str
+    settings: SimulationSettings
+    first_day: date
+    last_day: date
+    counties: int
+    communities: int
+    population: int
+    cases: int
+    onsets: int
+    cases_per_day: float
+    seconds: float
+    realism: dict[str, list[Row]]
+    """With `--realism`: its tables."""
+
+
+class Completeness(Output):
+    """How much of a day is known at an age."""
+
+    lag: int
+    weekday: int | None
+    """Monday is 0; none: all."""
+    known: float
+    now: float
+    share: float | None
+
+
+class Mornings(Output):
+    """The mornings of a list."""
+
+    first_morning: date
+    last_morning: date
+    mornings: int
+    missing_mornings: list[date]
+    completeness: list[Completeness]
+    notes: list[str]
+
+
+class Checked(Output):
+    """What is in case data."""
+
+    source: str
+    regions: int
+    step: Step
+    first_day: date
+    last_day: date
+    days: int
+    """Or weeks, if that is the step."""
+    cases: float
+    population: int | None
+    fractional: int
+    gaps: Gaps
+    zeros: float
+    """The share of region-days without a case."""
+    silent_regions: list[str]
+    silent_weekends: list[str]
+    weekdays: dict[str, float] | None
+    anomaly_counts: dict[str, int]
+    anomalies: list[Anomaly]
+    days_needed: int
+    enough_days: bool
+    notes: list[str]
+    attribution: list[str]
+    warnings: list[str]
+    vintages: Mornings | None = None
+    """With `--vintages`."""
+    read_as: Values
+    """What was assumed when it was read."""
+    expected_noise: list[ExpectedNoise]
+
+
+class Fetched(Output):
+    """Where the official file is, and what it is."""
+
+    path: str
+    url: str
+    retrieved: str
+    sha256: str
+    bytes: int
+    etag: str | None
+    last_modified: str | None
+
+
+class ZeroEntries(Output):
+    """How many windows have so many days without a case."""
+
+    zeros: int
+    samples: int
+    share: float
+    population_q1: float | None
+    """Of the regions behind them; none without a sample."""
+    population_median: float | None
+    population_q3: float | None
+
+
+class Forecasted(Output):
+    """Forecasts, and what they rest on."""
+
+    release: str
+    """What the release guarantees, in a sentence."""
+    vouching: str
+    timeliness: str
+    forecast: list[Row]
+    """Region, horizon, target day, quantile level and value."""
+    levels: list[Row] | None
+    """The same of larger regions, with `--level`."""
+    parts: list[Row] | None
+    """What each part adds to a region's change."""
+    anomalies: list[Row]
+
+
+class WeekEstimate(Output):
+    """The cases of the last seven days of a region."""
+
+    region: str
+    known: float
+    estimate: float
+    lower_95: float
+    upper_95: float
+
+
+class GenerationTime(Output):
+    """Days between an infection and those it causes."""
+
+    mean: float
+    sd: float
+
+
+class Nowcasted(Output):
+    """The last two weeks as they will be known."""
+
+    as_of: date
+    week: list[WeekEstimate]
+    reported: list[Row]
+    onset: list[Row] | None
+    onset_known: float | None
+    """The share of cases whose onset is known."""
+    reproduction: list[Row]
+    """R(t) of each region and day."""
+    generation_time: GenerationTime
+
+
+class Compared(Output):
+    """One method at one budget, over "like today"; below 1 is better."""
+
+    kind: Literal["weekly", "experiment"]
+    method: str
+    epsilon: float | None
+    error: float | None
+    interval_score: float | None
+    coverage: float | None
+
+
+class Experiment(Output):
+    """The paper's experiment on the data."""
+
+    settings: Values
+    delta: float
+    accountant: str
+    unit: str
+    neighbouring: str
+    grid: GridRecord
+    methods: list[Row]
+
+
+class Weekly(Output):
+    """The backtest beside it."""
+
+    settings: Values | None
+    budgets: list[BacktestRecord]
+
+
+class Ran(Output):
+    """What `run` compared."""
+
+    compared: list[Compared]
+    experiment: Experiment
+    weekly: Weekly
+
+
+class PaperRow(Output):
+    """One number of the paper beside ours."""
+
+    split: str
+    table: str
+    period: str
+    epsilon: float
+    metric: str
+    published_mean: float | None
+    published_std: float | None
+    mean: float | None
+    std: float | None
+    persistence: float | None
+
+
+class Drawn(Output):
+    """The figures and tables that were written."""
+
+    written: list[str]
+    left_out: dict[str, str]
+    """Those that were not, and why."""
+
+
+class HubScores(Output):
+    """Models beside each other on shared tasks."""
+
+    baseline: str
+    scores: list[Row]
+    """A row for each model and part: MAE, WIS, their ratios to the baseline, coverage, skill."""
+    left_out: dict[str, int]
+    """Forecasts without all levels, and tasks without a truth."""
+    unknown_locations: list[str]
+    """Locations of which the truth knows nothing."""
+
+
+class Calibrated(Output):
+    """The noise of a budget, or the price of noise."""
+
+    noise_multiplier: float
+    """c."""
+    epsilon: float
+    """ε that was asked for."""
+    epsilon_spent: float
+    """ε of this noise."""
+    delta: float
+    """δ."""
+    sampling_rate: float
+    """q = m / N."""
+    rounds: int
+    """T_cl."""
+    accountant: str
+    neighbouring: str
+    unit: str
+
+
+class Trained(Output):
+    """The release file that was written."""
+
+    model: str
+    sha256: str
+    epsilon: float
+    """Of everything inside the file."""
+    epsilon_without_amplification: float
+    """Against whoever sees who is drawn."""
+    releases_inside: int
+    delta: float
+    accountant: str
+    randomness: Literal["seeded", "secure"]
+    ledger_run: str | None
+    expected_noise: ExpectedNoise | None
+
+
+class Explained(Output):
+    """What a result guarantees."""
+
+    result: str
+    clients: int
+    clip_norm: float
+    delta: float
+    accountant: str
+    noise: str
+    trust: str
+    unit: str
+    neighbouring: str
+    secure: bool
+    ledger_run: str | None
+    smoothing: str
+    budgets: list[Values]
+    composed_epsilon: float
+    beside: str | None
+    vouched: str | None
+    expected_noise: str | None
+    trainings: int
+    private_trainings: int
+    looks_ahead: bool
+    tuned_on_private_data: str
+    sentences: list[str]
+
+
+class CapRecord(Output):
+    """The most that all trainings of a ledger may cost."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+    neighbouring: str
+    unit: str
+
+
+class LedgerShown(Output):
+    """All runs, what is spent and what is left."""
+
+    ledger: str
+    created: str
+    cap: CapRecord
+    spent_epsilon: float
+    taken_epsilon: float
+    """With what open runs still hold."""
+    left_epsilon: float
+    runs: list[RunRecord]
+    rows: int
+    head: str
+    """The hash of the last row."""
+
+
+class LedgerPlan(Output):
+    """How many trainings fit under a cap."""
+
+    releases: int
+    noise_multiplier: float
+    epsilon_each: float
+    cap: CapRecord
+    taken_epsilon: float
+    sampling_rate: float
+    rounds: int
+    curve: list[Schedule]
+    fixed_noise: Schedule | None
+    """With `--noise-multiplier` or `--epsilon-each`."""
+
+
+class LedgerVerified(Output):
+    """A ledger whose rows all fit."""
+
+    verified: Literal[True]
+    rows: int
+    head: str
+
+
+class ManyRuns(Output):
+    """What many trainings showed."""
+
+    lower_bound: float
+    direct: float
+    gaussian_approximation: float
+    mu: float
+    false_positive_rate_at_most: float
+    false_negative_rate_at_most: float
+    threshold: float
+
+
+class Audited(Output):
+    """A lower bound on ε from outside, and the rules."""
+
+    claimed_epsilon: float
+    lower_bound: float | None
+    confidence: float
+    passed: bool
+    delta: float
+    runs: int
+    method: str
+    mechanism: str
+    clients: int
+    clients_per_round: int
+    rounds: int
+    clip_norm: float
+    accountant: str
+    noise_multiplier: float
+    unit: str
+    neighbouring: str
+    many_runs: ManyRuns | None
+    one_run: OneRun | None
+    checks: list[Check]
+
+
+class Attacked(Output):
+    """A membership attack at one budget (`audit --membership`)."""
+
+    epsilon: float
+    delta: float
+    trainings: int
+    right: float
+    right_low: float
+    right_high: float
+    auc: float
+    auc_low: float
+    auc_high: float
+    allowed: float
+    allowed_by_noise: float
+    advantage: float
+
+
+class Kits(Output):
+    """The startup kits that were made."""
+
+    kits: list[str]
+    requests: list[str]
+    fingerprint: str
+    roster: str | None
+
+
+class Finding(Output):
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    sentence: str
+
+
+class RoundProblem(Output):
+    """Who did not count in a round."""
+
+    site: str
+    reason: str
+
+
+class RoundLine(Output):
+    """A round of a training."""
+
+    round: int
+    epsilon: float
+    """Spent so far."""
+    problems: list[RoundProblem]
+    time: float
+    """Seconds since 1970."""
+    sites: list[str]
+
+
+class TrainingStatus(Output):
+    """How far a training of a federation is."""
+
+    training: str
+    finished: bool
+    round: int
+    rounds: int
+    paid: int
+    epsilon: float
+    epsilon_without_amplification: float
+    delta: float
+    accountant: str
+    sites: list[str]
+    """Of this job, that have not gone silent."""
+    enrolled_sites: int
+    ledger_run: str | None
+    noise: str
+    versions: dict[str, str]
+    """The epifed of each party."""
+    lines: list[RoundLine] = Field(default_factory=list)
+    """The last rounds; none before the first of a job."""
+    stopped: bool = False
+    """Whether it ends after this round, as the coordinator wished."""
+    sha256: str | None = None
+    """Of the release file, once it is finished; with it who has it."""
+    delivered: list[str] = Field(default_factory=list)
+    missing: list[str] = Field(default_factory=list)
+    undelivered: dict[str, str] = Field(default_factory=dict)
+    """Why it is missing, in a word."""
+
+
+class Starting(Output):
+    """A training whose job has not begun a round."""
+
+    training: str
+    finished: Literal[False]
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class Unknown(Output):
+    """A job that has not said anything yet."""
+
+    job: str
+
+
+class FederationStatus(Output):
+    """Who is connected, and what runs."""
+
+    connected: list[str]
+    running: list[TrainingStatus | Starting | Unknown]
+
+
+class SentLine(Output):
+    """The line that goes with a site's numbers."""
+
+    training: str
+    round: int
+    dtype: str
+    shape: list[int]
+
+
+class SitePreview(Output):
+    """What a site would send this week, if all of its clients were drawn."""
+
+    first_day: date
+    last_day: date
+    entries: list[str]
+    """What each number of a vector is."""
+    vectors: dict[str, list[float]]
+    """By client; zeros of one that is left out."""
+    norms: dict[str, float]
+    bound: float
+    """S, which no norm exceeds."""
+    drawn_with_probability: float
+    rounds: int
+    left_out: dict[str, str]
+    """Clients that count as zero, and why."""
+    about: SentLine
+    bytes: int
+    sealed: bool
+    """Whether it is one sealed report of their sum."""
+    fits: bool
+    """Whether the site's own total has room for the training."""
+
+
+class SiteReport(Output):
+    """How things stand at a site."""
+
+    time: str
+    problems: list[str]
+    """In sentences; empty if nothing is wrong."""
+    notes: list[str]
+    clients: int
+    first_day: date | None
+    last_day: date | None
+    mornings_kept: int
+    asked: str | None
+    """The last training that asked."""
+    sent: bool | None
+    """Whether it got an answer with numbers."""
+    training: str | None
+    """The training of the newest release."""
+    release: str | None
+    """What it guarantees, in a sentence."""
+    week: str | None
+    made: bool
+    """Whether the week's forecast is there."""
+
+
+class Rehearsal(Output):
+    """What came of a rehearsal."""
+
+    sites: int
+    clients: int
+    rounds: int
+    epsilon: float
+    epsilon_without_amplification: float
+    delta: float
+    accountant: str
+    randomness: str
+    sites_with_model: int
+    sha256: str
+    largest_difference: float
+    """To a training in one process, with the same seeds."""
+    loss: float
+    seconds_start: float
+    seconds_training: float
+    seconds_per_round: float | None
+    aggregator_memory: float | None
+    losses: Values
+    """Of each round."""
+
+
+class WeekScores(Output):
+    """How good forecasts of a rehearsed year were, held to the final counts."""
+
+    mae_ratio: float | None
+    """Of the error of "like today"; none where that made none."""
+    coverage_50: float
+    coverage_95: float
+    forecasts: int
+
+
+class RehearsedWeek(Output):
+    """What became of a week of a rehearsed year."""
+
+    week: int
+    day: date
+    events: list[str]
+    outcome: str | None
+    reason: str | None
+    sites: int
+    """Whose answer counted."""
+    without: dict[str, str]
+    """The sites that did not count, and why."""
+    holders: int
+    """Parties that hold the release."""
+    spent: float
+    """ε so far, by the ledger."""
+    planned: float
+    scores: WeekScores | None
+    seconds: float | None
+    processor_seconds: float | None
+    processor_seconds_offices: float | None
+
+
+class RehearsedYear(Output):
+    """What came of a rehearsed year, with --weeks."""
+
+    right: bool
+    """Whether every release is accounted for and the ledger is the plan."""
+    faults: list[str]
+    sites: int
+    aggregators: int
+    clients: int
+    learner: str
+    epsilon_each: float
+    epsilon_spent: float
+    epsilon_planned: float
+    delta: float
+    accountant: str
+    weeks_done: int
+    weeks_skipped: int
+    releases: int
+    weeks_scored: int
+    scores: dict[str, WeekScores | None]
+    seconds: float
+    processor_seconds: float
+    processor_seconds_offices: float
+    weeks: list[RehearsedWeek]
+
+
+OUTPUTS: dict[str, Any] = {
+    "run": Ran,
+    "reproduce": list[PaperRow],
+    "figures": Drawn,
+    "backtest": BacktestRecord,
+    "train": Trained,
+    "forecast": Forecasted,
+    "hub score": HubScores,
+    "nowcast": Nowcasted,
+    "simulate": Simulated,
+    "explain": Explained,
+    "audit": Audited | list[Attacked],
+    "calibrate": Calibrated,
+    "data check": Checked,
+    "data fetch rki": Fetched,
+    "data communities": dict[str, list[ZeroEntries]],
+    "ledger show": LedgerShown,
+    "ledger plan": LedgerPlan,
+    "ledger verify": LedgerVerified,
+    "federation init": Kits,
+    "federation check": list[Finding],
+    "federation report": SiteReport,
+    "federation site": SitePreview,
+    "federation train": TrainingStatus,
+    "federation status": FederationStatus,
+    "federation rehearse": Rehearsal | RehearsedYear,
+}
+"""Each command with `--json`, and what it prints."""
+
+
+class _Schema(GenerateJsonSchema):
+    """JSON has no infinity: epifed prints the text "inf". A dataclass, too, has no other fields."""
+
+    def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
+        return super().dataclass_schema(schema) | {"additionalProperties": False}
+
+    def float_schema(self, schema: Any) -> JsonSchemaValue:
+        return {"anyOf": [super().float_schema(schema), {"enum": ["inf", "-inf"]}]}
+
+
+def schema(command: str) -> dict[str, Any]:
+    """The JSON Schema of what a command prints.
+
+    >>> sorted(schema("ledger verify")["properties"])
+    ['head', 'rows', 'verified']
+    >>> schema("ledger verify")["title"]
+    'epifed ledger verify --json'
+    """
+    made = TypeAdapter(OUTPUTS[command]).json_schema(schema_generator=_Schema)
+    said = {"$schema": GenerateJsonSchema.schema_dialect, "title": f"epifed {command} --json"}
+    return said | made | said

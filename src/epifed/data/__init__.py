@@ -1,0 +1,1 @@
+"""Case counts: the panel, its vintages and calendar, its regions, and checks of quality."""

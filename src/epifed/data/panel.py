@@ -1,0 +1,507 @@
+"""The case panel: regions × days (or weeks) of counts. Every reader makes one.
+
+A table in memory is a polars or a pandas DataFrame; pandas need not be installed.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed.data.calendar import DAYS_OF, WEEK, Day, Step, refuse_apart, to_day
+from epifed.errors import EpifedError, counted
+
+if TYPE_CHECKING:
+    from epifed.data.vintages import Vintages
+
+
+@runtime_checkable
+class Table(Protocol):
+    """A DataFrame of polars or pandas."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+    def __getitem__(self, columns: Any) -> Any:
+        """A part of the table."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+
+def column_names(table: Table) -> tuple[str, ...]:
+    """The names of a table's columns; the named levels of a pandas index are columns too."""
+    return tuple(str(name).strip() for name in _flat(table).columns)
+
+
+def pick(table: Table, columns: Mapping[str, str], where: str) -> pl.DataFrame:
+    """The columns `columns[key]` of a table under the names `key`; NaN of pandas is empty."""
+    flat = _flat(table)
+    raw = {str(name).strip(): name for name in flat.columns}
+    return pl.DataFrame({key: _series(flat, raw[name], where) for key, name in columns.items()})
+
+
+def long_rows(table: Table, source: str) -> pl.DataFrame:
+    """The columns day (dates), region and cases of a long table; refused without them."""
+    wanted = ("day", "region", "cases")
+    if missing := [name for name in wanted if name not in column_names(table)]:
+        raise EpifedError(
+            f"{source}: found no column {', '.join(missing)}; expected {', '.join(wanted)}"
+        )
+    frame = pick(table, {name: name for name in wanted}, source)
+    kind = frame.schema["day"]
+    if kind == pl.Date:
+        return frame
+    if kind not in (pl.String, pl.Datetime):
+        raise EpifedError(f"{source}: column day: found the type {kind}; expected dates")
+    found = frame["day"].unique()
+    days = pl.Series([to_day(day, f"{source}: column day") for day in found], dtype=pl.Date)
+    return frame.with_columns(pl.col("day").replace_strict(found, days, return_dtype=pl.Date))
+
+
+def _flat(table: Any) -> Any:
+    names = getattr(getattr(table, "index", None), "names", ())
+    levels = [name for name in names if name is not None and name not in table.columns]
+    return table.reset_index(level=levels) if levels else table
+
+
+def _series(table: Any, column: Any, where: str) -> pl.Series:
+    if isinstance(table, pl.DataFrame):
+        return table.get_column(column)
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        return pl.Series(without_offset(pa.array(table[column], from_pandas=True)))
+    except (pa.ArrowException, pl.exceptions.PolarsError, TypeError, ValueError):
+        raise EpifedError(
+            f"{where}: column {column}: found values of several types, or of one that is not "
+            "known; expected days, text or numbers alone"
+        ) from None
+
+
+def without_offset(array: Any) -> Any:
+    """An Arrow array; times with an offset such as +05:30, which polars does not know, are local.
+
+    What is midnight there stays midnight.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    kind = array.type
+    offset = pa.types.is_timestamp(kind) and re.fullmatch(r"([+-])(\d\d):(\d\d)", kind.tz or "")
+    if not offset:
+        return array
+    minutes = int(f"{offset[1]}1") * (60 * int(offset[2]) + int(offset[3]))
+    ahead = pa.scalar(timedelta(minutes=minutes), pa.duration(kind.unit))
+    return pc.add(array.cast(pa.timestamp(kind.unit)), ahead)
+
+
+MOST_CASES = 1e9
+"""A count above it is a typing error, and its sums would overflow."""
+
+
+@dataclass(frozen=True, repr=False)
+class CasePanel:
+    """Case counts c[k, t] of regions k (the paper's geographic units) on days, or in weeks, t.
+
+    A missing report is zero cases; `reported` remembers which entries were in the source. A week
+    is dated by one of its days.
+
+    Parameters
+    ----------
+    counts : array [regions, steps]
+        New cases, at least 0.
+    regions : tuple of str
+        Ids of the regions, each once.
+    start : date
+        The first day, or the date of the first week.
+    population : array [regions], optional
+        Inhabitants of each region.
+    step : {"day", "week"}
+        What a column counts.
+
+    Raises
+    ------
+    EpifedError
+        If shapes do not fit, an id is there twice, or a count is impossible.
+
+    Examples
+    --------
+    >>> CasePanel(np.array([[3.0, 5.0]]), ("north",), date(2024, 1, 1))
+    CasePanel(1 region × 2 days, 2024-01-01 … 2024-01-02, 'memory')
+    """
+
+    counts: NDArray[np.float64]
+    regions: tuple[str, ...]
+    start: date
+    names: tuple[str, ...] = ()
+    population: NDArray[np.int64] | None = None
+    reported: NDArray[np.bool_] | None = None
+    source: str = "memory"
+    attribution: tuple[str, ...] = ()
+    boundaries: Path | None = None
+    """A GeoJSON file whose feature ids are the regions, for maps."""
+    parents: tuple[str, ...] = ()
+    """For regions that are parts of larger ones (communities): the larger one of each."""
+    states: tuple[str, ...] = ()
+    """The state that each region lies in, where that is known."""
+    typical_population: NDArray[np.float64] | None = None
+    """For sums of clients: the population of a typical one of them."""
+    calendars: tuple[str, ...] = ()
+    """The code of each region's public holidays, such as DE-BY; none known: empty."""
+    positions: NDArray[np.float64] | None = None
+    """Longitude and latitude of each region's middle."""
+    notes: tuple[str, ...] = ()
+    """What the source did to the data on the way in, in plain sentences."""
+    simulated: Mapping[str, Any] | None = None
+    """Invented cases: the settings of the simulation that made them. Real ones: none."""
+    history: "Vintages | None" = None
+    """What was known on earlier days, where it was kept; the panel is its last morning."""
+    step: Step = "day"
+    """What a column counts."""
+    regions_given: bool = False
+    """Whether the list of regions was given, and not read from the rows of cases."""
+
+    def __post_init__(self) -> None:
+        """Refuse a panel that cannot be one."""
+        counts = np.ascontiguousarray(self.counts, dtype=np.float64)
+        object.__setattr__(self, "counts", counts)
+        if not self.names:
+            object.__setattr__(self, "names", self.regions)
+        if counts.ndim != 2 or counts.size == 0:
+            raise EpifedError(f"{self.source}: found no case counts; expected regions × days")
+        regions = len(counts)
+        if len(self.regions) != regions or len(self.names) != regions:
+            raise EpifedError(
+                f"{self.source}: found {len(self.regions)} region ids and {len(self.names)} names "
+                f"for {counted(regions, 'row')} of counts; expected one each"
+            )
+        for name in ("parents", "states", "calendars"):
+            found = getattr(self, name)
+            if found and len(found) != regions:
+                raise EpifedError(
+                    f"{self.source}: found {len(found)} {name}; expected {regions}, "
+                    "one for each region"
+                )
+        if self.positions is not None and (
+            self.positions.shape != (regions, 2) or not np.isfinite(self.positions).all()
+        ):
+            raise EpifedError(
+                f"{self.source}: found positions of shape {self.positions.shape}; expected "
+                f"({regions}, 2), a longitude and a latitude for each region"
+            )
+        if len(set(self.regions)) != regions:
+            raise EpifedError(f"{self.source}: found a region id twice; expected each once")
+        bad = ~((counts >= 0) & (counts <= MOST_CASES))
+        if bad.any():
+            row, day = (int(i) for i in np.argwhere(bad)[0])
+            raise EpifedError(
+                f"{self.source}: region {self.regions[row]}, {self.day(day)}: found "
+                f"{counts[row, day]:g} cases; expected a number of at least 0 and at most "
+                f"{MOST_CASES:,.0f}"
+            )
+        if self.population is not None:
+            population = np.asarray(self.population)
+            if population.shape != (regions,) or (population <= 0).any():
+                raise EpifedError(
+                    f"{self.source}: expected one population above 0 for each of "
+                    f"{counted(regions, 'region')}"
+                )
+            object.__setattr__(self, "population", population.astype(np.int64))
+        if self.reported is not None and self.reported.shape != counts.shape:
+            raise EpifedError(
+                f"{self.source}: found a report mask of shape {self.reported.shape}; "
+                f"expected {counts.shape}"
+            )
+
+    def __repr__(self) -> str:
+        """Regions, days and source in one line."""
+        regions, steps = self.counts.shape
+        period = f"{self.start} … {self.end}"
+        size = f"{counted(regions, 'region')} × {counted(steps, self.step)}"
+        return f"CasePanel({size}, {period}, {Path(self.source).name!r})"
+
+    @classmethod
+    def from_long(
+        cls,
+        table: Table,
+        *,
+        source: str = "memory",
+        names: dict[str, str] | None = None,
+        population: dict[str, int] | None = None,
+        parents: dict[str, str] | None = None,
+        states: Mapping[str, str] | None = None,
+        calendars: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[float, float]] | None = None,
+        regions: Sequence[str] | None = None,
+        attribution: tuple[str, ...] = (),
+        boundaries: Path | None = None,
+        notes: tuple[str, ...] = (),
+        simulated: Mapping[str, Any] | None = None,
+        step: Step = "day",
+        regions_given: bool = False,
+    ) -> "CasePanel":
+        """Lay a long table with the columns `day`, `region` and `cases` out as regions × days.
+
+        The table is a DataFrame of polars or pandas; days are dates or text YYYY-MM-DD, regions
+        are text. Pairs that are absent become zero and are remembered as not reported. `regions`
+        fixes the rows and their order; without it they are the sorted regions of the table. With
+        the step `week` a day stands for its week, and all are whole weeks apart. `regions_given`:
+        the list is public and was not read from the rows.
+        """
+        frame = long_rows(table, source)
+        if frame.is_empty():
+            raise EpifedError(f"{source}: found no rows; expected at least one day of one region")
+        twice = frame.select(pl.struct("region", "day").is_duplicated().alias("twice"))["twice"]
+        if twice.any():
+            row = frame.filter(twice).row(0, named=True)
+            raise EpifedError(
+                f"{source}: found region {row['region']} on {row['day']} more than once; "
+                "expected each region and day once"
+            )
+        order = tuple(regions) if regions is not None else tuple(sorted(frame["region"].unique()))
+        row_of = {region: i for i, region in enumerate(order)}
+        unknown = set(frame["region"].unique()) - row_of.keys()
+        if unknown:
+            raise EpifedError(
+                f"{source}: found region {min(unknown)}, which is not among the "
+                f"{len(order)} known regions"
+            )
+        first, last = frame["day"].min(), frame["day"].max()
+        assert isinstance(first, date) and isinstance(last, date)
+        rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
+        if step == "week":
+            refuse_apart(source, frame["day"].unique(maintain_order=True).to_list())
+        days = (frame["day"] - first).dt.total_days().to_numpy() // DAYS_OF[step]
+        shape = (len(order), (last - first).days // DAYS_OF[step] + 1)
+        counts = np.zeros(shape, dtype=np.float64)
+        reported = np.zeros(shape, dtype=np.bool_)
+        counts[rows, days] = frame["cases"].cast(pl.Float64).to_numpy()
+        reported[rows, days] = True
+        if population is not None and (absent := [r for r in order if r not in population]):
+            raise EpifedError(
+                f"{source}: found no population for region {absent[0]}"
+                f" ({len(absent)} of {len(order)} without); expected one for every region"
+            )
+        return cls(
+            counts=counts,
+            regions=order,
+            start=first,
+            names=tuple(names.get(r, r) for r in order) if names else (),
+            population=np.array([population[r] for r in order]) if population else None,
+            reported=reported,
+            parents=tuple(parents[r] for r in order) if parents else (),
+            states=_states(states, order),
+            calendars=tuple(calendars.get(r, "") for r in order) if calendars else (),
+            positions=_positions(positions, order),
+            source=source,
+            attribution=attribution,
+            boundaries=boundaries,
+            notes=notes,
+            simulated=simulated,
+            step=step,
+            regions_given=regions_given,
+        )
+
+    def to_long(self) -> pl.DataFrame:
+        """The panel as a long table with the columns day, region, cases."""
+        regions, days = self.counts.shape
+        return pl.DataFrame(
+            {
+                "day": self.days * regions,
+                "region": np.repeat(np.array(self.regions, dtype=object), days),
+                "cases": self.counts.ravel(),
+            },
+            schema={"day": pl.Date, "region": pl.String, "cases": pl.Float64},
+        )
+
+    def to_table(self) -> pl.DataFrame:
+        """The panel as a tidy file has it: date, region, cases and what is known of the regions.
+
+        A day without a report has no row.
+        """
+        facts: dict[str, Any] = {"region": self.regions}
+        if self.population is not None:
+            facts["population"] = self.population
+        if self.states:
+            facts["state"] = self.states
+        if any(self.calendars):
+            facts["calendar"] = self.calendars
+        if self.positions is not None:
+            facts["longitude"], facts["latitude"] = self.positions.T
+        long = self.to_long().rename({"day": "date"})
+        if self.reported is not None:
+            long = long.filter(pl.Series(self.reported.ravel()))
+        return long.join(pl.DataFrame(facts), on="region", maintain_order="left")
+
+    def day(self, index: int) -> date:
+        """The calendar day of a column; of a week, the one that it is dated."""
+        return self.start + timedelta(days=index * self.step_days)
+
+    def index(self, day: date) -> int:
+        """The column of the last day, or week, that is dated a day or before; negative: none."""
+        return (day - self.start).days // self.step_days
+
+    @property
+    def step_days(self) -> int:
+        """Days of a step."""
+        return DAYS_OF[self.step]
+
+    @property
+    def days(self) -> list[date]:
+        """The calendar days of the columns."""
+        return [self.day(i) for i in range(self.counts.shape[1])]
+
+    @property
+    def end(self) -> date:
+        """The last day, inclusive."""
+        return self.day(self.counts.shape[1] - 1)
+
+    def between(self, first: Day, last: Day) -> "CasePanel":
+        """The days from `first` to `last`, both included; refused where the panel has not both.
+
+        Of weeks, those that are dated within.
+        """
+        first, last = to_day(first, "first day"), to_day(last, "last day")
+        if first > last:
+            raise EpifedError(
+                f"found the period {first} … {last}; expected its end after its start"
+            )
+        begin, end = self._columns(first, last)
+        if begin < 0 or end >= self.counts.shape[1] or begin > end:
+            raise EpifedError(
+                f"{self.source}: found {self.step}s {self.start} … {self.end}; "
+                f"expected all of {first} … {last}"
+            )
+        cut = slice(begin, end + 1)
+        return replace(
+            self,
+            counts=self.counts[:, cut],
+            reported=None if self.reported is None else self.reported[:, cut],
+            start=self.day(begin),
+            history=self._history_between(first, last),
+        )
+
+    def period(self, first: Day | None = None, last: Day | None = None) -> tuple[date, date]:
+        """The first and the last day, or dated week, from one day to another; none: the panel's."""
+        inside = self.between(first or self.start, last or self.end)
+        return inside.start, inside.end
+
+    def _columns(self, first: date, last: date) -> tuple[int, int]:
+        """The first column that is dated a day or later, and the last one up to another."""
+        return -((self.start - first).days // self.step_days), self.index(last)
+
+    def weekly(self) -> "CasePanel":
+        """The sums of whole weeks up to the last day, which they are dated by.
+
+        A week counts as reported if all of its days are.
+        """
+        self.refuse_step("day")
+        weeks = self.counts.shape[1] // WEEK
+        if weeks == 0:
+            raise EpifedError(f"{self.source}: found no whole week; expected {WEEK} days")
+        skipped = self.counts.shape[1] - weeks * WEEK
+        shape = (len(self.regions), weeks, WEEK)
+        reported = self.reported
+        if reported is not None:
+            reported = np.logical_and.reduce(reported[:, skipped:].reshape(shape), axis=2)
+        return replace(
+            self,
+            counts=self.counts[:, skipped:].reshape(shape).sum(axis=2),
+            reported=reported,
+            start=self.day(skipped + WEEK - 1),
+            step="week",
+            history=None,
+        )
+
+    def refuse_step(self, expected: Step) -> None:
+        """Refuse a panel of another step than what is made for it."""
+        if self.step != expected:
+            raise EpifedError(
+                f"{self.source}: found counts of each {self.step}; expected counts of each "
+                f"{expected}"
+            )
+
+    def of(self, regions: Sequence[str]) -> "CasePanel":
+        """The panel of some regions only, in this order."""
+        rows = [self.regions.index(region) for region in regions]
+        return replace(
+            self,
+            counts=self.counts[rows],
+            regions=tuple(regions),
+            names=tuple(self.names[row] for row in rows),
+            population=None if self.population is None else self.population[rows],
+            reported=None if self.reported is None else self.reported[rows],
+            parents=tuple(self.parents[row] for row in rows) if self.parents else (),
+            states=tuple(self.states[row] for row in rows) if self.states else (),
+            typical_population=None
+            if self.typical_population is None
+            else self.typical_population[rows],
+            calendars=tuple(self.calendars[row] for row in rows) if self.calendars else (),
+            positions=None if self.positions is None else self.positions[rows],
+            history=None if self.history is None else self.history.of(regions),
+        )
+
+    def alone(self, region: str) -> "CasePanel":
+        """The panel of one region, from its first report to its last, whatever others report."""
+        one = self.of([region])
+        days = np.flatnonzero(one.reported[0]) if one.reported is not None else np.array([])
+        return one.between(one.day(int(days[0])), one.day(int(days[-1]))) if len(days) else one
+
+    def _history_between(self, first: date, last: date) -> "Vintages | None":
+        known, morning = self.history, last + timedelta(days=1)
+        if known is None or morning < known.first:
+            return None
+        return known.until(morning).since(first)
+
+    def covers(self, first: date, last: date) -> NDArray[np.bool_]:
+        """Which regions' own reports reach from one day to another, whatever the others report."""
+        reported = self.reported
+        if reported is None:
+            reported = np.ones(self.counts.shape, dtype=np.bool_)
+        begin, end = self._columns(first, last)
+        columns = np.arange(self.counts.shape[1])
+        early, late = columns <= begin, columns >= end
+        return np.asarray(reported[:, early].any(axis=1) & reported[:, late].any(axis=1))
+
+    def digest(self) -> str:
+        """A SHA-256 of what a training can see: regions, days, counts, population, holidays."""
+        sha = hashlib.sha256()
+        sha.update("\x00".join(self.regions).encode())
+        sha.update(self.start.isoformat().encode())
+        sha.update(np.array(self.counts.shape, dtype=np.int64).tobytes())
+        sha.update(self.counts.tobytes())
+        if self.population is not None:
+            sha.update(self.population.tobytes())
+        sha.update("\x00".join(self.calendars).encode())
+        if self.history is not None:
+            sha.update(self.history.digest().encode())
+        if self.step != "day":
+            sha.update(self.step.encode())
+            if self.reported is not None and not self.reported.all():
+                sha.update(np.packbits(self.reported).tobytes())
+        return sha.hexdigest()
+
+
+def _states(known: Mapping[str, str] | None, regions: Sequence[str]) -> tuple[str, ...]:
+    """The states of all regions; none unless all are known."""
+    if known is None or any(region not in known for region in regions):
+        return ()
+    return tuple(known[region] for region in regions)
+
+
+def _positions(
+    known: Mapping[str, tuple[float, float]] | None, regions: Sequence[str]
+) -> NDArray[np.float64] | None:
+    """The positions of all regions; none unless all are known."""
+    if known is None or any(region not in known for region in regions):
+        return None
+    return np.array([known[region] for region in regions], dtype=np.float64)

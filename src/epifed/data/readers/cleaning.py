@@ -1,0 +1,779 @@
+"""From a long table to new cases for each day or week.
+
+Totals and sums of other rows are left out, cumulative counts are differenced, corrections are
+handled, and the step (day or week) is recognised. Everything done is noted.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed.data.calendar import WEEK
+from epifed.data.readers.columns import LongTable
+from epifed.data.readers.options import AmbiguousTableError, Assumptions, listed, short
+from epifed.data.readers.tables import RawTable
+from epifed.errors import EpifedError, counted, was
+
+LEAST_STEPS, LEAST_RISES = 3, 10
+FALLS_PER_RISE = 0.05
+"""New cases fall about as often as they rise; accumulated ones hardly ever."""
+YEARLY = "cumulative-yearly"
+"""Accumulated counts that start anew with each year."""
+ROLLING_WEEKS = 4
+"""Weeks of rolling sums in which it must be possible to say what the days were."""
+LEAST_STRETCHES, POSSIBLE = 20, 0.9
+"""Stretches of so many weeks to judge by, and the share in which it is possible."""
+LEAVING = -0.2
+"""In a rolling sum a case leaves a week after it came, so sudden changes a week apart have a
+correlation of about -0.5; those of days have one of about 0, or above it."""
+MERGED = 0.2
+"""From this share of empty regions on, cells look merged; fewer are forgotten."""
+LONG_GAP, LONGEST_GAP = 62, 366
+"""Days without any row that are said, and after which a later day is taken for a typing error."""
+
+
+SAME_REGION = (pl.col("region") == pl.col("region").shift()).fill_null(value=False)
+"""Whether the row before, in order of region and day, is of the same region."""
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """A long table on its way: the rows, what was found of them, and what was done to them."""
+
+    where: str
+    frame: pl.DataFrame
+    columns: dict[str, str]
+    said: Assumptions
+    found: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def now(self, frame: pl.DataFrame, note: str = "", **found: Any) -> Self:
+        """The next state, with one more sentence if something was done."""
+        notes = (*self.notes, note) if note else self.notes
+        return replace(self, frame=frame, notes=notes, found=self.found | found)
+
+    def at(self, row: int) -> str:
+        """The place of a count, as a sentence begins with it."""
+        return f"{self.where}: row {row}, column {short(self.columns['cases'])}"
+
+
+def table_alone(state: Cleaning) -> Cleaning:
+    """Without repeated headers and notes below the table, which hold no count; both are said."""
+    frame, notes = state.frame, []
+    named = [
+        pl.col(key) == state.columns[key]
+        for key in ("day", "cases")
+        if frame.schema[key] == pl.String
+    ]
+    if named:
+        header = frame.select(pl.all_horizontal(named).fill_null(value=False)).to_series()
+        if repeated := int(header.sum()):
+            frame = frame.filter(~header)
+            notes.append(
+                f"{counted(repeated, 'row')} with the names of the columns again {was(repeated)} "
+                "left out"
+            )
+    whole = pl.col("day").is_not_null() & pl.col("region").is_not_null()
+    holds = whole if state.said.line_list else whole | pl.col("cases").is_not_null()
+    last = frame.filter(holds)["row"].max()
+    below = frame[:0] if last is None else frame.filter(pl.col("row") > last)
+    if len(below):
+        text = below.select(pl.coalesce(pl.col("day", "region").cast(pl.String))).to_series()[0]
+        frame = frame.filter(pl.col("row") <= last)
+        notes.append(
+            f"{counted(len(below), 'row')} below the table {was(len(below))} left out: "
+            f"'{short(text)}'"
+        )
+    return replace(state, frame=frame, notes=(*state.notes, *notes))
+
+
+def filled_down(state: Cleaning) -> Cleaning:
+    """With the region and day of the row above where one is empty, if that was said."""
+    gaps = state.frame.select(pl.col("region", "day").is_null().sum()).row(0)
+    if not any(gaps):
+        return state
+    first = state.frame.sort("row").row(0, named=True)
+    if not state.said.fill_down:
+        merged = gaps[0] and first["region"] is not None and not state.said.line_list
+        full = state.frame.sort("row").with_columns(pl.col("region").forward_fill())
+        merged = merged and not full.select("region", "day").is_duplicated().any()
+        filled = state.frame.filter(pl.col("region").is_null(), pl.col("cases").is_not_null())
+        if merged and len(filled) >= max(LEAST_STEPS, MERGED * len(state.frame)):
+            raise AmbiguousTableError(
+                f"{state.where}: row {min(filled['row'])}, column "
+                f"{short(state.columns['region'])}: found an empty cell ({len(filled):,} of them "
+                "with a count); expected a region, or that it is the one above (merged cells)",
+                {"fill_down": True},
+            )
+        return state
+    full = state.frame.sort("row").with_columns(pl.col("region", "day").forward_fill())
+    return state.now(full, f"{sum(gaps):,} empty cells have what stands above them", fill_down=True)
+
+
+def summed(state: Cleaning) -> Cleaning:
+    """One row for each region and day, in order: several are refused, or summed."""
+    frame = state.frame.sort("region", "day")
+    if not frame.select((SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
+        return state.now(frame)
+    if state.said.duplicates != "sum" and not state.said.line_list:
+        same = frame.unique(["region", "day", "cases"], keep="first", maintain_order=True)
+        alike = not same.select("region", "day").is_duplicated().any()
+        if alike and state.said.duplicates == "drop":
+            again = len(frame) - len(same)
+            note = f"{counted(again, 'row')} like another {was(again)} dropped"
+            return state.now(same, note, duplicates="drop")
+        columns = f"{short(state.columns['region'])} and {short(state.columns['day'])}"
+        sentence = twice(state.where, frame, columns)
+        assert sentence is not None
+        told = f"{sentence}, and the same counts again" if alike else sentence
+        raise AmbiguousTableError(told, *[{"duplicates": "drop"}] * alike, {"duplicates": "sum"})
+    others = [name for name in frame.columns if name not in ("row", "region", "day", "cases")]
+    merged = frame.group_by("region", "day").agg(
+        pl.col("row").min(),
+        pl.when(pl.col("cases").count() > 0).then(pl.col("cases").sum()).alias("cases"),
+        *(pl.col(name).drop_nulls().first() for name in others),
+    )
+    note = f"{counted(len(frame), 'row')} were summed to {len(merged):,} of one region and day each"
+    return state.now(merged.sort("region", "day"), note, duplicates="sum")
+
+
+def of_one_spelling(state: Cleaning) -> Cleaning:
+    """Refuse regions that differ in capitals alone where no day has both: they are one."""
+    names = (
+        state.frame.select("region").unique().with_columns(key=pl.col("region").str.to_lowercase())
+    )
+    alike = names.filter(pl.col("key").is_duplicated())
+    if alike.is_empty():
+        return state
+    rows = state.frame.join(alike, on="region").select("key", "day", "region").unique()
+    both = rows.filter(pl.struct("key", "day").is_duplicated())["key"].unique()
+    for key in alike.filter(~pl.col("key").is_in(both.implode()))["key"].sort()[:1]:
+        one, other = alike.filter(key=key)["region"].sort()[:2]
+        raise EpifedError(
+            f"{state.where}: column {short(state.columns['region'])}: found '{short(one)}' and "
+            f"'{short(other)}', and no day that has both; expected one spelling of a region"
+        )
+    return state
+
+
+def without_leaps(state: Cleaning) -> Cleaning:
+    """Refuse days more than a year from all others: every day between would count as zero."""
+    days = state.frame.filter(pl.col("cases").is_not_null()).sort("day", "row").select("day", "row")
+    gaps = days["day"].diff().dt.total_days()
+    for place in (gaps > LONGEST_GAP).fill_null(value=False).arg_true():
+        before, after = days.row(place - 1), days.row(place)
+        row = after[1] if place > len(days) / 2 else before[1]
+        raise EpifedError(
+            f"{state.where}: row {row}, column {short(state.columns['day'])}: found {before[0]} "
+            f"and then nothing until {after[0]}; expected no more than a year between days"
+        )
+    longest = gaps.arg_max()
+    if longest is None or gaps[longest] <= LONG_GAP:
+        return state
+    first, last = days["day"][longest - 1], days["day"][longest]
+    return state.now(state.frame, f"there is no report of any region between {first} and {last}")
+
+
+def twice(where: Path | str, frame: pl.DataFrame, columns: str) -> str | None:
+    """What to say of the first second row of a region and day, if there is one."""
+    repeated = frame.sort("row").with_columns(first=pl.col("row").first().over("region", "day"))
+    again = repeated.filter(~pl.struct("region", "day").is_first_distinct()).head(1)
+    for found in again.iter_rows(named=True):
+        return (
+            f"{where}: row {found['row']}, columns {columns}: found region "
+            f"{short(found['region'])} on {found['day']} a second time (first in row "
+            f"{found['first']}); expected it once"
+        )
+    return None
+
+
+def as_new(state: Cleaning) -> Cleaning:
+    """New cases: accumulated ones are refused unless said, and then become differences."""
+    if state.said.counts == "new":
+        return state.now(state.frame, counts="new")
+    known = state.frame.filter(pl.col("cases").is_not_null())
+    week = state.found.get("cadence") == "week"
+    # A week belongs to the year of its middle, as in both calendars of weeks.
+    year = pl.col("day").dt.offset_by("-3d" if week else "0d").dt.year()
+    anew = _starts_anew(known, year)
+    if state.said.counts is None:
+        steps = known.select(pl.col("cases").diff().filter(SAME_REGION))["cases"]
+        rises, falls = int((steps > 0).sum()), int((steps < 0).sum())
+        possible = not (known["cases"] < 0).any()
+        if possible and rises >= LEAST_RISES and falls <= FALLS_PER_RISE * rises:
+            raise AmbiguousTableError(
+                f"{state.where}: column {short(state.columns['cases'])}: found counts that rise "
+                f"{rises:,} times and fall {falls:,} times, so they look accumulated; expected "
+                "new cases",
+                {"counts": YEARLY if anew else "cumulative"},
+                {"counts": "new"},
+            )
+        if state.found.get("cadence") == "day" and _rolling(known):
+            raise AmbiguousTableError(
+                f"{state.where}: column {short(state.columns['cases'])}: found counts that look "
+                "like sums or averages of the last seven days; expected the new cases of each day",
+                {"counts": "new"},
+            )
+        return state.now(state.frame, counts="new")
+    if state.said.counts == "cumulative" and anew:
+        raise AmbiguousTableError(
+            f"{state.where}: column {short(state.columns['cases'])}: found accumulated counts that "
+            "start anew with the year; expected that to be said",
+            {"counts": YEARLY},
+        )
+    change = pl.col("cases").diff()
+    if state.said.counts == YEARLY:
+        change = pl.when(year == year.shift()).then(change).otherwise("cases")
+    daily = known.with_columns(change).filter(SAME_REGION)
+    if daily.is_empty():
+        raise EpifedError(
+            f"{state.where}: found one day for each region; expected at least two, because the "
+            "counts are accumulated"
+        )
+    note = (
+        "differences of accumulated counts, on the later day where days are missing; a region's "
+        "first day has none before it and is left out"
+    )
+    if state.said.counts == YEARLY:
+        note += "; a year's first count is new, as counts start anew with it"
+    return state.now(daily, note, counts=state.said.counts)
+
+
+def _starts_anew(known: pl.DataFrame, year: pl.Expr) -> bool:
+    """Whether counts mostly fall by half or more where a year begins, and else do not."""
+    enough = (pl.col("cases").shift() >= LEAST_RISES) & SAME_REGION
+    halved = pl.col("cases") <= pl.col("cases").shift() / 2
+    first = year != year.shift()
+    shares = known.select(
+        years=halved.filter(enough & first).mean(), days=halved.filter(enough & ~first).mean()
+    ).row(0, named=True)
+    return (shares["years"] or 0.0) > 1 / 2 and (shares["days"] or 0.0) <= FALLS_PER_RISE
+
+
+def _rolling(known: pl.DataFrame) -> bool:
+    """Whether counts look like sums, or averages, over the last seven days.
+
+    A day is then the one a week before it and the change since the day before: no day may come out
+    below zero, and none above what the first sum holds.
+    """
+    days, cases = known["day"].to_physical().to_numpy(), known["cases"].to_numpy()
+    region = known["region"].rle_id().to_numpy()
+    length = (ROLLING_WEEKS + 1) * WEEK
+    starts = np.arange(max(len(days) - length + 1, 0))
+    last = starts + length - 1
+    whole = (days[last] - days[starts] == length - 1) & (region[last] == region[starts])
+    change = np.diff(cases)[starts[whole][:, None] + np.arange(length - 1)]
+    moving = change.any(axis=1)
+    if moving.sum() < LEAST_STRETCHES:
+        return False
+    change, first = change[moving], cases[starts[whole][moving]]
+    weeks = change[:, : ROLLING_WEEKS * WEEK].reshape(len(change), ROLLING_WEEKS, WEEK)
+    owed = np.maximum(-np.cumsum(weeks, axis=1).min(axis=1), 0.0).sum(axis=1)
+    if np.mean(owed <= first * (1 + 1e-9) + 1e-9) < POSSIBLE:
+        return False
+    trend = np.lib.stride_tricks.sliding_window_view(change, WEEK, axis=1).mean(axis=2)
+    sudden = change[:, WEEK // 2 : -(WEEK // 2)] - trend
+    sudden = sudden / np.maximum(np.sqrt((sudden**2).mean(axis=1, keepdims=True)), 1e-9)
+    return float((sudden[:, WEEK:] * sudden[:, :-WEEK]).mean()) < LEAVING
+
+
+def without_negatives(state: Cleaning) -> Cleaning:
+    """Counts of at least 0: negative ones are refused, spread back over days before, or zero."""
+    negative = state.frame.filter(pl.col("cases") < 0)
+    if negative.is_empty():
+        return state
+    taken = -float(negative["cases"].sum())
+    regions = negative["region"].n_unique()
+    what = (
+        f"{counted(len(negative), 'negative count')} in {counted(regions, 'region')} "
+        f"(−{taken:,.6g} cases in all)"
+    )
+    if state.said.negatives == "zero":
+        zeroed = state.frame.with_columns(pl.col("cases").clip(lower_bound=0))
+        return state.now(zeroed, f"{what} {was(len(negative))} set to zero", negatives="zero")
+    if state.said.negatives != "spread":
+        first = negative.sort("row").row(0, named=True)
+        raise AmbiguousTableError(
+            f"{state.at(first['row'])}: found '{first['cases']:.12g}'; expected a number of at "
+            f"least 0 (negative: {counted(len(negative), 'count')}, −{taken:,.6g} cases in all)",
+            {"negatives": "spread"},
+            {"negatives": "zero"},
+        )
+    frame = state.frame
+    mine = pl.col("region").is_in(negative["region"].unique().to_list())
+    known = frame.filter(mine, pl.col("cases").is_not_null())
+    left, parts = 0.0, []
+    for (_,), rows in known.group_by("region", maintain_order=True):
+        spread, lost = spread_back(rows["cases"].to_numpy())
+        left += lost
+        parts.append(rows.with_columns(cases=spread))
+    rest = frame.filter(~(mine & pl.col("cases").is_not_null()))
+    note = f"{what} {was(len(negative))} taken off the days before, in proportion to their counts"
+    if left:
+        note += f"; {left:,.6g} cases found no day to be taken off"
+    return state.now(pl.concat([*parts, rest]), note, negatives="spread")
+
+
+def spread_back(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Counts in order of time with each negative one taken off the days before; what was left.
+
+    In proportion to their counts, over as few whole weeks back as hold twice as many cases, or
+    all days; whole numbers stay whole.
+
+    >>> spread_back(np.array([6.0, 2.0, 4.0, -3.0, 5.0]))
+    (array([4., 2., 3., 0., 5.]), 0.0)
+    """
+    spread = np.array(counts, dtype=np.float64)
+    whole = bool((spread == np.rint(spread)).all())
+    left = 0.0
+    for day in np.flatnonzero(spread < 0):
+        owed, spread[day] = -spread[day], 0.0
+        first = int(day)
+        while first > 0 and spread[first:day].sum() < 2 * owed:
+            first = max(0, first - WEEK)
+        before = spread[first:day]
+        held = before.sum()
+        taken = before * min(1.0, owed / held) if held else before * 0
+        if whole and held > owed:
+            taken = _whole(taken, owed)
+        before -= taken
+        left += max(0.0, owed - held)
+    return spread, left
+
+
+def _whole(shares: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """Whole numbers that sum up to the total, each next to its share."""
+    down = np.floor(shares)
+    rest = round(total - down.sum())
+    up = np.argsort(down - shares, kind="stable")[:rest]
+    down[up] += 1
+    return down
+
+
+Floats = NDArray[np.float64]
+
+TOTALS = (
+    "total", "totals", "grand total", "all", "alle", "sum", "summe", "gesamt", "gesamtsumme",
+    "insgesamt", "gesamtergebnis", "overall", "national", "nation", "ensemble", "totale", "_t",
+    "zusammen", "bundesgebiet", "ergebnis", "ensemble du territoire", "totaal", "suma", "razem",
+    "ogółem", "totalt", "celkem", "összesen", "world", "worldwide", "global", "welt", "eu/eea",
+    "eu/eea (total)",
+    "european union", "europe", "asia", "africa", "north america", "south america", "oceania",
+    "us residents", "us territories", "non-us residents", "new england", "middle atlantic",
+    "east north central", "west north central", "south atlantic", "east south central",
+    "west south central", "mountain", "pacific", "high income", "upper middle income",
+    "lower middle income", "low income", "international",
+    "owid_wrl", "owid_eun", "owid_eur", "owid_asi", "owid_afr", "owid_nam", "owid_sam", "owid_oce",
+    "owid_hic", "owid_umc", "owid_lmc", "owid_lic", "owid_int",
+)  # fmt: skip
+"""Names of rows that sum up others, in small letters."""
+SUBTOTAL = (
+    r"^(grand total|sub-?total|total|totals|summe|zwischensumme|sous-total|gesamt|suma|razem)\b"
+    r"|[\s:_-](sub-?total|total|totals|totale|ergebnis|summe|gesamt|insgesamt)$"
+)
+"""Names of rows that sum up some of the others, as pivot tables write them: Bayern Ergebnis."""
+LEAST_SUMS, LEAST_PARTS, LEAST_VALUES = 7, 3, 4
+"""Days on which a region must be the sum of others, how many they are, and how many different
+counts it must have, to be taken for their total."""
+MOST_LEVELS = 3
+"""Levels below a total, such as states and counties, that all sum up to it."""
+NEAR = (-1, 0, 1)
+"""How far from the row where the cases add up to a total, gaps filled, its parts may end."""
+MIXED = 1.5
+"""From so many times a total on, what is left holds its cases more than once."""
+MOST_COUNTS = 5_000_000
+"""Counts among which sums of neighbouring rows are looked for."""
+NEARLY, ON_MOST = 0.05, 0.9
+"""By how much a total may differ from its parts on so many days; on half of them a fifth of it."""
+
+
+def is_total(names: pl.Series) -> pl.Series:
+    """Which names are words for a total, or for one of some rows."""
+    plain = names.str.to_lowercase().str.strip_chars(" :.")
+    return (plain.is_in(TOTALS) | plain.str.contains(SUBTOTAL)).fill_null(value=False)
+
+
+def without_totals(state: Cleaning) -> Cleaning:
+    """Without the rows whose region, or day, is the word for a total."""
+    found = {
+        key: words.filter(is_total(words))
+        for key in ("day", "region")
+        if state.frame.schema[key] == pl.String
+        for words in [state.frame[key].unique().drop_nulls()]
+    }
+    if not any(len(words) for words in found.values()):
+        return state
+    totals = (pl.col(key).is_in(words.implode()) for key, words in found.items())
+    return _drop_totals(state, state.frame.filter(pl.any_horizontal(totals)))
+
+
+def without_total_kinds(table: RawTable, long: LongTable, said: Assumptions) -> LongTable:
+    """Before rows are summed: without those that another column calls a total, such as of ages."""
+    if said.duplicates != "sum" or said.totals == "keep" or long.layout != "long":
+        return long
+    used, chosen = set(long.columns.values()), {one.partition("=")[0] for one in said.only or ()}
+    others = [n for n in table.names if n and n not in used | chosen and table.names.count(n) == 1]
+    if not others:
+        return long
+    wide = table.pick(
+        {"region": long.columns["region"]} | {f"o{i}": n for i, n in enumerate(others)}
+    )
+    wide = wide.join(long.frame.select("row"), on="row", how="semi")
+    frame, notes = long.frame, list(long.notes)
+    for i, name in enumerate(others):
+        if wide.schema[f"o{i}"] != pl.String or wide[f"o{i}"].n_unique() < 2:
+            continue
+        totals = wide.filter(is_total(wide[f"o{i}"]))
+        if totals.is_empty():
+            continue
+        word = totals[f"o{i}"][0]
+        if said.totals != "drop":
+            raise AmbiguousTableError(
+                f"{table.where}: row {totals['row'][0]}, column {short(name)}: found "
+                f"'{short(word)}', which looks like a total of the rows to be summed; expected "
+                "them alone, or it alone",
+                {"totals": "drop"},
+                {"duplicates": "refuse", "only": f"{name}={word}"},
+            )
+        frame = frame.join(totals.select("row"), on="row", how="anti")
+        notes.append(
+            f"{counted(len(totals), 'row')} of totals {was(len(totals))} dropped: {short(name)} "
+            f"{short(word)}"
+        )
+    return LongTable(frame, long.columns, long.layout, tuple(notes))
+
+
+def _drop_totals(state: Cleaning, totals: pl.DataFrame) -> Cleaning:
+    if totals.is_empty() or state.said.totals == "keep":
+        return state
+    what = listed(_names(totals))
+    if state.said.totals != "drop":
+        raise AmbiguousTableError(
+            f"{state.where}: row {min(totals['row'])}: found {what}, which looks like a total of "
+            "the other rows; expected regions alone",
+            {"totals": "drop"},
+            {"totals": "keep"},
+        )
+    kept = state.frame.join(totals.select("row", "region"), on=["row", "region"], how="anti",
+                            nulls_equal=True)  # fmt: skip
+    if kept.is_empty():
+        raise EpifedError(f"{state.where}: found totals alone; expected regions")
+    return state.now(
+        kept,
+        f"{counted(len(totals), 'row')} of totals {was(len(totals))} dropped: {what}",
+        totals="drop",
+    )
+
+
+def _names(totals: pl.DataFrame) -> list[str]:
+    """What rows of totals are called: by their day where that is the word for one."""
+    words = totals.select(pl.col("region", "day").cast(pl.String))
+    by_day = is_total(words["day"]) & ~is_total(words["region"])
+    named = words.with_columns(name=pl.when(by_day).then("day").otherwise("region"))
+    return named.select(pl.coalesce("name", "day")).to_series().unique().sort().to_list()
+
+
+def without_sums(state: Cleaning, order: Sequence[str]) -> Cleaning:
+    """Without regions that are sums of others, whatever they are called, given in their order.
+
+    Of all others, of those that their id begins, or of those next to them; nearly, on nearly all
+    days, for a few cases belong to no region.
+    """
+    if state.said.totals == "keep" or len(order) <= LEAST_PARTS:
+        return state
+    sums = _Sums.of(state.frame, order)
+    found: list[str] = []
+    while some := sums.of_some() or sums.of_all():
+        found += some
+        sums = sums.without(some)
+    left = sums.cases.sum()
+    if any(left > MIXED * total for total in sums.totals):
+        raise EpifedError(
+            f"{state.where}: found {short(found[-1])}, which is the sum of the others more than "
+            "once, so regions of several levels are mixed; expected those of one level"
+        )
+    state = _drop_totals(state, state.frame.filter(pl.col("region").is_in(found)))
+    same = sums.alike()
+    note = f"regions with the same counts on every day: {listed(same)}" if same else ""
+    return state.now(state.frame, note)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Counts of regions in the order of the table, and which of them are sums of others."""
+
+    ids: tuple[str, ...]
+    counts: Floats
+    """[regions, days]"""
+    known: NDArray[np.bool_]
+    totals: tuple[float, ...] = ()
+    """The cases of regions that all others were the sum of, which are left out already."""
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, order: Sequence[str]) -> Self:
+        """The counts of a long table."""
+        frame = frame.drop_nulls("cases")
+        days = frame["day"].rank("dense").to_numpy().astype(np.int64) - 1
+        place = {id: i for i, id in enumerate(order)}
+        rows = frame["region"].replace_strict(place, return_dtype=pl.Int64).to_numpy()
+        counts = np.zeros((len(order), int(days.max(initial=-1)) + 1))
+        known = np.zeros(counts.shape, dtype=np.bool_)
+        counts[rows, days], known[rows, days] = frame["cases"].to_numpy(), True
+        return cls(tuple(order), counts, known)
+
+    @cached_property
+    def cases(self) -> Floats:
+        """All cases of each region."""
+        total: Floats = self.counts.sum(axis=1)
+        return total
+
+    def without(self, ids: Sequence[str]) -> Self:
+        """The other regions."""
+        kept = [i for i, id in enumerate(self.ids) if id not in set(ids)]
+        totals = self.totals
+        if len(ids) == 1 and ids == self.of_all():
+            totals = (*totals, float(self.cases.max()))
+        named = tuple(self.ids[i] for i in kept)
+        return replace(
+            self, ids=named, counts=self.counts[kept], known=self.known[kept], totals=totals
+        )
+
+    def of_all(self) -> list[str]:
+        """The region with most cases, if the others have as many, or twice: states and counties."""
+        if len(self.ids) <= LEAST_PARTS:
+            return []
+        biggest = int(self.cases.argmax())
+        others = self.counts.sum(axis=0) - self.counts[biggest]
+        levels = range(1, MOST_LEVELS + 1)
+        gaps = (~self.known).sum(axis=0)
+        is_one = any(self._has(biggest, others / level, gaps) for level in levels)
+        return [self.ids[biggest]] if is_one else []
+
+    def of_some(self) -> list[str]:
+        """Regions that are the sum of those whose ids they begin, or of their neighbours."""
+        found = [id for parts in self._begun() for id in self._level(parts)]
+        return list(dict.fromkeys(found)) or self._of_neighbours()
+
+    def _level(self, parts: Mapping[int, list[int]]) -> list[str]:
+        """Those that are sums; one part alone is enough where another region has several."""
+        sums = {
+            i: self._has(i, self.counts[inside].sum(axis=0), (~self.known[inside]).sum(axis=0))
+            for i, inside in parts.items()
+        }
+        is_level = any(is_sum and len(parts[i]) > 1 for i, is_sum in sums.items())
+        return [self.ids[i] for i, is_sum in sums.items() if is_sum and is_level]
+
+    def _begun(self) -> Iterator[Mapping[int, list[int]]]:
+        """For two lengths of ids: the longer ones that each shorter one begins."""
+        words = {id: i for i, id in enumerate(self.ids) if id.isalnum()}
+        for short_one, long_one in itertools.combinations(sorted({len(id) for id in words}), 2):
+            parts: dict[int, list[int]] = {}
+            for id, i in words.items():
+                if len(id) == long_one and id[:short_one] in words:
+                    parts.setdefault(words[id[:short_one]], []).append(i)
+            yield parts
+
+    def _of_neighbours(self) -> list[str]:
+        """Regions that are the sum of several next below or above them in the table."""
+        if self.counts.size > MOST_COUNTS or len(self.ids) <= LEAST_PARTS:
+            return []
+        cases = self.cases / np.maximum(self.known.mean(axis=1), 1 / self.known.shape[1])
+        so_far = np.concatenate([[0.0], np.cumsum(cases)])
+        above_all = np.zeros((1, self.counts.shape[1]))
+        summed = np.concatenate([above_all, self.counts.cumsum(axis=0)])
+        gaps = np.concatenate([above_all, (~self.known).cumsum(axis=0)])
+        below = np.searchsorted(so_far, so_far[1:] + cases)
+        above = np.searchsorted(so_far, so_far[:-1] - cases)
+        last = len(self.ids)
+        found = []
+        for i, id in enumerate(self.ids):
+            runs = [(i + 1, below[i] + near) for near in NEAR if i + 2 < below[i] + near <= last]
+            runs += [(above[i] + near, i) for near in NEAR if 0 <= above[i] + near < i - 1]
+            varied = runs and len(np.unique(self.counts[i])) >= LEAST_VALUES
+            if varied and any(
+                self._has(i, summed[end] - summed[start], gaps[end] - gaps[start])
+                for start, end in runs
+            ):
+                found.append(id)
+        return found
+
+    def alike(self) -> list[str]:
+        """Regions whose counts another one has, too, and not by chance."""
+        found: dict[bytes, list[str]] = {}
+        for id, counts in zip(self.ids, self.counts, strict=True):
+            if np.count_nonzero(counts) >= LEAST_SUMS and len(np.unique(counts)) > LEAST_VALUES:
+                found.setdefault(counts.tobytes(), []).append(id)
+        return [id for ids in found.values() if len(ids) > 1 for id in ids]
+
+    def _has(self, i: int, parts: Floats, gaps: NDArray[Any]) -> bool:
+        """Whether a region has the cases of some others, on nearly all days with cases.
+
+        Days on which one of them has no count are looked at only if there are few others.
+        """
+        days = self.known[i] & ((self.counts[i] > 0) | (parts > 0))
+        if (whole := days & (gaps == 0)).sum() >= LEAST_SUMS:
+            days = whole
+        one, parts = self.counts[i, days], parts[days]
+        if len(one) < LEAST_SUMS or abs(one.sum() - parts.sum()) > NEARLY * max(parts.sum(), 1.0):
+            return False
+        apart = np.abs(one - parts) / np.maximum(one, parts)
+        return bool(np.mean(apart <= NEARLY) >= ON_MOST and np.median(apart) <= NEARLY / 5)
+
+
+REGULAR = 0.8
+"""From this share of steps on, days are a week (or a month) apart."""
+SEVERAL = "several weeks"
+LONGER = {"a month": (28, 31), "three months": (89, 92), "a year": (365, 366)}
+"""Other steps, in days."""
+ONE_WEEKDAY, LEAST_WEEKS = 0.95, 5
+"""From this share of all cases on one weekday, in so many weeks, days look like weeks."""
+FEW_WEEKDAYS = 3
+"""Rows on no more weekdays than this are of several days each."""
+WEEKS_IN_A_ROW, WEEKS_OF_ONE = 4, 7
+"""Steps of a week, one after another, of all regions or of one, that are no gaps between days."""
+FIRST_DAY_NAMES = re.compile(r"start|begin|first|monday|montag|von\b")
+"""Names of a column of weeks that is of their first days, in small letters."""
+DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
+    """Rows of days, or of weeks where that was said; others are refused. `weeks`: by format."""
+    found = state.said.cadence or ("week" if weeks else _step(state.frame))
+    if found == "week":
+        return _by_last_days(_one_weekday(state), numbered=weeks)
+    if found == "day" and state.said.cadence is None and _weekday_alone(state.frame) is not None:
+        raise AmbiguousTableError(
+            f"{state.where}: found a row for every day, but cases on one day of the week alone, so "
+            "they look like weekly counts; expected a row for every day or week",
+            {"cadence": "week"},
+            {"cadence": "day"},
+        )
+    if found == "day" and state.said.cadence is None:
+        _refuse_mixed(state)
+    if found == "day":
+        if state.said.weeks_dated is not None:
+            raise EpifedError(
+                f"{state.where}: found days; expected weeks, of which weeks_dated says the day"
+            )
+        return state.now(state.frame, cadence="day")
+    ways: list[dict[str, str]] = [{"cadence": "day"}]
+    if found == SEVERAL:
+        ways.insert(0, {"cadence": "week"})
+    raise AmbiguousTableError(
+        f"{state.where}: found days about {found} apart; expected a row for every day or week",
+        *ways,
+    )
+
+
+def _weekday_alone(frame: pl.DataFrame) -> int | None:
+    """The weekday that nearly all cases are on, where there are rows of others too; else none."""
+    by_day = (
+        frame.group_by(pl.col("day").dt.weekday().alias("weekday"))
+        .agg(pl.col("cases").sum(), weeks=pl.col("day").filter(pl.col("cases") > 0).n_unique())
+        .sort("cases")
+    )
+    if by_day.height < WEEK or not by_day["cases"].sum():
+        return None
+    _, cases, weeks = by_day.row(-1)
+    enough = cases >= ONE_WEEKDAY * float(by_day["cases"].sum()) and weeks >= LEAST_WEEKS
+    return int(by_day["weekday"][-1]) if enough else None
+
+
+def _one_weekday(state: Cleaning) -> Cleaning:
+    """Weeks that stand in a table of days: the rows of the other weekdays, all without a case."""
+    alone = _weekday_alone(state.frame)
+    others = state.frame.filter(pl.col("day").dt.weekday() != alone) if alone else state.frame[:0]
+    if others.is_empty() or others["cases"].sum() != 0:
+        return state
+    kept = state.frame.filter(pl.col("day").dt.weekday() == alone)
+    return state.now(
+        kept,
+        f"{counted(len(others), 'row')} without a case between the weeks {was(len(others))} left "
+        "out",
+    )
+
+
+def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
+    """Weeks by their last day: as they are dated, or six days later where that is the first."""
+    dated, column = state.said.weeks_dated, state.columns["day"]
+    if numbered or dated == "last":
+        note = "a row is a week, which goes by its last day"
+        return state.now(
+            state.frame, note, cadence="week", **({"weeks_dated": dated} if dated else {})
+        )
+    if dated == "first":
+        note = "a row is a week, dated by its first day; it goes by its last, six days later"
+        later = state.frame.with_columns(pl.col("day").dt.offset_by(f"{WEEK - 1}d"))
+        return state.now(later, note, cadence="week", weeks_dated="first")
+    if FIRST_DAY_NAMES.search(column.casefold()):
+        raise AmbiguousTableError(
+            f"{state.where}: column {short(column)}: found weeks that may be dated by their first "
+            "day; expected it said which day it is",
+            {"weeks_dated": "first"},
+            {"weeks_dated": "last"},
+        )
+    ends = DAY_NAMES[state.frame["day"][0].weekday()]
+    note = (
+        f"a row is a week, taken as ending on the {ends} that it is dated (--weeks-dated first if "
+        "that is its first day)"
+    )
+    return state.now(state.frame, note, cadence="week")
+
+
+def _step(frame: pl.DataFrame) -> str:
+    """How far apart the days of a region are: a day, unless nearly all are weeks, months, …."""
+    counted = frame.filter(pl.col("cases").is_not_null())
+    days = counted.select(pl.col("day").diff().dt.total_days().filter(SAME_REGION))
+    steps = days.to_series().to_numpy()
+    if len(steps) < LEAST_STEPS:
+        return "day"
+    if np.mean(steps % WEEK == 0) >= REGULAR:
+        return "week" if np.mean(steps > WEEK) < 1 / 2 else SEVERAL
+    for name, (least, most) in LONGER.items():
+        if np.mean((steps >= least) & (steps <= most)) >= REGULAR:
+            return name
+    usual = int(np.bincount(steps).argmax())
+    if usual > 1 and np.mean(steps == usual) >= REGULAR:
+        return f"{usual} days"
+    return f"{WEEK / 2:g} days" if _weekdays(counted) <= FEW_WEEKDAYS else "day"
+
+
+def _weekdays(counted: pl.DataFrame) -> int:
+    """On how many weekdays there are rows; all, where there are few weeks."""
+    days = counted["day"].unique()
+    few = len(days) < LEAST_WEEKS * FEW_WEEKDAYS
+    return WEEK if few else days.dt.weekday().n_unique()
+
+
+def _refuse_mixed(state: Cleaning) -> None:
+    """Refuse rows of which some are a day apart and others, one after another, a week."""
+    counted = state.frame.filter(pl.col("cases").is_not_null())
+    every = counted.select("day").unique().sort("day").with_columns(region=pl.lit(""))
+    for frame, least in ((every, WEEKS_IN_A_ROW), (counted, WEEKS_OF_ONE)):
+        step = pl.col("day").diff().dt.total_days()
+        steps = frame.select("region", "day", weekly=(step == WEEK) & SAME_REGION)
+        if (steps["weekly"].sum() or 0) < least:
+            continue
+        runs = (
+            steps.with_columns(run=pl.col("weekly").rle_id())
+            .filter("weekly")
+            .group_by("run")
+            .agg(pl.len(), pl.col("day").min(), pl.col("region").first())
+        )
+        long = runs.filter(pl.col("len") >= least).sort("day", "region")
+        if len(long):
+            whose = f" of region {short(long['region'][0])}" if long["region"][0] else ""
+            raise EpifedError(
+                f"{state.where}: column {short(state.columns['day'])}: found rows{whose} that are "
+                f"a week apart from {long['day'][0] - timedelta(days=WEEK)} on, and others that "
+                "are days; expected days alone, or weeks alone (--cadence day takes all as days)"
+            )

@@ -1,0 +1,282 @@
+"""Where a table has its days, regions and counts: in three columns, or spread over the header."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from epifed.data.readers.options import AmbiguousTableError, Assumptions, listed, short
+from epifed.data.readers.regions import FACTS, NAME, POPULATION, SAID_FACTS
+from epifed.data.readers.tables import LEAST_DAYS, PLUS, RATES, RawTable, likely, likely_day, refuse
+from epifed.data.readers.values import day_names
+from epifed.errors import EpifedError
+
+_DEFAULTS = {"day": "date", "region": "region", "cases": "cases"}
+_OPTIONS = {"day": "date", "region": "region", "cases": "cases", POPULATION: POPULATION, NAME: NAME}
+
+
+MOST_KINDS = 12
+"""So many values tell rows of a region and day apart, such as cases and deaths."""
+CASE_WORDS = ("cases", "confirmed", "fälle", "faelle", "cas", "casos", "total", "all", "gesamt")
+
+
+@dataclass(frozen=True)
+class LongTable:
+    """A row for each region and day: day, region, cases as they were written, and `row`."""
+
+    frame: pl.DataFrame
+    columns: dict[str, str]
+    """What the columns are called in the table, for sentences about them."""
+    layout: str
+    notes: tuple[str, ...] = ()
+
+
+def wanted_names(said: Assumptions) -> list[str]:
+    """The column names to look for."""
+    return [getattr(said, _OPTIONS[key]) or name for key, name in _DEFAULTS.items()]
+
+
+def lay_long(table: RawTable, said: Assumptions) -> LongTable:
+    """The table as a long one."""
+    if said.layout == "regions-across":
+        return _regions_across(table, said)
+    days = day_names(table.names, said.date_format)
+    if said.layout == "days-across" or (said.layout is None and sum(days) >= LEAST_DAYS):
+        return _days_across(table, said, days)
+    return _long(table, said)
+
+
+def _long(table: RawTable, said: Assumptions) -> LongTable:
+    keys = ["day", "region"] if said.line_list else ["day", "region", "cases"]
+    both = said.date.split(PLUS) if said.date and said.date not in table.names else []
+    if len(both) == 2:
+        year, week = (name.strip() for name in both)
+        columns, notes = _columns(table, replace(said, date=year), keys)
+        frame = _picked(table, columns | {"week": _one(table, week)}, said)
+        frame = _joined(table.where, frame, columns["day"], week).drop("week")
+        columns["day"] = f"{columns['day']}{PLUS}{week}"
+    else:
+        columns, notes = _columns(table, said, keys)
+        frame = _picked(table, columns, said)
+    if said.line_list:
+        frame = frame.with_columns(cases=pl.lit(1.0))
+        columns["cases"] = "(rows)"
+    return LongTable(frame, columns, "long", notes)
+
+
+def _picked(table: RawTable, columns: dict[str, str], said: Assumptions) -> pl.DataFrame:
+    """The wanted columns, of the rows that are to be read."""
+    chosen = [one.partition("=") for one in said.only or ()]
+    for name, sign, _ in chosen:
+        if not sign:
+            raise EpifedError(f"only: found '{short(name)}'; expected COLUMN=VALUE")
+    extra = {f"only {i}": _one(table, name) for i, (name, _, _) in enumerate(chosen)}
+    frame = table.pick(columns | extra)
+    for i, (name, _, value) in enumerate(chosen):
+        frame = frame.filter(pl.col(f"only {i}").cast(pl.String) == value.strip())
+        if frame.is_empty():
+            raise EpifedError(
+                f"{table.where}: column {short(name)}: found no row that says '{short(value)}'; "
+                "expected some"
+            )
+    return frame.drop(extra)
+
+
+def of_one_kind(
+    table: RawTable, columns: Mapping[str, str], error: AmbiguousTableError
+) -> AmbiguousTableError:
+    """What to say of several rows of a region and day: also the column that tells them apart.
+
+    Cases and deaths, say, which are not to be added up.
+    """
+    days = [columns["day"]] if columns["day"] in table.names else columns["day"].split(PLUS)
+    keys = {"region": columns["region"]} | {f"day {i}": day for i, day in enumerate(days)}
+    used = {columns["region"], columns["cases"], *days}
+    others = [n for n in table.names if n and n not in used and table.names.count(n) == 1]
+    if not set(keys.values()) <= set(table.names) or not others:
+        return error
+    wide = table.pick(keys | {f"other {i}": name for i, name in enumerate(others)})
+    many = ""
+    for i, name in enumerate(others):
+        kinds = wide[f"other {i}"].drop_nulls().unique().cast(pl.String).sort().to_list()
+        apart = not wide.select(*keys, f"other {i}").is_duplicated().any()
+        if apart and 1 < len(kinds) <= MOST_KINDS:
+            first = next((kind for kind in kinds if kind.casefold() in CASE_WORDS), kinds[0])
+            return AmbiguousTableError(
+                f"{error.sentence}, in {short(name)} {listed(kinds, 4)}",
+                {"only": f"{name}={first}"},
+                *error.choices,
+            )
+        if apart and not many:
+            many = f", told apart by {short(name)} ({len(kinds)} of them)"
+    return AmbiguousTableError(error.sentence + many, *error.choices)
+
+
+def _one(table: RawTable, wanted: str) -> str:
+    """The name of one more column, capitals or not."""
+    alike = [name for name in table.names if name.casefold() == wanted.strip().casefold()]
+    if len(alike) != 1:
+        raise EpifedError(
+            f"{table.where}: found {len(alike)} columns {short(wanted)}; expected one (the columns "
+            f"are {listed(table.names) or 'none'})"
+        )
+    return alike[0]
+
+
+def _joined(where: str, frame: pl.DataFrame, year: str, week: str) -> pl.DataFrame:
+    """Years and numbers of weeks as one word, such as 2020-45."""
+    parts = [
+        pl.col(name).cast(pl.String).str.replace(r"\.0+$", "").str.replace(r"(?i)^(KW|W)\s*", "")
+        for name in ("day", "week")
+    ]
+    whole = frame.with_columns(_year=parts[0], _week=parts[1])
+    for name, key, kind in ((year, "_year", r"^\d{4}$"), (week, "_week", r"^\d\d?$")):
+        bad = ~whole[key].str.contains(kind).fill_null(value=False)
+        bad &= ~(whole["day"].is_null() & whole["week"].is_null())
+        expected = "a year" if key == "_year" else "the number of a week"
+        refuse(where, whole, bad, key=key, column=name, expected=expected)
+    word = pl.col("_year") + "-" + pl.col("_week").str.zfill(2)
+    return whole.with_columns(day=word).drop("_year", "_week")
+
+
+def _columns(
+    table: RawTable, said: Assumptions, keys: Sequence[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The name of each wanted column in the table: as said or usual, capitals or not."""
+    columns: dict[str, str] = {}
+    renamed: list[str] = []
+    missing: list[str] = []
+    optional = set(FACTS) if said.population is None else {*FACTS} - {POPULATION}
+    for key in (*keys, *(FACTS if said.name is None else SAID_FACTS)):
+        chosen = getattr(said, _OPTIONS[key]) if key in _OPTIONS else None
+        wanted = (chosen or _DEFAULTS.get(key, key)).strip()
+        alike = [name for name in table.names if name.casefold() == wanted.casefold()]
+        exact = [name for name in alike if name == wanted]
+        if len(exact or alike) > 1:
+            raise EpifedError(
+                f"{table.where}: found the column {short(wanted)} twice; expected it once"
+            )
+        if key in optional and set(exact or alike) & set(columns.values()):
+            continue  # a table of states has no states above them
+        if alike:
+            columns[key] = (exact or alike)[0]
+            renamed += [] if exact else [f"{columns[key]} is {wanted}"]
+        elif key not in optional:
+            missing.append(key)
+    if missing:
+        raise _missing(table, said, columns, missing)
+    notes = (f"columns by other capitals: {', '.join(renamed)}",) if renamed else ()
+    return columns, notes
+
+
+def _missing(
+    table: RawTable, said: Assumptions, columns: Mapping[str, str], missing: Sequence[str]
+) -> EpifedError:
+    """The sentence on columns that are not there, with those that may be meant."""
+    names = {k: getattr(said, _OPTIONS[k]) or _DEFAULTS.get(k, k) for k in _OPTIONS}
+    expected = [names[key] for key in _DEFAULTS]
+    sentence = (
+        f"{table.where}: found no column {listed([names[key] for key in missing])}; expected "
+        f"{listed(expected)} (the columns are {listed(table.names) or 'none'})"
+    )
+    offers: dict[str, Any] = {}
+    for key in missing:
+        free = [n for n in table.names if n not in columns.values() and n not in offers.values()]
+        if found := likely_day(free) if key == "day" else likely(key, free):
+            offers[_OPTIONS[key]] = found
+    if "cases" in missing and "cases" not in offers and len(missing) - len(offers) == 1:
+        offered = {"day": offers.get("date"), "region": offers.get("region")}
+        known = {**columns, **{key: name for key, name in offered.items() if name}}
+        numbers = _numbers(table, known)
+        ways = [{"line_list": True}] if numbers is None else [{"cases": name} for name in numbers]
+        return AmbiguousTableError(
+            sentence, *(offers | way for way in ways or [{"line_list": True}])
+        )
+    dated = "day" not in missing or "date" in offers
+    nothing = {"region", "cases"} <= set(missing) and not offers.keys() & {"region", "cases"}
+    if dated and nothing and len(table.names) > 2:
+        return AmbiguousTableError(sentence, offers | {"layout": "regions-across"})
+    return (
+        AmbiguousTableError(sentence, offers)
+        if len(offers) == len(missing)
+        else EpifedError(sentence)
+    )
+
+
+def _numbers(table: RawTable, known: Mapping[str, str]) -> list[str] | None:
+    """Columns that may be counts, where no region has two rows of a day; none where one has.
+
+    A list of persons has several of a day.
+    """
+    keys = {key: known[key] for key in ("day", "region") if known.get(key) in table.names}
+    others = {f"other {i}": n for i, n in enumerate(table.names) if n and n not in known.values()}
+    frame = table.pick(keys | others).head(10_000)
+    if len(keys) < 2 or frame.select("day", "region").is_duplicated().any():
+        return None
+    as_text = frame.select(pl.col(list(others)).cast(pl.String, strict=False))
+    return [
+        others[column.name]
+        for column in as_text
+        if column.null_count() < len(column)
+        and column.str.contains(r"^[\d., ]*\d$").mean() == 1
+        and not RATES.search(others[column.name].casefold())
+    ]
+
+
+def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> LongTable:
+    """A row for each region, a column for each day."""
+    across = [name for name, is_day in zip(table.names, days, strict=True) if is_day]
+    if not across:
+        raise EpifedError(
+            f"{table.where}: found no column name that is a day; expected days-across"
+        )
+    columns, notes = _columns(table, said, ["region"])
+    _refuse_unnamed(table, days)
+    wide = table.pick(columns | {f"day {i}": name for i, name in enumerate(across)})
+    names = {f"day {i}": name for i, name in enumerate(across)}
+    long = _melted(wide, list(names), list(columns)).with_columns(
+        day=pl.col("across").replace_strict(names, return_dtype=pl.String)
+    )
+    ignored = [n for n in table.names if n not in across and n not in columns.values()]
+    told = (f"columns that are no day were left out: {listed(ignored)}",) if ignored else ()
+    columns |= {"day": "(column names)", "cases": "(days)"}
+    return LongTable(long.drop("across"), columns, "days-across", notes + told)
+
+
+def _refuse_unnamed(table: RawTable, days: Sequence[bool]) -> None:
+    """Refuse columns without a name among the days: of two columns of a day, which one counts?"""
+    first, last = days.index(True), len(days) - 1 - days[::-1].index(True)
+    places = [i for i, name in enumerate(table.names) if not name and first < i <= last + 1]
+    cells = table.cells(places)
+    filled = [place for place in places if cells[str(place)].drop_nulls().len()]
+    if filled:
+        raise EpifedError(
+            f"{table.where}: column {filled[0] + 1}: found no name beside a day, and cells below "
+            f"({len(filled)} such columns: merged cells?); expected one column for a day"
+        )
+
+
+def _regions_across(table: RawTable, said: Assumptions) -> LongTable:
+    """A row for each day, a column for each region."""
+    columns, notes = _columns(table, said, ["day"])
+    regions = [name for name in table.names if name and name not in columns.values()]
+    if not regions:
+        raise EpifedError(f"{table.where}: found no column but the day; expected regions-across")
+    names = {f"region {i}": name for i, name in enumerate(regions)}
+    wide = table.pick(columns | names)
+    long = _melted(wide, list(names), ["day"]).with_columns(
+        region=pl.col("across").replace_strict(names, return_dtype=pl.String)
+    )
+    columns = {"day": columns["day"], "region": "(column names)", "cases": "(regions)"}
+    return LongTable(long.drop("across"), columns, "regions-across", notes)
+
+
+def _melted(wide: pl.DataFrame, names: list[str], kept: list[str]) -> pl.DataFrame:
+    """One row for each cell of the wide columns, all of them as one type."""
+    kinds = {wide.schema[name] for name in names}
+    if len(kinds) > 1 and not all(kind.is_numeric() or kind == pl.Null for kind in kinds):
+        wide = wide.with_columns(pl.col(names).cast(pl.String, strict=False))
+    elif len(kinds) > 1:
+        wide = wide.with_columns(pl.col(names).cast(pl.Float64, strict=False))
+    return wide.unpivot(names, index=["row", *kept], variable_name="across", value_name="cases")

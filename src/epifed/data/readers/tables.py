@@ -1,0 +1,704 @@
+"""Tables as they are: CSV, Excel, parquet and DataFrames, opened in one way.
+
+The header row is found by the usual names of the columns for day, region and cases.
+"""
+
+import codecs
+import csv
+import gzip
+import hashlib
+import io
+import re
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import polars as pl
+
+from epifed.data.panel import Table, column_names, pick, without_offset
+from epifed.data.readers.options import AmbiguousTableError, Assumptions, listed, short
+from epifed.errors import EpifedError
+
+USUAL: Mapping[str, tuple[str, ...]] = {
+    "day": (
+        "date", "datum", "tag", "meldedatum", "reporting_date", "report_date",
+        "date_reported", "date_report", "daterep", "day", "onset", "fecha", "jour", "week", "woche",
+        "kw", "epiweek", "meldewoche", "year_week", "yearweek", "target_end_date", "week_end",
+        "week_start", "weekstart", "time_period", "data", "semaine", "semana", "settimana",
+        "iso_weekstartdate", "mmwr_week",
+    ),
+    "region": (
+        "region", "fips", "ags", "county", "id", "location", "geo", "state", "landkreis", "kreis",
+        "idlandkreis", "district", "province", "area", "region_id", "code", "municipality",
+        "kommune", "gemeinde", "country", "country_region", "country_code", "bundesland",
+        "countriesandterritories", "geoid", "reporting_area", "dep", "departement", "département",
+        "provincia", "departamento", "municipio", "regione", "comune", "powiat", "województwo",
+        "country_area_territory", "name",
+    ),
+    "cases": (
+        "cases", "count", "counts", "new_cases", "cases_new", "fälle", "faelle", "anzahl",
+        "anzahlfall", "fallzahl", "neue_fälle", "value", "n", "confirmed", "confirmed_cases",
+        "casos", "num_casos", "cas", "nb_cas", "casi", "liczba", "obs_value",
+        "reported_cases", "current_week", "weekly_count", "weekly_cases", "admissions",
+        "total_cases", "cum_cases",
+    ),
+}  # fmt: skip
+"""Names that a column of each kind has, the likeliest first, in small letters."""
+RATES = re.compile(r"inciden|inzidenz|rate|ratio|quote|per_?1|pro_?1|percent|prozent|%|tasa|taux")
+"""Names of what is no count."""
+LEAST_INSIDE = 4
+"""So many letters of a name may stand inside a longer one."""
+YEARS, WEEKS, PLUS = r"jahr|year", r"woche|week|kw", "+"
+DATES = r"date|datum|day|tag|start|beginn|end"
+_DAY_LIKE = re.compile(r"^(\d{4}-?(W|KW|w)\d\d|\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]00:00(:00)?)?)$")
+LEAST_DAYS = 3
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\W+", "_", name.strip().casefold()).strip("_")
+
+
+def likely(key: str, names: Sequence[str]) -> str | None:
+    """The name that is usual for a kind of column, or holds one that is."""
+    usual = USUAL.get(key, ())
+    names = [name for name in names if key != "cases" or not RATES.search(_plain(name))]
+    exact = [name for word in usual for name in names if _plain(name) == word]
+    longer = [word for word in usual if len(word) >= LEAST_INSIDE]
+    inside = [name for word in longer for name in names if word in _plain(name)]
+    return next(iter([*exact, *inside]), None)
+
+
+def likely_day(names: Sequence[str]) -> str | None:
+    """The name of a column of days, or two that say a week together: Meldejahr+Meldewoche.
+
+    >>> likely_day(["Meldejahr", "Meldewoche", "Landkreis"])
+    'Meldejahr+Meldewoche'
+    """
+    found = likely("day", names)
+    years, weeks = (
+        [name for name in names if re.search(words, _plain(name))] for words in (YEARS, WEEKS)
+    )
+    if found not in weeks or found in years or re.search(DATES, _plain(found)):
+        return found
+    same = [year for year in years if re.sub(WEEKS, "year", _plain(found)) in _plain(year)]
+    year = min(same or years, key=len) if same or len(years) == 1 else None
+    return f"{year}{PLUS}{found}" if year else found
+
+
+def _kinds(cells: Sequence[str], wanted: Collection[str]) -> int:
+    """How many kinds of columns are named in a row; many days across are one."""
+    known = {name.strip().casefold() for name in wanted}
+    plain = [_plain(cell) for cell in cells if cell.strip()]
+    found = sum(any(cell in words for cell in plain) for words in USUAL.values())
+    said = sum(cell.strip().casefold() in known for cell in cells)
+    across = sum(bool(_DAY_LIKE.match(cell.strip())) for cell in cells) >= LEAST_DAYS
+    return max(found, said) + across
+
+
+def header_below(
+    rows: Iterable[tuple[int, Sequence[str]]], wanted: Collection[str] = ()
+) -> int | None:
+    """The row that names columns, where the first does not: there is text above the table.
+
+    >>> rows = [(1, ["Cases of 2020", ""]), (3, ["Datum", "Landkreis", "Fälle"])]
+    >>> header_below(rows)
+    3
+    """
+    numbered = [(row, _kinds(cells, wanted)) for row, cells in rows]
+    if not numbered or numbered[0][1] > 0:
+        return None
+    return next((row for row, kinds in numbered if kinds > 1), None)
+
+
+STDIN = "-"
+LONGEST_PATH = 150
+"""Characters of a path that a sentence repeats."""
+MOST_BYTES = 4 << 30
+"""What a compressed file may grow to."""
+Kind = Literal["text", "parquet", "excel"]
+
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_UTF8 = {"utf-8", "utf8", "utf_8", "utf-8-sig"}
+_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
+_OTHERS = {
+    b"BZh": "bzip2", b"\xfd7zX": "xz", b"7z\xbc\xaf": "7z", b"\x28\xb5\x2f\xfd": "zstd",
+    b"%PDF": "PDF", b"<htm": "HTML", b"<!DO": "HTML", b"<HTM": "HTML",
+}  # fmt: skip
+"""How files begin that are no table."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of a file, unwrapped; a plain file stays where it is, to be scanned."""
+
+    where: str
+    kind: Kind
+    data: Path | bytes
+    found: dict[str, str]
+    """What was recognised on the way: compression, member of a zip, encoding."""
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The bytes as a file."""
+        if isinstance(self.data, bytes):
+            yield io.BytesIO(self.data)
+            return
+        try:
+            with self.data.open("rb") as file:
+                yield file
+        except OSError as error:
+            raise unreadable(self.where, error) from None
+
+    def read(self) -> bytes:
+        """All bytes."""
+        with self.open() as file:
+            return file.read()
+
+
+def unreadable(where: str, error: OSError) -> EpifedError:
+    """What the operating system said about a file."""
+    return EpifedError(f"{where}: cannot be read: {error.strerror or 'broken'}")
+
+
+def existing(path: Path) -> Path:
+    """The path, if there is something to read."""
+    if str(path) == STDIN:
+        return path
+    try:
+        if not path.exists():
+            raise EpifedError(f"{path}: no such file or directory")
+        if path.is_file() and path.stat().st_size == 0:
+            raise EpifedError(f"{path}: found an empty file; expected case counts")
+    except OSError as error:
+        raise unreadable(short(path, LONGEST_PATH), error) from None
+    return path
+
+
+def open_content(path: Path, said: Assumptions | None = None) -> Content:
+    """The content of a file, or of standard input where the path is `-`."""
+    said = said or Assumptions()
+    where = "standard input" if str(path) == STDIN else short(existing(path), LONGEST_PATH)
+    data = path if path.is_file() and str(path) != STDIN else _piped(where, path)
+    plain = Content(where, "text", data, {})
+    unwrapped = _unwrapped(plain, said)
+    return _as_utf8(unwrapped, said) if unwrapped.kind == "text" else unwrapped
+
+
+@cache
+def _piped(where: str, path: Path) -> bytes:
+    """What came through a pipe, which can be read once only."""
+    try:
+        data = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
+    except OSError as error:
+        raise unreadable(where, error) from None
+    if not data:
+        raise EpifedError(f"{where}: found nothing; expected case counts")
+    return data
+
+
+def source_digest(path: Path) -> str:
+    """The SHA-256 of a file as it is, or of what came through a pipe."""
+    data = path if path.is_file() else _piped("standard input", path)
+    sha = hashlib.sha256()
+    with Content(str(path), "text", data, {}).open() as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
+
+
+def _unwrapped(content: Content, said: Assumptions) -> Content:
+    with content.open() as file:
+        head = file.read(4)
+    if content.found and head[:2] in (b"\x1f\x8b", b"PK"):
+        raise EpifedError(f"{content.where}: found a compressed file within another; expected one")
+    if head[:2] == b"\x1f\x8b":
+        data = _gunzipped(content)
+        return _unwrapped(replace(content, data=data, found={"compression": "gzip"}), said)
+    if head == b"PK\x03\x04":
+        return _unzipped(content, said)
+    if head == _OLD_EXCEL:
+        return replace(content, kind="excel")
+    for mark, name in _OTHERS.items():
+        if head.startswith(mark):
+            raise EpifedError(
+                f"{content.where}: found a {name} file; expected CSV, Excel or parquet, plain, "
+                "gzip or zip"
+            )
+    return replace(content, kind="parquet" if head == b"PAR1" else "text")
+
+
+def _gunzipped(content: Content) -> bytes:
+    try:
+        with content.open() as file, gzip.open(file) as unzipped:
+            return _limited(content.where, unzipped.read(MOST_BYTES + 1))
+    except (OSError, EOFError, zlib.error):
+        raise EpifedError(f"{content.where}: found a damaged gzip file") from None
+
+
+def _unzipped(content: Content, said: Assumptions) -> Content:
+    try:
+        with content.open() as file, zipfile.ZipFile(file) as archive:
+            names = [one.filename for one in archive.infolist() if not one.is_dir()]
+            if "[Content_Types].xml" in names or {"mimetype", "content.xml"} <= set(names):
+                return replace(content, kind="excel")
+            data_files = [n for n in names if not n.rpartition("/")[2].startswith((".", "_"))]
+            if said.member is None and len(data_files) > 1:
+                raise AmbiguousTableError(
+                    f"{content.where}: found {len(data_files)} files in the zip "
+                    f"({listed(data_files)}); expected one",
+                    {"member": data_files[0]},
+                )
+            member = said.member or (data_files[0] if data_files else "")
+            if member not in names:
+                raise EpifedError(
+                    f"{content.where}: found no file '{short(member)}' in the zip; expected one "
+                    f"of {listed(names) or 'none'}"
+                )
+            with archive.open(member) as unzipped:
+                data = _limited(content.where, unzipped.read(MOST_BYTES + 1))
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, ValueError):
+        raise EpifedError(f"{content.where}: found a damaged or locked zip file") from None
+    except NotImplementedError:
+        raise EpifedError(f"{content.where}: found a zip of an unknown method") from None
+    inner = replace(content, data=data, found={"compression": "zip", "member": member})
+    return _unwrapped(inner, said)
+
+
+def _limited(where: str, data: bytes) -> bytes:
+    if len(data) > MOST_BYTES:
+        raise EpifedError(f"{where}: found more than {MOST_BYTES >> 30} GB when decompressed")
+    if not data:
+        raise EpifedError(f"{where}: found an empty file; expected case counts")
+    return data
+
+
+def _as_utf8(content: Content, said: Assumptions) -> Content:
+    """Text as UTF-8: as it is where it is so, else decoded by what was said or marked."""
+    with content.open() as file:
+        head = file.read(1024)
+    marked = next((name for mark, name in _BOMS.items() if head.startswith(mark)), None)
+    encoding = said.encoding or marked
+    if encoding is None and len(head) > 3 and head.count(0) > len(head) // 4:
+        little = head[1::2].count(0) > head[::2].count(0)
+        raise AmbiguousTableError(
+            f"{content.where}: found text that looks like UTF-16 without its mark",
+            {"encoding": "utf-16-le" if little else "utf-16-be"},
+        )
+    if encoding is None and b"\r" in head and b"\n" not in head:
+        lines = content.read().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return replace(content, data=lines, found=content.found | {"encoding": "utf-8"})
+    if encoding is None or encoding.lower() in _UTF8:
+        return replace(content, found=content.found | {"encoding": "utf-8"})
+    try:
+        codecs.lookup(encoding)
+        text = content.read().decode(encoding)
+    except LookupError:
+        raise EpifedError(
+            f"encoding: found '{short(encoding)}'; expected a name such as utf-8, latin-1, cp1252"
+        ) from None
+    except ValueError:
+        raise EpifedError(
+            f"{content.where}: found bytes that are not {short(encoding)}; expected text in it"
+        ) from None
+    data = text.removeprefix("\ufeff").encode("utf-8", errors="replace")
+    return replace(content, data=data, found=content.found | {"encoding": encoding})
+
+
+DELIMITERS = ",;\t|"
+_LONGEST_HEADER = 1 << 20
+_MOST_ABOVE = 30
+"""Rows of text above a table."""
+_NAMED = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+
+
+@dataclass(frozen=True)
+class Header:
+    """The line of a CSV that names its columns, and its place in the file."""
+
+    names: tuple[str, ...]
+    separator: str
+    line: int
+
+
+def read_header(
+    content: Content, said: Assumptions | None = None, wanted: Collection[str] = ()
+) -> Header:
+    """The column names of a CSV and the separator they are written with.
+
+    Of several separators the one is taken that makes columns of the wanted names.
+    """
+    said = said or Assumptions()
+    if said.header_row is None:
+        _refuse_text_above(content, wanted)
+    line, text = 0, ""
+    with content.open() as file:
+        while not text.strip() or line < (said.header_row or 1):
+            raw = file.readline(_LONGEST_HEADER)
+            if not raw:
+                raise EpifedError(f"{content.where}: found only empty lines; expected a header")
+            line += 1
+            try:
+                text = raw.decode("utf-8-sig")
+            except UnicodeDecodeError:
+                raise _not_utf8(content, line) from None
+    separator = _separator(content, text, said, wanted)
+    return Header(_cells(content, line, text, separator), separator, line)
+
+
+def _refuse_text_above(content: Content, wanted: Collection[str]) -> None:
+    """Refuse a table with text above the names of its columns until their row is said."""
+    with content.open() as file:
+        lines = [file.readline(_LONGEST_HEADER) for _ in range(_MOST_ABOVE)]
+    texts = [(row, raw.decode("utf-8", errors="replace")) for row, raw in enumerate(lines, start=1)]
+    filled = [(row, text) for row, text in texts if text.strip()]
+    for sign in DELIMITERS:
+        rows = [(row, text.replace('"', "").split(sign)) for row, text in filled]
+        if found := header_below(rows, wanted):
+            raise AmbiguousTableError(
+                f"{content.where}: row {filled[0][0]}: found '{short(filled[0][1])}' above the "
+                "names of the columns; expected their row to be said",
+                {"header_row": found},
+            )
+        if header_below([*rows[:1], (0, [*wanted, "date", "cases"])], wanted) is None:
+            return
+
+
+def _separator(content: Content, text: str, said: Assumptions, wanted: Collection[str]) -> str:
+    if said.delimiter is not None:
+        chosen = _NAMED.get(said.delimiter.lower(), said.delimiter)
+        if len(chosen) != 1 or ord(chosen) > 127 or chosen in '"\r\n':
+            raise EpifedError(
+                f"delimiter: found '{short(said.delimiter)}'; expected one character, or tab"
+            )
+        return chosen
+    if len(text) == _LONGEST_HEADER:
+        raise EpifedError(
+            f"{content.where}: found a first line of more than {_LONGEST_HEADER:,} characters; "
+            "expected column names"
+        )
+    quoted_away = "".join(text.split('"')[::2])
+    present = [one for one in DELIMITERS if one in quoted_away]
+    if len(present) > 1:
+        names = {name.casefold() for name in wanted}
+        fitting = [
+            one
+            for one in present
+            if names & {cell.strip().casefold() for cell in _cells(content, 1, text, one)}
+        ]
+        present = fitting if len(fitting) == 1 else present
+    if len(present) > 1:
+        most = sorted(present, key=quoted_away.count, reverse=True)
+        ways = ({"delimiter": "tab" if one == "\t" else one} for one in most)
+        raise AmbiguousTableError(
+            f"{content.where}: found several signs between column names: {short(text)}", *ways
+        )
+    return present[0] if present else ","
+
+
+def _cells(content: Content, line: int, text: str, separator: str) -> tuple[str, ...]:
+    try:
+        (cells,) = csv.reader([text.strip("\r\n")], delimiter=separator)
+    except (csv.Error, ValueError):
+        raise _not_csv(content, line) from None
+    return tuple(cells)
+
+
+def require(where: Path | str, found: Sequence[str], expected: Sequence[str]) -> None:
+    """Refuse a table without all expected columns, or with one of them twice."""
+    names = [name.strip() for name in found]
+    missing = [column for column in expected if column not in names]
+    if missing:
+        raise EpifedError(
+            f"{where}: found no column {listed(missing)}; expected {listed(expected)} "
+            f"(the columns are {listed(names) or 'none'})"
+        )
+    twice = [column for column in expected if names.count(column) > 1]
+    if twice:
+        raise EpifedError(f"{where}: found the column {short(twice[0])} twice; expected it once")
+
+
+def scan_csv(
+    content: Content, columns: Mapping[str, str], header: Header | None = None
+) -> pl.LazyFrame:
+    """The wanted columns of a CSV as text, named by their keys, and `row`, their line number."""
+    header = header or read_header(content)
+    require(content.where, header.names, list(columns.values()))
+    names = [name.strip() for name in header.names]
+    return scan_places(content, header, {key: names.index(name) for key, name in columns.items()})
+
+
+def scan_places(content: Content, header: Header, places: Mapping[str, int]) -> pl.LazyFrame:
+    """The columns at these places as text, named by their keys, and `row`, their line number."""
+    every = pl.scan_csv(
+        io.BytesIO(content.data) if isinstance(content.data, bytes) else content.data,
+        separator=header.separator,
+        infer_schema=False,
+        skip_rows=_lines_above(content, header),
+        row_index_name="row",
+        row_index_offset=header.line + 1,
+        glob=False,
+    )
+    return every.select("row", *(pl.nth(1 + place).alias(key) for key, place in places.items()))
+
+
+def _lines_above(content: Content, header: Header) -> int:
+    """How many lines to leave out above the header; empty ones polars leaves out by itself."""
+    with content.open() as file:
+        above = [file.readline() for _ in range(header.line - 1)]
+    return header.line - 1 if any(raw.strip(b"\xef\xbb\xbf\r\n") for raw in above) else 0
+
+
+def collect(content: Content, lazy: pl.LazyFrame, header: Header | None = None) -> pl.DataFrame:
+    """Run a scan of a CSV; what the reader refuses becomes one sentence with its row."""
+    try:
+        return lazy.collect(engine="streaming")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _unreadable_csv(content, header or read_header(content), error) from None
+
+
+def _not_utf8(content: Content, line: int) -> AmbiguousTableError:
+    return AmbiguousTableError(
+        f"{content.where}: row {line}: found bytes that are not UTF-8; expected UTF-8 text",
+        {"encoding": "latin-1"},
+        {"encoding": "cp1252"},
+    )
+
+
+def _not_csv(content: Content, line: int) -> EpifedError:
+    return EpifedError(f"{content.where}: row {line}: found a broken line; expected CSV")
+
+
+def _unreadable_csv(content: Content, header: Header, error: BaseException) -> EpifedError:
+    """Look for the line that the CSV reader could not take."""
+    with content.open() as file:
+        for line, raw in enumerate(file, start=1):
+            try:
+                fields = next(csv.reader([raw.decode("utf-8")], delimiter=header.separator), [])
+            except UnicodeDecodeError:
+                return _not_utf8(content, line)
+            except csv.Error:
+                return _not_csv(content, line)
+            if line > header.line and len(fields) > len(header.names):
+                return EpifedError(
+                    f"{content.where}: row {line}: found {len(fields)} cells; "
+                    f"expected {len(header.names)}, one for each column"
+                )
+            if raw.count(b'"') % 2:
+                return EpifedError(f'{content.where}: row {line}: found a " that is not closed')
+    reason = str(error).splitlines()[0] if str(error) else "broken"
+    return EpifedError(f"{content.where}: cannot be read as CSV: {short(reason, 100)}")
+
+
+_AS_TEXT = r'^="([^"]*)"$'
+"""How spreadsheets write text that looks like a number: ="01001"."""
+_MARK = "\ufeff"
+"""How a file may begin, and so a line of one that was put below another."""
+IN_MEMORY = "DataFrame"
+"""What stands for the file in a sentence on a table that is none."""
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A table as it was found: the names of its columns, and a way to its cells."""
+
+    where: str
+    names: tuple[str, ...]
+    cells: Callable[[Sequence[int]], pl.DataFrame]
+    """The columns at these places, named by their place, and `row`; text is not yet stripped."""
+    found: dict[str, Any] = field(default_factory=dict)
+    """What was recognised on opening it."""
+
+    def pick(self, columns: Mapping[str, str]) -> pl.DataFrame:
+        """The wanted columns by their keys, and `row`; an empty cell is null, an empty row gone."""
+        require(self.where, self.names, list(columns.values()))
+        places = {key: self.names.index(name) for key, name in columns.items()}
+        frame = self.cells(sorted(set(places.values())))
+        chosen = frame.select("row", *(_stripped(frame, str(i), k) for k, i in places.items()))
+        return chosen.filter(~pl.all_horizontal(pl.exclude("row").is_null()))
+
+
+def some(where: Path | str, frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a table; refused if there is none."""
+    if frame.is_empty():
+        raise EpifedError(f"{where}: found no rows; expected at least one below the column names")
+    return frame
+
+
+def _stripped(frame: pl.DataFrame, name: str, key: str) -> pl.Expr:
+    column = pl.col(name)
+    if frame.schema[name] in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    elif frame.schema[name] != pl.String:
+        return column.alias(key)
+    plain = column.str.strip_chars_start(_MARK).str.strip_chars().str.replace(_AS_TEXT, "${1}")
+    return plain.replace("", None).alias(key)
+
+
+def open_table(
+    table: Path | Content | Table, said: Assumptions | None = None, wanted: Sequence[str] = ()
+) -> RawTable:
+    """Open a file or a DataFrame; `wanted` are names that its columns should have."""
+    said = said or Assumptions()
+    if not isinstance(table, Path | Content):
+        return _of_frame(table)
+    content = open_content(table, said) if isinstance(table, Path) else table
+    if content.kind == "parquet":
+        return _of_parquet(content)
+    if content.kind == "excel":
+        return _of_excel(content, said, wanted)
+    header = read_header(content, said, wanted)
+
+    def cells(places: Sequence[int]) -> pl.DataFrame:
+        named = {str(place): place for place in places}
+        return collect(content, scan_places(content, header, named), header)
+
+    names = tuple(name.strip() for name in header.names)
+    found = content.found | {"delimiter": "tab" if header.separator == "\t" else header.separator}
+    return RawTable(content.where, names, cells, {"file": "CSV"} | found)
+
+
+def _of_frame(table: Table) -> RawTable:
+    names = column_names(table)
+
+    def cells(places: Sequence[int]) -> pl.DataFrame:
+        wanted = {str(place): names[place] for place in places}
+        return pick(table, wanted, IN_MEMORY).with_row_index("row", offset=1)
+
+    return RawTable(IN_MEMORY, names, cells, {"file": IN_MEMORY})
+
+
+def _of_parquet(content: Content) -> RawTable:
+    with _parquet(content) as (parquet, file):
+        names = tuple(parquet.read_schema(file).names)
+
+    def cells(places: Sequence[int]) -> pl.DataFrame:
+        with _parquet(content) as (parquet, file):
+            wanted = [names[place] for place in places]
+            table = parquet.read_table(file, columns=wanted)
+            table.validate(full=True)
+            columns = [without_offset(table.column(name)) for name in wanted]
+            named = [str(place) for place in places]
+            frame = pl.DataFrame(table.from_arrays(columns, names=named))
+        return frame.with_row_index("row", offset=1)
+
+    return RawTable(content.where, names, cells, {"file": "parquet"} | content.found)
+
+
+@contextmanager
+def _parquet(content: Content) -> Iterator[tuple[Any, Any]]:
+    """Arrow's reader, which refuses a damaged file where polars ends the process.
+
+    It is imported here, for an office that reads CSV needs none of it in memory.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        is_path = isinstance(content.data, Path)
+        yield pq, content.data if is_path else pa.BufferReader(content.data)
+    except (
+        pa.ArrowException,
+        pl.exceptions.PolarsError,
+        OSError,
+        UnicodeError,
+        ValueError,
+    ) as error:
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else "broken"
+        raise EpifedError(
+            f"{content.where}: cannot be read as parquet: {short(reason, 150)}"
+        ) from None
+
+
+def _of_excel(content: Content, said: Assumptions, wanted: Sequence[str]) -> RawTable:
+    try:
+        import fastexcel  # noqa: PLC0415
+    except ImportError:
+        raise EpifedError(
+            f"{content.where}: found an Excel file, which needs fastexcel; expected epifed "
+            "installed with 'pip install epifed[excel]', or the sheet saved as CSV"
+        ) from None
+    try:
+        book = fastexcel.read_excel(content.read())
+        sheets = {
+            name: book.load_sheet(name, header_row=None, skip_rows=0, dtypes="string").to_polars()
+            for name in ([said.sheet] if said.sheet in book.sheet_names else book.sheet_names)
+        }
+    except (fastexcel.FastExcelError, pl.exceptions.PolarsError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "broken"
+        raise EpifedError(
+            f"{content.where}: cannot be read as Excel: {short(reason, 100)}"
+        ) from None
+    filled = {name: sheet for name, sheet in sheets.items() if sheet.height > 1}
+    if said.sheet is not None and said.sheet not in sheets:
+        raise EpifedError(
+            f"{content.where}: found no sheet '{short(said.sheet)}'; expected one of "
+            f"{listed(list(sheets))}"
+        )
+    if not filled:
+        raise EpifedError(f"{content.where}: found no sheet with rows; expected a table")
+    if len(filled) > 1:
+        ways = [{"sheet": name} for name in list(filled)[:4]]
+        raise AmbiguousTableError(
+            f"{content.where}: found {len(filled)} sheets with rows; expected one", *ways
+        )
+    ((sheet, frame),) = filled.items()
+    text = pl.any_horizontal(pl.exclude("row").str.strip_chars().str.len_chars() > 0)
+    rows = frame.with_row_index("row", offset=1).filter(
+        pl.col("row") >= (said.header_row or 1), text
+    )
+    if rows.is_empty():
+        raise EpifedError(f"{content.where}: found no row {said.header_row}; expected a header")
+    first = rows.head(_MOST_ABOVE).fill_null("").rows()
+    found_below = header_below([(row, cells) for row, *cells in first], wanted)
+    if said.header_row is None and found_below:
+        text_above = next(cell for cell in first[0][1:] if cell.strip())
+        raise AmbiguousTableError(
+            f"{content.where}: row {first[0][0]}: found '{short(text_above)}' above the names of "
+            "the columns; expected their row to be said",
+            {"header_row": found_below},
+        )
+    _, *names = rows.row(0)
+
+    def cells(places: Sequence[int]) -> pl.DataFrame:
+        columns = [pl.nth(1 + place).alias(str(place)) for place in places]
+        below: pl.DataFrame = rows.slice(1).select("row", *columns)
+        return below
+
+    found = {"file": "Excel", "sheet": sheet} | content.found
+    return RawTable(content.where, tuple((name or "").strip() for name in names), cells, found)
+
+
+def wrong(where: Path | str, row: int, column: str, found: Any, expected: str) -> EpifedError:
+    """The error for one cell: file, row, column, what was found and what was expected."""
+    what = "an empty cell" if found is None or found == "" else f"'{short(found)}'"
+    return EpifedError(f"{at(where, row, column)}: found {what}; expected {expected}")
+
+
+def at(where: Path | str, row: int, column: str) -> str:
+    """The place of a cell, as a sentence begins with it."""
+    return f"{where}: row {row}, column {short(column)}"
+
+
+def wrong_type(
+    where: Path | str, frame: pl.DataFrame, key: str, column: str, expected: str
+) -> EpifedError:
+    """The error for a column of a type that it cannot have."""
+    kind = short(frame.schema[key])
+    return EpifedError(
+        f"{at(where, frame['row'][0], column)}: found the type {kind}; expected {expected}"
+    )
+
+
+def refuse(
+    where: Path | str, frame: pl.DataFrame, bad: pl.Series, *, key: str, column: str, expected: str
+) -> None:
+    """Refuse the first row that is bad, if any."""
+    if bad.any():
+        first = frame.filter(bad).select("row", key).sort("row").row(0, named=True)
+        raise wrong(where, first["row"], column, first[key], expected)

@@ -1,0 +1,500 @@
+"""Days and counts as offices write them: date formats, decimal and thousands signs, `<5`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from epifed.data.panel import MOST_CASES
+from epifed.data.readers.options import AmbiguousTableError, Assumptions, short
+from epifed.data.readers.tables import at, refuse, wrong_type
+from epifed.errors import EpifedError, counted, was
+
+FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2100, 12, 31)
+"""A day outside is a typing error, and would make the panel enormous."""
+MONTHS, LEAST_CLEAR, NEAR_DAYS = 12, 3, 31
+"""Up to which number a day may be taken for a month, how many days must be none, and how near to
+them others are."""
+ISO = "%Y-%m-%d"
+DAY = "a day as YYYY-MM-DD from 1900 to 2100"
+WEEKLY = ("iso-week", "epiweek")
+
+_YEARS_1_TO_9999 = (-719_162, 2_932_896)
+_MILLISECONDS = 86_400_000
+_MIDNIGHT = r"(?i),?[T ]+(0?0:00(:00(\.0*)?)?( Uhr)?|12:00(:00)? AM)( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?$"
+_TIME = r"(?i),?[T ]+\d\d?:\d\d(:\d\d(\.\d*)?)?( ?[AP]M| Uhr)?$"
+TIMED = " with a time of the day"
+"""The end of a format that leaves the time of a day out."""
+_WEEKDAY = r"(?i)^(mo|mon|tue|wed|thu|fri|sat|sun|di|mi|do|fr|sa|so)[a-z]*\.?,? +(\S)"
+_MONTHS = {
+    "Jan": "januar|jänner|january|janvier|janv|enero|ene|gennaio|gen|stycznia|sty|januari|jan",
+    "Feb": "februar|february|février|fevrier|févr|fevr|febrero|febbraio|lutego|lut|februari|feb",
+    "Mar": "märz|maerz|march|mars|marzo|marca|maart|mär|mrz|mrt|mar",
+    "Apr": "april|avril|avr|abril|abr|aprile|kwietnia|kwi|apr",
+    "May": "mai|may|mayo|maggio|mag|maja|maj|mei",
+    "Jun": "juni|june|juin|junio|giugno|giu|czerwca|cze|jun",
+    "Jul": "juli|july|juillet|juil|julio|luglio|lug|lipca|lip|jul",
+    "Aug": "august|août|aout|agosto|ago|sierpnia|sie|augustus|aug",
+    "Sep": "september|septembre|septiembre|settembre|września|wrz|sept|sep|set",
+    "Oct": "oktober|october|octobre|octubre|ottobre|ott|października|paź|okt|oct",
+    "Nov": "november|novembre|noviembre|listopada|lis|nov",
+    "Dec": "dezember|december|décembre|decembre|diciembre|dicembre|grudnia|gru|déc|dez|dec|dic",
+}  # fmt: skip
+"""Months as offices write them, by their English beginnings."""
+_SHAPES = {
+    ISO: r"^\d{4}-\d\d-\d\d$",
+    "%Y/%m/%d": r"^\d{4}/\d\d?/\d\d?$",
+    "%Y.%m.%d": r"^\d{4}\.\d\d?\.\d\d?$",
+    "%Y%m%d": r"^(19|20)\d{6}$",
+    "%d.%m.%Y": r"^\d\d?\.\d\d?\.\d{4}$",
+    "%d/%m/%Y": r"^\d\d?/\d\d?/\d{4}$",
+    "%m/%d/%Y": r"^\d\d?/\d\d?/\d{4}$",
+    "%d-%m-%Y": r"^\d\d?-\d\d?-\d{4}$",
+    "%m-%d-%Y": r"^\d\d?-\d\d?-\d{4}$",
+    "%d.%m.%y": r"^\d\d?\.\d\d?\.\d\d$",
+    "%d/%m/%y": r"^\d\d?/\d\d?/\d\d$",
+    "%m/%d/%y": r"^\d\d?/\d\d?/\d\d$",
+    "%y/%m/%d": r"^\d\d/\d\d/\d\d$",
+    "%d-%m-%y": r"^\d\d-\d\d-\d\d$",
+    "%m-%d-%y": r"^\d\d-\d\d-\d\d$",
+    "%y-%m-%d": r"^\d\d-\d\d-\d\d$",
+    "%d %b %Y": r"^\d\d? [A-Za-z]{3} \d{4}$",
+    "%d-%b-%Y": r"^\d\d?-[A-Za-z]{3}-\d{4}$",
+    "%b %d, %Y": r"^[A-Za-z]{3} \d\d?, \d{4}$",
+    "%d-%b-%y": r"^\d\d?-[A-Za-z]{3}-\d\d$",
+    "%G-W%V-%u": r"^\d{4}-W\d\d-[1-7]$",
+}
+"""The shapes that days have; a format is tried only on its own."""
+_ISO_WEEK = (
+    r"(?i)^(?:(?P<y>\d{4})[-/ ]*K?W[- ]*(?P<w>\d\d?)|KW[- ]*(?P<w2>\d\d?)[-/. ]*(?P<y2>\d{4})"
+    r"|(?P<w3>\d\d?)\. ?KW[-/. ]*(?P<y3>\d{4}))$"
+)
+"""Weeks that say so: W in ISO 8601, KW in German, which are the same."""
+_BARE_WEEK = r"(?i)^(?:(?P<y>\d{4})[-/ _]*(?P<w>\d\d)|W?(?P<w2>\d\d?) ?[-/_] ?(?P<y2>\d{4}))$"
+_SERIAL = r"^[2-7]\d{4}(\.0+)?$"
+_EXCEL_START = date(1899, 12, 30)
+
+
+@dataclass(frozen=True)
+class Days:
+    """The days of a column, and the format that they were read by (none where they were typed)."""
+
+    frame: pl.DataFrame
+    format: str | None
+
+
+def parse_days(
+    where: Path | str, frame: pl.DataFrame, column: str, format: str | None = None
+) -> Days:
+    """Turn `day` into dates by the format, or the one that fits; refuse the first that is none."""
+    kind = frame.schema["day"]
+    if kind == pl.Datetime:
+        since_1970 = pl.col("day").dt.replace_time_zone(None).dt.cast_time_unit("ms").to_physical()
+        first, last = (days * _MILLISECONDS for days in _YEARS_1_TO_9999)
+        stamp = since_1970.clip(first, last).cast(pl.Datetime("ms"))
+        frame = frame.with_columns(stamp.dt.to_string("%Y-%m-%d %H:%M:%S%.3f"))
+    elif kind == pl.Date:
+        since_1970 = pl.col("day").to_physical().clip(*_YEARS_1_TO_9999)
+        typed = frame.with_columns(since_1970.cast(pl.Date))
+        _refuse_outside(where, typed, typed, column, DAY)
+        return Days(typed, None)
+    elif kind.is_integer():
+        text = frame.with_columns(pl.col("day").cast(pl.String))
+        if format is None and not _fitting(text["day"].unique().drop_nulls()):
+            raise wrong_type(where, frame, "day", column, DAY)
+        frame = text
+    elif kind != pl.String:
+        raise wrong_type(where, frame, "day", column, DAY)
+    words = frame["day"].unique().drop_nulls()
+    chosen = format or _recognised(where, words, column)
+    days = _read(words, chosen)
+    parsed = frame.with_columns(
+        pl.col("day").replace_strict(words, days, default=None, return_dtype=pl.Date)
+    )
+    expected = DAY if chosen == ISO else f"a day as {short(chosen)} from 1900 to 2100"
+    _refuse_outside(where, frame, parsed, column, expected)
+    _refuse_swapped(where, frame, parsed, column)
+    return Days(parsed, None if kind == pl.Datetime else chosen)
+
+
+def _refuse_outside(
+    where: Path | str, frame: pl.DataFrame, parsed: pl.DataFrame, column: str, expected: str
+) -> None:
+    bad = ~pl.col("day").is_between(FIRST_DAY, LAST_DAY).fill_null(value=False)
+    refuse(where, frame, parsed.select(bad)["day"], key="day", column=column, expected=expected)
+
+
+def _refuse_swapped(
+    where: Path | str, frame: pl.DataFrame, parsed: pl.DataFrame, column: str
+) -> None:
+    """Refuse days of which spreadsheets have swapped those that could be: 05.10. to 10 May.
+
+    Most that have a day up to 12 then lie far from those that have not, and their swaps do not.
+    """
+    days = parsed["day"].unique().drop_nulls()
+    clear, other = days.filter(days.dt.day() > MONTHS), days.filter(days.dt.day() <= MONTHS)
+    if len(clear) < LEAST_CLEAR or len(other) < LEAST_CLEAR:
+        return
+    first, last = (day.toordinal() for day in (clear.min(), clear.max()))  # type: ignore[union-attr]
+
+    def near(day: date) -> bool:
+        return first - NEAR_DAYS <= day.toordinal() <= last + NEAR_DAYS
+
+    far = [day for day in other if not near(day)]
+    if len(far) > len(other) / 2 and all(near(date(d.year, d.day, d.month)) for d in far):
+        bad = parsed["day"] == min(far)
+        expected = "a day near the others: day and month seem to be swapped in some rows"
+        refuse(where, frame, bad, key="day", column=column, expected=expected)
+
+
+def day_names(names: Sequence[str], format: str | None = None) -> list[bool]:
+    """Which column names are days, by the format or by any that is known, which all have digits."""
+    words = pl.Series(list(names), dtype=pl.String)
+    if format:
+        return _read(words, format).is_not_null().to_list()
+    found = pl.Series([False] * len(words), dtype=pl.Boolean)
+    if words.str.contains(r"\d").any():
+        for one in (*_SHAPES, "iso-week"):
+            found |= _read(words, one).is_not_null()
+    return found.to_list()
+
+
+def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
+    """The format that all words have; ISO where none has them, so that the first bad is named."""
+    fitting = _fitting(words)
+    if "epiweek" in fitting and _are_months(words):
+        raise EpifedError(
+            f"{where}: column {short(column)}: found months such as '{short(words.sort()[0])}'; "
+            "expected days or weeks"
+        )
+    if not fitting:
+        most = max(_SHAPES, key=lambda one: (_read(words, one).is_not_null().sum(), one == ISO))
+        return most if _read(words, most).is_not_null().any() else ISO
+    if len(fitting) > 1 or fitting[0] == "excel" or fitting[0].endswith(TIMED):
+        example = short(words.sort()[0])
+        what = "weeks or months" if "epiweek" in fitting else "days"
+        if fitting == ["excel"]:
+            what = "numbers that look like Excel's days"
+        elif fitting[0].endswith(TIMED):
+            what = "times of a day"
+        if re.search(r"(?i)mmwr|epi", column):
+            fitting = sorted(fitting, key=lambda one: one != "epiweek")
+        ways = [{"date_format": one} for one in fitting]
+        raise AmbiguousTableError(
+            f"{where}: column {short(column)}: found {what} such as '{example}'", *ways
+        )
+    return fitting[0]
+
+
+def _fitting(words: pl.Series) -> list[str]:
+    """All formats that every word has."""
+    if words.is_empty():
+        return [ISO]
+    found = _of_shape(words)
+    if not found and words.str.contains(_ISO_WEEK).all():
+        return ["iso-week"]
+    if not found and words.str.contains(_BARE_WEEK).all():
+        return ["iso-week", "epiweek"]
+    if not found and words.str.contains(_SERIAL).all():
+        return ["excel"]
+    if not found and words.str.contains(_TIME).any() and not _midnight_elsewhere(words):
+        return [one + TIMED for one in _of_shape(words.str.replace(_TIME, ""))]
+    return found
+
+
+def _of_shape(words: pl.Series) -> list[str]:
+    """The formats of days that every word has; only those of the first one's shape are tried."""
+    first = str(_plain(words.head(1))[0])
+    tried = [one for one, shape in _SHAPES.items() if re.match(shape, first)]
+    return [one for one in tried if _read(words, one).is_not_null().all()]
+
+
+def _are_months(words: pl.Series) -> bool:
+    """Whether numbers that may be of weeks are of months: none above 12 in several years."""
+    found = [re.match(_BARE_WEEK, word) for word in words]
+    said = [{k[0]: int(v) for k, v in one.groupdict().items() if v} for one in found if one]
+    return max(one["w"] for one in said) <= 12 and len({one["y"] for one in said}) > 1
+
+
+def _midnight_elsewhere(words: pl.Series) -> bool:
+    """Whether all times are the same whole hour, or two with the summer: midnight of another zone.
+
+    Its day would be the wrong one.
+    """
+    times = words.str.extract(r"(?i)[T ](\d\d?:\d\d\S*)").drop_nulls().unique()
+    return len(times) <= 2 and bool(times.str.contains(r"^\d\d?:00(:00(\.0*)?)?$").all())
+
+
+def _plain(words: pl.Series) -> pl.Series:
+    """Days without midnight and the names of weekdays."""
+    return _shortened(words.str.replace(_MIDNIGHT, "").str.replace(_WEEKDAY, "${2}"))
+
+
+def _shortened(words: pl.Series) -> pl.Series:
+    """Days whose months are spelled out, in some languages, with their English beginnings."""
+    if not words.str.contains(r"\pL{3}").any():
+        return words
+    words = words.str.replace_all(r"(?i) (de|del) ", " ").str.replace(r"(?i)^1(er|º|°) ", "1 ")
+    for month, names in _MONTHS.items():
+        words = words.str.replace(rf"(?i)\.?( ?)\b({names})\b\.?", f"${{1}}{month}")
+    return words
+
+
+def _read(words: pl.Series, format: str) -> pl.Series:
+    """Words as days by a format; null where one has it not, or a time of the day but midnight."""
+    if format in WEEKLY:
+        return pl.Series([_week_end(word, format) for word in words], dtype=pl.Date)
+    if format == "excel":
+        serial = words.str.replace(r"\.0+$", "").cast(pl.Int64, strict=False)
+        known = serial.is_between(1, 73_415).fill_null(value=False)
+        days = [
+            _EXCEL_START + timedelta(days=n) if ok and n is not None else None
+            for n, ok in zip(serial, known, strict=True)
+        ]
+        return pl.Series(days, dtype=pl.Date)
+    if format.endswith(TIMED):
+        return _read(words.str.replace(_TIME, ""), format.removesuffix(TIMED))
+    plain = _plain(words)
+    if format in _SHAPES:
+        shaped = plain.str.contains(_SHAPES[format])
+        if not shaped.any():
+            return pl.Series([None] * len(words), dtype=pl.Date)
+        plain = pl.select(pl.when(shaped).then(plain)).to_series()
+    try:
+        return plain.str.to_date(format, strict=False, exact=True)
+    except pl.exceptions.PolarsError:
+        raise EpifedError(
+            f"date_format: found '{short(format)}'; expected signs such as %d.%m.%Y, or iso-week, "
+            "epiweek, excel"
+        ) from None
+
+
+def _week_end(word: str | None, format: str) -> date | None:
+    """The last day of a week: a Sunday of ISO, a Saturday of the epidemiological calendar."""
+    match = re.match(_ISO_WEEK, word or "") or re.match(_BARE_WEEK, word or "")
+    if match is None:
+        return None
+    said = {key[0]: int(value) for key, value in match.groupdict().items() if value}
+    year, week = said["y"], said["w"]
+    if not FIRST_DAY.year < year < LAST_DAY.year or not 1 <= week <= 53:
+        return None
+    if format == "iso-week":
+        try:
+            return date.fromisocalendar(year, week, 7)
+        except ValueError:
+            return None
+    end = _first_epiweek_end(year) + timedelta(days=7 * (week - 1))
+    return end if end < _first_epiweek_end(year + 1) else None
+
+
+def _first_epiweek_end(year: int) -> date:
+    """The Saturday of the first week, Sunday to Saturday, with four days in the year (CDC's MMWR).
+
+    >>> _first_epiweek_end(2020), _first_epiweek_end(2022)
+    (datetime.date(2020, 1, 4), datetime.date(2022, 1, 8))
+    """
+    fourth = date(year, 1, 4)
+    return fourth + timedelta(days=(5 - fourth.weekday()) % 7)
+
+
+COUNT = "a number of at least 0"
+INHABITANTS = "a whole number above 0"
+MOST_PEOPLE = 1e10
+
+_HIDDEN = (
+    r"(?i)^([<≤]=?\s*\d+|\d+\s*[-–]\s*\d+|(fewer than|less than|under|unter|weniger als)\s*\d+)$"
+)
+_SIGNS = {".": r"\.", ",": ",", " ": "[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
+
+
+def parse_numbers(
+    where: Path | str,
+    frame: pl.DataFrame,
+    key: str,
+    column: str,
+    expected: str = COUNT,
+    said: Assumptions | None = None,
+) -> pl.DataFrame:
+    """Turn a column into finite numbers of at least 0; an empty cell stays empty."""
+    if frame.schema[key] == pl.String:
+        frame = _with_points(where, frame, key, column, said or Assumptions())
+    parsed = _cast(where, frame, key, column, expected)
+    fits = pl.col(key).is_finite() & (pl.col(key) >= 0)
+    if expected == INHABITANTS:
+        fits &= (pl.col(key) > 0) & (pl.col(key) == pl.col(key).round())
+    good = parsed.select(fits.fill_null(value=False))[key]
+    bad = ~good & frame[key].is_not_null()
+    refuse(where, frame, bad, key=key, column=column, expected=expected)
+    most = MOST_PEOPLE if expected == INHABITANTS else MOST_CASES
+    _refuse_enormous(where, parsed, key, column, most)
+    return parsed
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts as numbers, negative ones included, and what was done to get them."""
+
+    frame: pl.DataFrame
+    notes: tuple[str, ...]
+
+
+def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assumptions) -> Counts:
+    """Turn `cases` into numbers as was said; refuse what can be read in more ways than one."""
+    notes: list[str] = []
+    read = frame
+    if frame.schema["cases"] == pl.String:
+        frame = frame.with_columns(pl.col("cases").str.replace("^\u2212", "-"))
+        read = _without_words(frame, said, notes)
+        read = _without_hidden(where, read, column, said, notes)
+        read = _with_points(where, read, "cases", column, said)
+    parsed = _cast(where, read, "cases", column, COUNT)
+    good = parsed.select(pl.col("cases").is_finite().fill_null(value=False))["cases"]
+    bad = ~good & read["cases"].is_not_null()
+    if bad.any():
+        first = frame.filter(bad).sort("row").row(0, named=True)
+        _offer_missing(where, first, column, said)
+    refuse(where, frame, bad, key="cases", column=column, expected=COUNT)
+    _refuse_enormous(where, parsed, "cases", column, MOST_CASES)
+    return Counts(parsed, tuple(notes))
+
+
+def _cast(
+    where: Path | str, frame: pl.DataFrame, key: str, column: str, expected: str
+) -> pl.DataFrame:
+    kind = frame.schema[key]
+    if not (kind == pl.String or kind.is_numeric() or kind == pl.Null):
+        raise wrong_type(where, frame, key, column, expected)
+    return frame.with_columns(pl.col(key).cast(pl.Float64, strict=False))
+
+
+def _refuse_enormous(
+    where: Path | str, frame: pl.DataFrame, key: str, column: str, most: float
+) -> None:
+    bad = frame.select((pl.col(key).abs() > most).fill_null(value=False))[key]
+    refuse(where, frame, bad, key=key, column=column, expected=f"at most {most:,.0f}")
+
+
+def _without_words(frame: pl.DataFrame, said: Assumptions, notes: list[str]) -> pl.DataFrame:
+    if not said.missing:
+        return frame
+    empty = pl.col("cases").is_in(list(said.missing))
+    found = frame.select(empty.fill_null(value=False).sum()).item()
+    notes.append(
+        f"{counted(found, 'count')} written as {' or '.join(said.missing)} {was(found)} taken as "
+        "missing"
+    )
+    return frame.with_columns(cases=pl.when(~empty).then("cases"))
+
+
+def _offer_missing(
+    where: Path | str, first: Mapping[str, Any], column: str, said: Assumptions
+) -> None:
+    """Offer `missing` for a cell of letters or dashes, unless it spells a number that is none."""
+    word = str(first["cases"])
+    wordy = len(word) <= 12 and not any(c.isdigit() for c in word)
+    if wordy and word.lower().lstrip("+-") not in {"inf", "infinity", "nan"}:
+        more = {"missing": word}
+        raise AmbiguousTableError(
+            f"{at(where, first['row'], column)}: found '{short(word)}'; expected {COUNT}, or a "
+            "word for no report that is said",
+            more,
+        )
+
+
+def _without_hidden(
+    where: Path | str, frame: pl.DataFrame, column: str, said: Assumptions, notes: list[str]
+) -> pl.DataFrame:
+    hidden = frame.filter(pl.col("cases").str.contains(_HIDDEN))
+    if hidden.is_empty():
+        return frame
+    if said.below is None:
+        first = hidden.sort("row").row(0, named=True)
+        raise AmbiguousTableError(
+            f"{at(where, first['row'], column)}: found '{short(first['cases'])}' "
+            f"({len(hidden):,} such counts); expected a number, or one to put in their place",
+            {"below": 2},
+        )
+    notes.append(f"{len(hidden):,} hidden counts such as {hidden['cases'][0]} are {said.below:g}")
+    plain = pl.when(pl.col("cases").str.contains(_HIDDEN)).then(pl.lit(repr(float(said.below))))
+    return frame.with_columns(cases=plain.otherwise("cases"))
+
+
+def _with_points(
+    where: Path | str, frame: pl.DataFrame, key: str, column: str, said: Assumptions
+) -> pl.DataFrame:
+    """Numbers with a decimal point and nothing between thousands."""
+    thousands, decimal = said.thousands, said.decimal
+    if thousands is not None and thousands == decimal:
+        raise EpifedError(
+            f"decimal and thousands: found '{thousands}' for both; expected two signs"
+        )
+    if thousands is None and decimal is None:
+        _refuse_two_ways(where, frame, key, column)
+        return frame
+    if decimal is None:
+        decimal = "." if thousands in (",", "'") else ","
+    value = pl.col(key)
+    if thousands is not None:
+        sign = _SIGNS[thousands]
+        whole = rf"^[+-]?(\d+|\d{{1,3}}({sign}\d{{3}})+)({_SIGNS[decimal]}\d*)?$"
+        bad = frame.select(~value.str.contains(whole).fill_null(value=True))[key]
+        refuse(
+            where, frame, bad, key=key, column=column,
+            expected=f"a number with '{thousands}' between thousands",
+        )  # fmt: skip
+        value = value.str.replace_all(sign, "")
+    if decimal == ",":
+        bad = frame.select(value.str.contains(".", literal=True).fill_null(value=False))[key]
+        refuse(where, frame, bad, key=key, column=column, expected="a number with a decimal comma")
+        value = value.str.replace(",", ".", literal=True)
+    return frame.with_columns(value)
+
+
+def _refuse_two_ways(where: Path | str, frame: pl.DataFrame, key: str, column: str) -> None:
+    """Refuse signs that may stand between thousands, and a decimal sign that is no point."""
+    text = pl.col(key)
+    if frame[key].str.contains(r"^\d*$").all():
+        return
+
+    def first_of(pattern: str) -> Mapping[str, Any] | None:
+        found = (
+            frame.filter(text.str.contains(pattern)).select("row", text=text).sort("row").head(1)
+        )
+        return found.row(0, named=True) if len(found) else None
+
+    def grouped(sign: str) -> str:
+        return rf"^[+-]?[1-9]\d{{0,2}}({_SIGNS[sign]}\d{{3}})+$"
+
+    points = frame.filter(text.str.contains(".", literal=True))
+    if len(points) and points.select(text.str.contains(grouped(".")).all()).item():
+        _offer(where, first_of(grouped(".")), column, {"thousands": "."}, {"decimal": "."})
+    if cell := first_of(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+$"):
+        _offer(where, cell, column, {"thousands": ".", "decimal": ","})
+    if cell := first_of(r"^[+-]?[1-9]\d{0,2}(,\d{3})+\.\d+$"):
+        _offer(where, cell, column, {"thousands": ",", "decimal": "."})
+    commas = frame.filter(text.str.contains(r"^[+-]?\d*(,\d+)+$"))
+    if len(commas):
+        thousands = commas.select(text.str.contains(grouped(",")).all()).item()
+        ways = [{"thousands": ","}] if thousands else []
+        _offer(
+            where,
+            commas.select("row", text=text).sort("row").row(0, named=True),
+            column,
+            *ways,
+            {"decimal": ","},
+        )
+    for sign in (" ", "'"):
+        if cell := first_of(grouped(sign)):
+            _offer(where, cell, column, {"thousands": sign})
+
+
+def _offer(
+    where: Path | str, cell: Mapping[str, Any] | None, column: str, *ways: Mapping[str, Any]
+) -> None:
+    assert cell is not None
+    found = f"{at(where, cell['row'], column)}: found '{short(cell['text'])}'"
+    raise AmbiguousTableError(f"{found}; expected a number, its signs said", *ways)

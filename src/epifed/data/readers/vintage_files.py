@@ -1,0 +1,332 @@
+"""Readers of vintages: a table of changes, dated downloads of the RKI list, or an own list.
+
+Each row becomes known on some day. A table has a column for it. For a folder of dated line lists
+it follows from the differences between one and the next. Downloads differ in their columns and in
+how days are written; one that broke off is smaller than the one before, and is left out.
+"""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+
+from epifed.data.readers.cleaning import LONGEST_GAP
+from epifed.data.readers.formats import ATTRIBUTION, MERGED, county_id
+from epifed.data.readers.tables import existing, open_table, refuse, some
+from epifed.data.readers.values import FIRST_DAY, LAST_DAY
+from epifed.data.vintages import SCHEMA, Vintages
+from epifed.errors import EpifedError, counted
+
+KNOWN = ("as_of", "known", "Datenstand")
+REGION = ("region", "county", "community", "IdLandkreis")
+REPORTED = ("reported", "date", "Meldedatum")
+ONSET = ("onset", "Erkrankungsbeginn")
+AGE = ("age_group", "Altersgruppe")
+CASES = ("cases", "AnzahlFall")
+TABLES = ("vintages.parquet", "linelist_vintages.parquet")
+"""The names under which a data directory holds its table of changes."""
+DAY = "a day as YYYY-MM-DD, YYYY/MM/DD or DD.MM.YYYY from 1900 to 2100"
+TIME = r"[T ]\d?\d:\d\d(:\d\d(\.\d+)?)?Z?$"
+
+
+def load_vintages(
+    path: Path | str, *, regions: Sequence[str] | None = None, **columns: str
+) -> Vintages:
+    """The vintages of a table, of a data directory that has one, or of a folder of downloads.
+
+    `regions` fixes the regions and their order. The columns of a table are found by their usual
+    names, or given: see `read_vintages`.
+    """
+    path = existing(Path(path))
+    if path.is_dir():
+        table = next((path / name for name in TABLES if (path / name).is_file()), None)
+        found = read_vintages(table, **columns) if table else read_downloads(path)
+    else:
+        found = read_vintages(path, **columns)
+    return found if regions is None else found.of(regions)
+
+
+def read_vintages(
+    path: Path | str,
+    *,
+    known: str | None = None,
+    entry: str | None = None,
+    region: str | None = None,
+    reported: str | None = None,
+    onset: str | None = None,
+    age: str | None = None,
+    cases: str | None = None,
+) -> Vintages:
+    """The vintages of a CSV or parquet file whose rows say when they became known.
+
+    `known` is the column of the first morning on which a row was known; `entry`, for an
+    authority's own list, that of the day on which it was entered, so that it is known on the next
+    morning. `reported` is the reporting date. A negative count takes cases back. Without a column
+    of cases each row is one; without one of regions all are one region, named as the file.
+    """
+    path = Path(path)
+    table = open_table(path)
+    there = table.names
+    morning = entry or _column(path, there, known, KNOWN)
+    wanted = {"as_of": morning, "reported": _column(path, there, reported, REPORTED)}
+    optional = {
+        "region": (region, REGION),
+        "onset": (onset, ONSET),
+        "age_group": (age, AGE),
+        "cases": (cases, CASES),
+    }
+    for key, (given, usual) in optional.items():
+        if given or any(name in there for name in usual):
+            wanted[key] = _column(path, there, given, usual)
+    frame = some(path, table.pick(wanted))
+    if entry and frame.schema["as_of"] == pl.String:
+        frame = frame.with_columns(pl.col("as_of").str.replace(TIME, ""))
+    for key in ("as_of", "reported", "onset"):
+        if key in wanted:
+            frame = parse_day(path, frame, key, wanted[key], empty=key == "onset")
+    if entry:
+        frame = frame.with_columns(pl.col("as_of") + pl.duration(days=1))
+    frame = _counted(path, frame, wanted)
+    early = frame["as_of"] < frame["reported"]
+    refuse(path, frame, early, key="as_of", column=morning, expected="a day from the report's on")
+    _refuse_leap(path, frame, morning)
+    if "region" not in wanted:
+        frame = frame.with_columns(region=pl.lit(path.name.split(".")[0]))
+    else:
+        frame = frame.with_columns(pl.col("region").cast(pl.String).str.strip_chars())
+        none = frame["region"].fill_null("") == ""
+        refuse(path, frame, none, key="region", column=wanted["region"], expected="a region")
+    # An own list is whole on every morning: one without an entry is quiet, not missing.
+    days = pl.date_range(*_ends(frame), eager=True).to_list() if entry else None
+    return Vintages.from_changes(frame.drop("row"), source=str(path), snapshots=days)
+
+
+def _ends(frame: pl.DataFrame) -> tuple[date, date]:
+    days = sorted(frame["as_of"].unique())
+    return days[0], days[-1]
+
+
+def _refuse_leap(path: Path, frame: pl.DataFrame, column: str) -> None:
+    """Refuse a morning more than a year from the one before or after it: a mistyped one."""
+    mornings = frame.sort("as_of", "row").select("as_of", "row")
+    leaps = (mornings["as_of"].diff().dt.total_days() > LONGEST_GAP).fill_null(value=False)
+    for place in leaps.arg_true():
+        before, after = mornings.row(place - 1), mornings.row(place)
+        row = after[1] if place > len(mornings) / 2 else before[1]
+        raise EpifedError(
+            f"{path}: row {row}, column {column}: found {before[0]} and then nothing until "
+            f"{after[0]}; expected no more than a year between mornings"
+        )
+
+
+def parse_day(
+    path: Path, frame: pl.DataFrame, key: str, column: str, *, empty: bool = False
+) -> pl.DataFrame:
+    """Turn a column into days; the first that is none is refused, with its row."""
+    if frame.schema[key] == pl.String:
+        german = pl.col(key).str.to_date("%d.%m.%Y", strict=False)
+        parsed = frame.with_columns(pl.coalesce(day_of(pl.col(key)), german))
+    else:
+        parsed = frame.with_columns(pl.col(key).cast(pl.Date, strict=False))
+    bad = ~parsed[key].is_between(FIRST_DAY, LAST_DAY).fill_null(value=False)
+    if empty:
+        bad &= frame[key].is_not_null()
+    refuse(path, frame, bad, key=key, column=column, expected=DAY)
+    return parsed
+
+
+def _column(path: Path, there: Iterable[str], given: str | None, usual: Sequence[str]) -> str:
+    if given:
+        return given
+    for name in usual:
+        if name in there:
+            return name
+    raise EpifedError(
+        f"{path}: found no column {' or '.join(usual)} (the columns are {', '.join(there)}); "
+        "expected one, or its name"
+    )
+
+
+def _counted(path: Path, frame: pl.DataFrame, wanted: dict[str, str]) -> pl.DataFrame:
+    """The rows with whole numbers of cases, one each where the table has none."""
+    if "cases" not in wanted:
+        return frame.with_columns(cases=pl.lit(1, dtype=pl.Int64))
+    number = frame["cases"].cast(pl.Float64, strict=False)
+    bad = ~(number.is_finite() & (number == number.round())).fill_null(value=False)
+    refuse(path, frame, bad, key="cases", column=wanted["cases"], expected="a whole number")
+    return frame.with_columns(number.cast(pl.Int64).alias("cases"))
+
+
+LEAST_SHARE = 0.95
+"""A list with fewer cases than this share of the one before broke off: cases are seldom lost."""
+
+_ENDINGS = (".csv", ".csv.gz")
+_IN_NAME = re.compile(r"(20\d\d)[-_]?(\d\d)[-_]?(\d\d)")
+_COLUMNS = ("IdLandkreis", "Meldedatum", "NeuerFall", "AnzahlFall")
+_KEYS = ["region", "reported", "onset", "age_group"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One line list, summed, and the day it is of."""
+
+    path: Path
+    day: date
+    cases: pl.DataFrame
+    note: str | None = None
+
+    @property
+    def total(self) -> int:
+        """All its cases."""
+        return int(self.cases["cases"].sum())
+
+
+def read_downloads(folder: Path) -> Vintages:
+    """The vintages of a folder of dated line lists; what broke off is left out and said."""
+    paths = sorted(path for path in folder.iterdir() if path.name.lower().endswith(_ENDINGS))
+    if not paths:
+        raise EpifedError(f"{folder}: found no .csv or .csv.gz; expected dated line lists")
+    notes: list[str] = [MERGED]
+    by_day: dict[date, Snapshot] = {}
+    for path in paths:
+        found = _read(path)
+        if isinstance(found, str):
+            notes.append(found)
+            continue
+        if found.note:
+            notes.append(found.note)
+        if found.day not in by_day or by_day[found.day].total <= found.total:
+            by_day[found.day] = found
+    changes, snapshots = _changes([by_day[day] for day in sorted(by_day)], notes)
+    if not snapshots:
+        raise EpifedError(f"{folder}: found no whole line list; expected at least one")
+    return Vintages.from_changes(
+        pl.concat(changes),
+        source=str(folder),
+        snapshots=snapshots,
+        attribution=(ATTRIBUTION,),
+        notes=tuple(notes),
+    )
+
+
+def day_of(text: pl.Expr) -> pl.Expr:
+    """The day of a text such as 2020-09-30, 2020/09/30 00:00:00 or 2020-09-30T00:00:00.000Z."""
+    day = text.str.slice(0, 10).str.replace_all("/", "-").str.to_date("%Y-%m-%d", strict=False)
+    midnight = text.str.slice(10).str.contains(r"^([T ]00:00(:00(\.0*)?)?Z?)?$")
+    return pl.when(midnight).then(day)
+
+
+def _changes(lists: list[Snapshot], notes: list[str]) -> tuple[list[pl.DataFrame], list[date]]:
+    """What each list changes of the one before."""
+    changes, snapshots = [], []
+    before: Snapshot | None = None
+    for i, one in enumerate(lists):
+        least = max((other.total for other in lists[:i]), default=0) * LEAST_SHARE
+        if one.total < least:
+            notes.append(
+                f"{one.path.name}: found {counted(one.total, 'case')}, fewer than before; taken "
+                "as a "
+                "download that broke off and left out"
+            )
+            continue
+        gone = [before.cases.with_columns(-pl.col("cases"))] if before else []
+        moved = pl.concat([one.cases, *gone]).group_by(_KEYS).agg(pl.col("cases").sum())
+        changes.append(
+            moved.filter(pl.col("cases") != 0)
+            .with_columns(as_of=pl.lit(one.day))
+            .select(list(SCHEMA))
+        )
+        snapshots.append(one.day)
+        before = one
+    return changes, snapshots
+
+
+def _read(path: Path) -> Snapshot | str:
+    """The list of a file; a sentence if it broke off."""
+    broken = f"{path.name}: found a download that broke off; left out"
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        frame = pl.read_csv(io.BytesIO(raw), infer_schema=False)
+    except (EOFError, gzip.BadGzipFile, zlib.error, pl.exceptions.PolarsError):
+        return broken
+    frame = frame.rename({name: name.strip("\ufeff ") for name in frame.columns})
+    if missing := [name for name in _COLUMNS if name not in frame.columns]:
+        raise EpifedError(
+            f"{path}: found no column {', '.join(missing)}; expected an RKI line list with "
+            f"{', '.join(_COLUMNS)}"
+        )
+    inside, named = _published(frame), _named(path)
+    day = inside or named
+    if day is None:
+        raise EpifedError(
+            f"{path}: found no day in the name and no Datenstand inside; expected one of them"
+        )
+    cases = _cases(path, frame)
+    if cases is None:
+        return broken
+    differs = f"{path.name}: is the list of {inside}, which it says inside; taken as such"
+    return Snapshot(path, day, cases, differs if inside and named and inside != named else None)
+
+
+def _cases(path: Path, frame: pl.DataFrame) -> pl.DataFrame | None:
+    """The cases that count by county, days and age; none if the last row is cut short."""
+    known = pl.col("IstErkrankungsbeginn").str.strip_chars() == "1"
+    has_onset = {"Refdatum", "IstErkrankungsbeginn"} <= set(frame.columns)
+    rows = frame.select(
+        region=county_id(pl.col("IdLandkreis").cast(pl.Int64, strict=False)),
+        reported=day_of(pl.col("Meldedatum").str.strip_chars()),
+        onset=pl.when(known).then(day_of(pl.col("Refdatum").str.strip_chars()))
+        if has_onset
+        else pl.lit(None, dtype=pl.Date),
+        age_group=pl.col("Altersgruppe")
+        if "Altersgruppe" in frame.columns
+        else pl.lit(None, dtype=pl.String),
+        new=pl.col("NeuerFall").cast(pl.Int64, strict=False),
+        cases=pl.col("AnzahlFall").cast(pl.Int64, strict=False),
+    )
+    wrong = rows.select(pl.any_horizontal(pl.col("region", "reported", "new", "cases").is_null()))
+    bad = wrong.to_series().arg_true()
+    if len(bad) and bad[0] < len(rows) - 1:
+        raise EpifedError(
+            f"{path}: row {bad[0] + 2}: found {', '.join(map(str, frame.row(bad[0])))}; expected a "
+            "county, a day, -1, 0 or 1 and a number of cases"
+        )
+    if len(bad) or rows.is_empty():
+        return None
+    counted = rows.filter(pl.col("new").is_between(0, 1))
+    return counted.group_by(_KEYS).agg(pl.col("cases").sum())
+
+
+def _published(frame: pl.DataFrame) -> date | None:
+    """The day of publication that stands in the first row."""
+    if "Datenstand" not in frame.columns or frame.is_empty():
+        return None
+    text = frame["Datenstand"][0] or ""
+    for pattern, order in (
+        (r"(\d\d)\.(\d\d)\.(\d{4})", (3, 2, 1)),
+        (r"(\d{4})[-/](\d\d)[-/](\d\d)", (1, 2, 3)),
+    ):
+        if match := re.search(pattern, text):
+            return _date(*(match.group(i) for i in order))
+    return None
+
+
+def _named(path: Path) -> date | None:
+    """The day in a file's name."""
+    match = _IN_NAME.search(path.name)
+    return _date(*match.groups()) if match else None
+
+
+def _date(year: str, month: str, day: str) -> date | None:
+    try:
+        return date(int(year), int(month), int(day))
+    except ValueError:
+        return None

@@ -1,0 +1,494 @@
+"""Vintages: the counts as known on each day, and the archive in which a machine keeps them.
+
+The newest days of a case list are incomplete, and a forecast may use only what was known when it
+was made. So the list is kept as changes: on this day so many cases of that region and reporting
+date appeared, or, if negative, disappeared. A site and `epifed forecast` keep the counts of each
+day in one small local file. After a few weeks it shows how late this authority's cases arrive.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed.data.calendar import Day, to_day
+from epifed.data.panel import CasePanel
+from epifed.errors import EpifedError, counted
+from epifed.files import write_parquet
+
+Floats = NDArray[np.float64]
+
+LAGS = 28
+"""Days after which a reporting date counts as complete."""
+
+LEAST_MORNINGS = 14
+"""Mornings below which a list's own history does not say how late its cases come."""
+MOST_LAGS = 56
+"""Lags that `known` can say: eight weeks."""
+
+SCHEMA = {
+    "as_of": pl.Date,
+    "region": pl.String,
+    "reported": pl.Date,
+    "onset": pl.Date,
+    "age_group": pl.String,
+    "cases": pl.Int64,
+}
+"""The columns of a table of changes; `onset` and `age_group` may be empty, or left out."""
+
+_DAY, _EPOCH = timedelta(days=1), date(1970, 1, 1)
+_NEVER = -(10**7)
+
+
+@dataclass(frozen=True, repr=False)
+class Vintages:
+    """A case list as it was known on each of some days, as changes from one to the next.
+
+    A list *as of* a day is that day's morning, so its newest reporting date is the day before, and
+    the *lag* of a reporting date is 0 on the first morning that can know it.
+    """
+
+    changes: pl.DataFrame
+    """The columns of `SCHEMA`, sorted by `as_of`. The first day holds all that was known before."""
+    regions: tuple[str, ...]
+    snapshots: tuple[date, ...]
+    """The days on which the list was looked at; between them nothing is known to have changed."""
+    source: str = "memory"
+    attribution: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the source did to the data on the way in, in plain sentences."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a history."""
+        if not self.snapshots:
+            raise EpifedError(f"{self.source}: found no vintage; expected at least one")
+        if list(self.snapshots) != sorted(set(self.snapshots)):
+            raise EpifedError(
+                f"{self.source}: found snapshots out of order; expected each day once"
+            )
+
+    def __repr__(self) -> str:
+        """Regions, days and source in one line."""
+        period = f"{self.first} … {self.last}"
+        return (
+            f"Vintages({counted(len(self.regions), 'region')}, "
+            f"{counted(len(self.snapshots), 'day')}, {period}, "
+            f"{Path(self.source).name!r})"
+        )
+
+    @classmethod
+    def from_changes(
+        cls,
+        table: pl.DataFrame,
+        *,
+        source: str = "memory",
+        regions: Sequence[str] | None = None,
+        snapshots: Sequence[date] | None = None,
+        attribution: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> "Vintages":
+        """The vintages of a table with the columns of `SCHEMA`.
+
+        Without `regions` they are the sorted ones of the table, without `snapshots` the days on
+        which something changed.
+        """
+        empty = [pl.lit(None).alias(name) for name in SCHEMA if name not in table.columns]
+        frame = table.with_columns(empty).select(
+            pl.col(name).cast(kind) for name, kind in SCHEMA.items()
+        )
+        keys = [name for name in SCHEMA if name != "cases"]
+        summed = frame.group_by(keys).agg(pl.col("cases").sum()).filter(pl.col("cases") != 0)
+        known = tuple(regions) if regions is not None else tuple(sorted(frame["region"].unique()))
+        days = snapshots if snapshots is not None else sorted(frame["as_of"].unique())
+        return cls(
+            summed.filter(pl.col("region").is_in(known)).sort(keys),
+            known,
+            tuple(days),
+            source,
+            attribution,
+            notes,
+        )
+
+    @property
+    def first(self) -> date:
+        """The first day on which the list was looked at."""
+        return self.snapshots[0]
+
+    @property
+    def last(self) -> date:
+        """The last day on which the list was looked at."""
+        return self.snapshots[-1]
+
+    @property
+    def missing(self) -> tuple[date, ...]:
+        """The days between the first and the last on which nobody looked."""
+        looked = set(self.snapshots)
+        days = (self.first + i * _DAY for i in range((self.last - self.first).days + 1))
+        return tuple(day for day in days if day not in looked)
+
+    def until(self, day: Day) -> "Vintages":
+        """What was known on the morning of a day, and nothing that became known later."""
+        day = to_day(day, "as of")
+        if day < self.first:
+            raise EpifedError(
+                f"{self.source}: found vintages from {self.first} to {self.last}; expected one as "
+                f"of {day} or before"
+            )
+        if day >= self.last:
+            return self
+        then = replace(
+            self,
+            changes=self.changes.filter(pl.col("as_of") <= day),
+            snapshots=tuple(d for d in self.snapshots if d <= day),
+        )
+        # What was known on the earlier mornings stays as it was: it need not be computed anew.
+        days = (then.last - then.first).days + 1
+        then.__dict__["_by_age"], then.__dict__["names"] = self._by_age[:days], self.names[:days]
+        then.__dict__["_cells"] = tuple(column[: len(then.changes)] for column in self._cells)
+        return then
+
+    def quiet_until(self, day: date) -> "Vintages":
+        """The same where nothing has changed on the mornings since the last one, up to a day."""
+        more = (self.last + i * _DAY for i in range(1, (day - self.last).days + 1))
+        return replace(self, snapshots=(*self.snapshots, *more))
+
+    def since(self, day: Day) -> "Vintages | None":
+        """What was known of the reporting dates from a day on; none if no morning knew of any."""
+        day = to_day(day, "first day")
+        if self.last <= day:
+            return None
+        inside = self.changes.filter(pl.col("reported") >= day)
+        if len(inside) == len(self.changes) and day < self.first:
+            return self
+        return replace(self, changes=inside, snapshots=tuple(d for d in self.snapshots if d > day))
+
+    def of(self, regions: Sequence[str]) -> "Vintages":
+        """The vintages of some regions only, in this order."""
+        if absent := sorted(set(regions) - set(self.regions)):
+            raise EpifedError(
+                f"{self.source}: found no vintages of region {absent[0]} ({len(absent)} of "
+                f"{len(regions)} without); expected some of every region"
+            )
+        if len(set(regions)) < len(regions):
+            twice = next(one for one in regions if list(regions).count(one) > 1)
+            raise EpifedError(f"regions: found {twice} more than once; expected each once")
+        if tuple(regions) == self.regions:
+            return self
+        inside = self.changes.filter(pl.col("region").is_in(list(regions)))
+        return replace(self, changes=inside, regions=tuple(regions))
+
+    def as_known(self, day: Day, like: CasePanel | None = None) -> CasePanel:
+        """The panel as known on the morning of a day, up to the newest reporting date it can know.
+
+        On a day without a snapshot it is that of the last one before. `like` is a panel of the same
+        regions, which gives names, populations and boundaries. Its `history` is what led to it.
+        """
+        then = self.until(day)
+        end = then.last - _DAY
+        counts, first = self._counts_on(then.last)
+        start = first if like is None else max(first, like.start)
+        if end < start:
+            raise EpifedError(
+                f"{self.source}: found the first reporting date {start}; expected one before the "
+                f"morning of {then.last}"
+            )
+        counts = counts[:, (start - first).days : (end - first).days + 1]
+        known = np.maximum(counts, 0.0)
+        if like is None:
+            return CasePanel(
+                known,
+                self.regions,
+                start,
+                source=self.source,
+                attribution=self.attribution,
+                notes=self.notes,
+                history=then,
+            )
+        if like.regions != self.regions:
+            raise EpifedError(
+                f"{self.source}: found vintages of other regions than {like.source}; expected the "
+                "same in the same order"
+            )
+        return replace(like, counts=known, start=start, reported=None, history=then)
+
+    def published(self, like: CasePanel | None = None) -> CasePanel:
+        """Cases by the day before they became known, "new today", instead of by reporting date.
+
+        Such a count is never incomplete. It begins after the first snapshot, which holds all
+        before; what was taken back is left out of its day, not counted below zero.
+        """
+        first = self.first
+        frame = self.changes.filter(pl.col("as_of") > first)
+        if frame.is_empty():
+            raise EpifedError(f"{self.source}: found one vintage; expected two or more")
+        counts = np.zeros((len(self.regions), (self.last - first).days))
+        row_of = {region: row for row, region in enumerate(self.regions)}
+        rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
+        days = (frame["as_of"] - first).dt.total_days().to_numpy() - 1
+        np.add.at(counts, (rows, days), frame["cases"].to_numpy())
+        return replace(
+            self.as_known(self.last, like),
+            counts=np.maximum(counts, 0.0),
+            start=first,
+            history=None,
+        )
+
+    @property
+    def start(self) -> date:
+        """The first reporting date of all."""
+        return self._counts_on(self.last)[1]
+
+    @property
+    def counts(self) -> Floats:
+        """Counts [regions, days] from `start` on as known on the last day; corrections included."""
+        return self._counts_on(self.last)[0]
+
+    def known(self, lags: int = LAGS) -> Floats:
+        """Counts [days, regions, lags] by their age on each day from the first to the last.
+
+        Entry (i, k, l) is the count of the reporting date `first + i − 1 − l` as known on the
+        morning of `first + i`; NaN on a day without a snapshot, 0 before the first reporting date.
+        """
+        if lags > MOST_LAGS:
+            raise EpifedError(f"lags: found {lags}; expected at most {MOST_LAGS}")
+        return self._by_age[:, :, :lags]
+
+    @cached_property
+    def names(self) -> tuple[bytes, ...]:
+        """For each day from the first to the last a name of all that was known by then."""
+        rows, days, cases, known = self._cells
+        sha = hashlib.sha256("\x00".join(self.regions).encode())
+        found, begin = [], 0
+        for i in range((self.last - self.first).days + 1):
+            end = int(np.searchsorted(known, np.datetime64(self.first + i * _DAY), side="right"))
+            for column in (rows, days, cases):
+                sha.update(column[begin:end].tobytes())
+            found.append(sha.digest())
+            begin = end
+        return tuple(found)
+
+    @cached_property
+    def _by_age(self) -> Floats:
+        days = (self.last - self.first).days + 1
+        table = np.full((days, len(self.regions), MOST_LAGS), np.nan)
+        for day in self.snapshots:
+            counts, start = self._counts_on(day)
+            at = (day - start).days - 1 - np.arange(MOST_LAGS)
+            inside = (at >= 0) & (at < counts.shape[1])
+            row = table[(day - self.first).days]
+            row[:] = 0.0
+            row[:, inside] = counts[:, at[inside]]
+        return table
+
+    @cached_property
+    def _cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.datetime64]]:
+        """The changes as arrays: region, day since 1970, cases, and when they became known."""
+        frame = self.changes
+        row_of = {region: row for row, region in enumerate(self.regions)}
+        rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
+        days = frame["reported"].to_physical().cast(pl.Int64).to_numpy()
+        cases = frame["cases"].to_numpy().astype(np.float64)
+        return rows, days, cases, frame["as_of"].to_numpy().astype("datetime64[D]")
+
+    def _counts_on(self, day: date) -> tuple[Floats, date]:
+        """Counts [regions, days] as known on a snapshot, and the first reporting date of them."""
+        rows, days, cases, known = self._cells
+        end = int(np.searchsorted(known, np.datetime64(day), side="right"))
+        rows, days, cases = rows[:end], days[:end], cases[:end]
+        if end == 0:
+            return np.zeros((len(self.regions), 1)), day - _DAY
+        first = int(days.min())
+        width = max(int(days.max()), (day - _EPOCH).days) - first + 1
+        places = rows * width + days - first
+        counts = np.bincount(places, cases, len(self.regions) * width).astype(np.float64)
+        return counts.reshape(-1, width), _EPOCH + first * _DAY
+
+    def completeness(self, lags: int = 14) -> pl.DataFrame:
+        """The share of cases that is known, by lag, for each weekday of the reporting date and all.
+
+        Measured against what is known now, on the reporting dates that are at least `lags` days
+        old by now. A row of all weekdays has none.
+        """
+        now, table, start = self.counts, self.known(lags), self.start
+        rows = []
+        for lag in range(lags):
+            for i in range(len(table)):
+                day = self.first + (i - 1 - lag) * _DAY
+                column = (day - start).days
+                if column < 0 or (self.last - day).days <= lags or np.isnan(table[i, 0, lag]):
+                    continue
+                rows.append((lag, day.weekday(), table[i, :, lag].sum(), now[:, column].sum()))
+        found = pl.DataFrame(
+            rows,
+            schema={"lag": pl.Int64, "weekday": pl.Int64, "known": pl.Float64, "now": pl.Float64},
+            orient="row",
+        )
+        both = [found, found.with_columns(weekday=pl.lit(None, dtype=pl.Int64))]
+        return (
+            pl.concat(both)
+            .group_by("lag", "weekday")
+            .agg(pl.col("known", "now").sum())
+            .with_columns(share=pl.col("known") / pl.col("now"))
+            .sort("weekday", "lag", nulls_last=False)
+        )
+
+    def digest(self) -> str:
+        """A SHA-256 of everything that was known, and when."""
+        sha = hashlib.sha256("\x00".join([*self.regions, *map(str, self.snapshots)]).encode())
+        for name in SCHEMA:
+            column = self.changes[name]
+            text = column.dtype == pl.String
+            plain = column.fill_null("") if text else column.to_physical().fill_null(_NEVER)
+            sha.update("\x00".join(plain).encode() if text else plain.to_numpy().tobytes())
+        return sha.hexdigest()
+
+    def to_frame(self) -> pl.DataFrame:
+        """The table of changes, as `from_changes` takes it and the source `vintages` reads it.
+
+        A day on which the list was looked at and nothing had changed is a row of no cases.
+        """
+        quiet = sorted(set(self.snapshots) - set(self.changes["as_of"]))
+        rows = pl.DataFrame(
+            {
+                "as_of": quiet,
+                "region": [self.regions[0]] * len(quiet),
+                "reported": [day - _DAY for day in quiet],
+                "cases": [0] * len(quiet),
+            },
+            schema={name: SCHEMA[name] for name in ("as_of", "region", "reported", "cases")},
+        )
+        return pl.concat([self.changes, rows], how="diagonal").sort("as_of", maintain_order=True)
+
+
+KEPT_MORNINGS = 84
+"""Mornings that are kept; older ones become part of the first."""
+KEPT_DAYS = KEPT_MORNINGS + 56
+"""Reporting dates that are kept, before the last."""
+FILE = "vintages.parquet"
+
+
+def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel:
+    """Keep a panel as known on the morning after its last day; the same with all that is kept.
+
+    Without `write` it is as if it had been kept.
+
+    A second panel of the same morning takes the place of the first; one that is older than the
+    last is not kept, and an archive that lacks a region, or is damaged, begins anew. Counts that
+    are not whole, are of weeks, or come with a history of their own, are not kept at all. The
+    history stands in the panel once it has `LEAST_MORNINGS`.
+    """
+    whole = bool((panel.counts == np.round(panel.counts)).all())
+    if panel.history is not None or not whole or panel.step == "week":
+        return panel
+    morning = panel.end + timedelta(days=1)
+    path = folder / FILE
+    before = _read(path, panel)
+    if before is not None and morning < before.last:
+        return _with(panel, before, morning)
+    kept = _bounded(_grown(before, panel, morning))
+    if write:
+        write_parquet(path, kept.to_frame())
+    return _with(panel, kept, morning)
+
+
+def fill(folder: Path, history: Vintages) -> None:
+    """Put a history of one list into an archive, as if each of its mornings had been kept."""
+    write_parquet(folder / FILE, _bounded(history).to_frame())
+
+
+def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
+    """A panel with the history of its regions, each of which was remembered alone.
+
+    The mornings are those on which all of them were looked at; what one list said in between, it
+    said by the next of them. Without enough such mornings the panel has no history.
+    """
+    histories = [one.history for one in alone if one.history is not None]
+    if len(histories) < len(panel.regions):
+        return panel
+    common = sorted(set.intersection(*(set(one.snapshots) for one in histories)))
+    if len(common) < LEAST_MORNINGS or common[-1] != panel.end + timedelta(days=1):
+        return panel
+    mornings = pl.DataFrame({"morning": common}, schema={"morning": pl.Date})
+    changes = pl.concat([one.changes for one in histories]).sort("as_of")
+    dated = changes.join_asof(mornings, left_on="as_of", right_on="morning", strategy="forward")
+    history = Vintages.from_changes(
+        dated.drop_nulls("morning").drop("as_of").rename({"morning": "as_of"}),
+        source=panel.source,
+        regions=panel.regions,
+        snapshots=common,
+    )
+    return replace(panel, history=history)
+
+
+def mornings_kept(folder: Path) -> int:
+    """How many mornings an archive has."""
+    path = folder / FILE
+    return pl.read_parquet(path, columns=["as_of"])["as_of"].n_unique() if path.is_file() else 0
+
+
+def _read(path: Path, panel: CasePanel) -> Vintages | None:
+    try:
+        kept = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError):
+        return None
+    found = Vintages.from_changes(kept, source=str(path))
+    return found if set(found.regions) >= set(panel.regions) else None
+
+
+def _with(panel: CasePanel, kept: Vintages, morning: date) -> CasePanel:
+    if morning < kept.first:
+        return panel
+    history = kept.until(morning).of(panel.regions)
+    return replace(panel, history=history) if len(history.snapshots) >= LEAST_MORNINGS else panel
+
+
+def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages:
+    """What was kept, and what this morning changes of it."""
+    earlier = None
+    if before is not None and before.first < morning:
+        earlier = before.until(morning - timedelta(days=1))
+    first = max(panel.start, panel.end - timedelta(days=KEPT_DAYS - 1))
+    now = panel.between(first, panel.end).counts
+    known = np.zeros_like(now)
+    if earlier is not None:
+        mine = earlier.of(panel.regions)
+        old, offset = mine.counts, (first - mine.start).days
+        columns = np.arange(now.shape[1]) + offset
+        inside = (columns >= 0) & (columns < old.shape[1])
+        known[:, inside] = old[:, columns[inside]]
+    rows, days = np.nonzero(now != known)
+    changed = pl.DataFrame(
+        {
+            "as_of": [morning] * len(rows),
+            "region": [panel.regions[row] for row in rows],
+            "reported": [first + timedelta(days=int(day)) for day in days],
+            "cases": (now - known)[rows, days].astype(np.int64),
+        },
+        schema_overrides={"as_of": pl.Date, "region": pl.String, "reported": pl.Date},
+    )
+    snapshots = (*(earlier.snapshots if earlier is not None else ()), morning)
+    frames = [changed] if earlier is None else [earlier.changes.select(changed.columns), changed]
+    return Vintages.from_changes(
+        pl.concat(frames),
+        source=panel.source,
+        regions=earlier.regions if earlier is not None else panel.regions,
+        snapshots=snapshots,
+    )
+
+
+def _bounded(kept: Vintages) -> Vintages:
+    """The newest mornings and reporting dates only."""
+    mornings = kept.snapshots[-KEPT_MORNINGS:]
+    oldest = kept.last - timedelta(days=KEPT_DAYS)
+    changes = kept.changes.filter(pl.col("reported") >= oldest).with_columns(
+        pl.max_horizontal("as_of", pl.lit(mornings[0]))
+    )
+    return Vintages.from_changes(
+        changes, source=kept.source, regions=kept.regions, snapshots=mornings
+    )

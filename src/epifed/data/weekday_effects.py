@@ -1,0 +1,224 @@
+"""The weekly rhythm of a client's reports, and its counts with holidays taken out of them.
+
+All of it is local. Each client learns, from its own past and forgetting it, what share of a week it
+reports on each weekday. A holiday looks like its own weekend, the day after like the day after a
+weekend; how far that holds, it learns from its own holidays. Nothing looks ahead: what is assumed
+of a week was learned before it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epifed.data import calendar as holidays
+from epifed.data.calendar import WEEK
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+LONGEST = 52
+"""Weeks at most that are looked at."""
+AHEAD = 4
+"""Weeks at most that can be forecast."""
+
+HALF_LIFE = 5.0
+"""Weeks after which a week counts half for the weekdays."""
+FEW = 3.0
+"""Cases that are assumed to be spread evenly, before a client has seen its own."""
+HOLIDAY_HALF_LIFE = 10.0
+"""Days on or after holidays after which one counts half."""
+ASSUMED = 3.0
+"""How many such days the assumption is worth that a client keeps holidays."""
+TYPICAL = 0.5
+"""How far cases on such a day are from the usual, relative to the average day."""
+EXPECTED = np.array([1.0, 1.0, 1.0, 1.0, 1.05, 1.08, 0.9])
+"""Cases on a kind of day relative to the weekday it is like."""
+IS_BACK = np.array([False, False, False, True, True, True, False])
+"""The kinds of working days after a holiday; what they do is learned apart from days off."""
+TRUST = np.array([1.0, 0.05, 0.05, 0.8, 0.8, 0.8, 0.8])
+"""Weight of a kind of day where growth is measured."""
+LEAST, MOST = 0.05, 3.0
+
+
+@dataclass(frozen=True)
+class WeekdayEffects:
+    """The last whole weeks of some clients, holidays taken out."""
+
+    counts: Floats
+    """[regions, days], as reported."""
+    usual: Floats
+    """The same with holidays as usual days."""
+    trust: Floats
+    """Weight of each of the last 14 days where growth is measured: little on holidays."""
+    _week: "_Weeks"
+    _known: tuple["_Known", ...]
+    """What was known before each week."""
+
+    @property
+    def last_factor(self) -> Floats:
+        """Cases on each of the last seven days relative to what they are on a usual one."""
+        last = len(self._known) - 1
+        if last not in self._week.special:
+            return np.ones((len(self.counts), WEEK))
+        return self._known[last].factor(*self._week.of(last)).T
+
+    def ending(self, week: Floats) -> "WeekdayEffects":
+        """The same with other counts [regions, 7] of the last seven days."""
+        before = self.usual[:, -2 * WEEK : -WEEK]
+        usual = _as_usual(week, self.last_factor, before) if before.shape[1] == WEEK else week
+        counts, usual = (
+            np.concatenate([days[:, :-WEEK], last], axis=1)
+            for days, last in ((self.counts, week), (self.usual, usual))
+        )
+        return replace(self, counts=counts, usual=usual)
+
+    def again(self, weeks: int, begin: int, end: int) -> Floats:
+        """The days from `begin` to before `end`, each as the one so many weeks before it.
+
+        Holidays are taken out of that one and put into this. Days count from the first one here,
+        and may lie up to so many weeks after the last.
+        """
+        gap = weeks * WEEK
+        found = self.usual[:, begin - gap : end - gap].copy(order="K")
+        for week in self._week.special:
+            first, last = max(week * WEEK, begin), min((week + 1) * WEEK, end)
+            if first < last and 0 <= week - weeks < len(self._known):
+                factor = self._known[week - weeks].factor(*self._week.of(week))
+                place = slice(first - week * WEEK, last - week * WEEK)
+                found[:, first - begin : last - begin] *= factor[place].T
+        return found
+
+
+def weekday_effects(counts: Floats, calendars: Sequence[str], last: date) -> WeekdayEffects:
+    """The rhythm of clients whose counts end on a day, each with a calendar; `()` is none."""
+    weeks = min(counts.shape[1] // WEEK, LONGEST)
+    # Days first, so that a week is one piece of memory.
+    daily = np.ascontiguousarray(counts[:, counts.shape[1] - weeks * WEEK :].T)
+    calendar = _Weeks.of_clients(calendars or [""] * len(counts), last, weeks)
+    learned = _Learned(len(counts))
+    known: list[_Known] = []
+    usual = daily.copy()
+    for week in range(weeks):
+        start, end = week * WEEK, (week + 1) * WEEK
+        known.append(learned.known())
+        if week in calendar.special and week:
+            factor = known[-1].factor(*calendar.of(week))
+            usual[start:end] = _as_usual(daily[start:end], factor, usual[start - WEEK : start])
+        if week >= 2:
+            around = np.cumsum(usual[start - WEEK - 4 : start + 3], axis=0)
+            level = (around[WEEK:] - around[:WEEK]) / WEEK
+            seen = daily[start - WEEK : start]
+            if week - 1 in calendar.special:
+                learned.see_holidays(seen, level, known[week - 1], *calendar.of(week - 1))
+            else:
+                learned.see_week(seen, level)
+    trust = np.concatenate(
+        [TRUST[calendar.of(week)[0]] for week in range(max(weeks - 2, 0), weeks)]
+    )
+    return WeekdayEffects(daily.T, usual.T, trust.T, calendar, tuple(known))
+
+
+def _as_usual(counts: Floats, factor: Floats, before: Floats) -> Floats:
+    """A week's counts with holidays as usual days, by those of the week before."""
+    filled = counts + (1 - factor) * before
+    usual: Floats = np.where(factor < 1, filled, counts / np.maximum(factor, 1))
+    return usual
+
+
+@dataclass(frozen=True)
+class _Weeks:
+    """The kinds of all days, in weeks counted from the clients' last day, some of them ahead."""
+
+    row: Index
+    """Which calendar each client has."""
+    kind: Index
+    """[weeks, days, calendars]"""
+    like: Index
+    """The day of the week that each day is like."""
+    special: frozenset[int]
+    """The weeks in which some day is not a usual one."""
+
+    @classmethod
+    def of_clients(cls, calendars: Sequence[str], last: date, weeks: int) -> "_Weeks":
+        """The weeks of clients with these calendars."""
+        first = last - timedelta(days=weeks * WEEK - 1)
+        codes = sorted(set(calendars))
+        place = {code: i for i, code in enumerate(codes)}
+        row = np.array([place[code] for code in calendars], dtype=np.int64)
+        found = [holidays.day_kinds(code, first, (weeks + AHEAD) * WEEK) for code in codes]
+        kind, like = (
+            np.stack(part, axis=1).reshape(-1, WEEK, len(codes))
+            for part in zip(*found, strict=True)
+        )
+        special = np.flatnonzero(kind.any(axis=(1, 2)))
+        return cls(row, kind, (like - first.weekday()) % WEEK, frozenset(special.tolist()))
+
+    def of(self, week: int) -> tuple[Index, Index]:
+        """Kind and likeness of each client's days in a week: [days, clients]."""
+        return self.kind[week][:, self.row], self.like[week][:, self.row]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What clients have learned of their weekdays and holidays."""
+
+    share: Floats
+    """Cases on each day of the week relative to the average day: [days, clients]."""
+    keeping: Floats
+    """How much a client keeps of what is expected of days off, and of days back: [2, clients]."""
+
+    def expected(self, kind: Index, like: Index) -> Floats:
+        """How far each day of a week is from a usual one, where holidays are kept, as a share."""
+        ratio = np.take_along_axis(self.share, like, axis=0) / self.share * EXPECTED[kind]
+        found: Floats = np.where(kind == holidays.USUAL, 0.0, np.clip(ratio, LEAST, MOST) - 1)
+        return found
+
+    def factor(self, kind: Index, like: Index) -> Floats:
+        """Cases on each day of a week relative to what they are on a usual day."""
+        off, back = self.keeping
+        kept = np.where(IS_BACK[kind], back, off)
+        found: Floats = np.clip(1 + kept * self.expected(kind, like), LEAST, MOST)
+        return found
+
+
+class _Learned:
+    """The sums from which clients learn, as far as they have seen."""
+
+    def __init__(self, clients: int) -> None:
+        self.on_day, self.in_week = np.zeros((2, WEEK, clients))
+        self.moved, self.expected = np.zeros((2, 2, clients))
+
+    def known(self) -> _Known:
+        """What follows from them."""
+        share = np.clip((self.on_day + FEW) / (self.in_week + FEW), 0.02, WEEK)
+        assumed = ASSUMED * TYPICAL**2
+        keeping = (self.moved + assumed) / (self.expected + assumed)
+        return _Known(share, np.clip(keeping, 0.0, 1.3))
+
+    def see_week(self, counts: Floats, level: Floats) -> None:
+        """Learn from a week of usual days, the level around each of which is known."""
+        keep = 0.5 ** (1 / HALF_LIFE)
+        self.on_day, self.in_week = self.on_day * keep + counts, self.in_week * keep + level
+
+    def see_holidays(
+        self, counts: Floats, level: Floats, known: _Known, kind: Index, like: Index
+    ) -> None:
+        """Learn from a week with other days."""
+        before = self.on_day, self.in_week
+        self.see_week(counts, level)
+        usual = kind == holidays.USUAL
+        self.on_day, self.in_week = (
+            np.where(usual, now, then)
+            for now, then in zip((self.on_day, self.in_week), before, strict=True)
+        )
+        expected = known.expected(kind, like) * known.share
+        moved = np.clip(counts / (level + FEW / WEEK) - known.share, -1.0, 1.0)
+        for group, back in enumerate((False, True)):
+            here = ~usual & (IS_BACK[kind] == back)
+            keep = 0.5 ** (here.sum(axis=0) / HOLIDAY_HALF_LIFE)
+            seen = (here * expected * moved).sum(axis=0), (here * expected**2).sum(axis=0)
+            self.moved[group] = self.moved[group] * keep + seen[0]
+            self.expected[group] = self.expected[group] * keep + seen[1]

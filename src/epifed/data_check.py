@@ -1,0 +1,200 @@
+"""What is in a panel before anyone trains on it: gaps, zeros, the week, anomalies."""
+
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epifed.data.calendar import USUAL_HORIZON, USUAL_WINDOW, Step
+from epifed.data.panel import CasePanel
+from epifed.data.quality import ANOMALOUS, clean
+from epifed.errors import counted
+
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+ONE_WEEKDAY = 0.9
+"""From this share of all cases on, a weekday makes daily counts look like weekly ones."""
+GAPS_ARE: dict[Step, str] = {
+    "day": "taken as zero",
+    "week": "not taken as zero where reports are usual, nor scored in a backtest",
+}
+"""What becomes of days and weeks without a report."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Region-days, or region-weeks, without a report in the source."""
+
+    missing: int
+    share: float
+    regions: int
+    longest: int
+    longest_region: str | None
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """A report that is no count of its day, as `epifed.data.quality` finds them."""
+
+    region: str
+    name: str
+    day: date
+    kind: str
+    reported: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What `check_panel` found."""
+
+    source: str
+    regions: int
+    step: Step
+    """What a count is of; `days` are weeks where it is one."""
+    first_day: date
+    last_day: date
+    days: int
+    cases: float
+    population: int | None
+    fractional: int
+    """Region-days whose count is not a whole number: averages, or a misread decimal sign."""
+    gaps: Gaps
+    zeros: float
+    """Share of region-days with no case."""
+    silent_regions: tuple[str, ...]
+    """Regions without any case."""
+    silent_weekends: tuple[str, ...]
+    """Regions that have cases, but none on any Saturday or Sunday."""
+    weekdays: tuple[float, ...] | None
+    """Monday to Sunday relative to the average day, over whole weeks."""
+    anomaly_counts: dict[str, int]
+    """Region-days of each kind of anomaly."""
+    anomalies: tuple[Anomaly, ...]
+    """Those farthest from what was expected."""
+    days_needed: int
+    enough_days: bool
+    notes: tuple[str, ...]
+    attribution: tuple[str, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever uses the data should know, in sentences; the notes of the source first."""
+        found = list(self.notes)
+        if self.gaps.missing:
+            found.append(
+                f"no report: {counted(self.gaps.missing, f'region-{self.step}')} "
+                f"({self.gaps.share:.1%}), {GAPS_ARE[self.step]}"
+            )
+        if self.fractional:
+            found.append(f"not a whole number: {counted(self.fractional, 'count')}")
+        if self.cases == 0:
+            found.append("there is no case at all")
+        elif self.silent_regions:
+            found.append(f"regions without a case: {len(self.silent_regions):,}")
+        if self.silent_weekends:
+            found.append(
+                f"never a case on a weekend: {counted(len(self.silent_weekends), 'region')}"
+            )
+        if self.weekdays is not None and max(self.weekdays) >= ONE_WEEKDAY * 7:
+            day = WEEKDAYS[self.weekdays.index(max(self.weekdays))]
+            found.append(
+                f"{max(self.weekdays) / 7:.0%} of all cases fall on one weekday ({day}): these may "
+                "be weekly counts"
+            )
+        if self.anomalies:
+            worst = self.anomalies[0]
+            reports = counted(sum(self.anomaly_counts.values()), "report")
+            found.append(
+                f"no count of its {self.step}: {reports}, the worst {worst.reported:,.6g} in "
+                f"{worst.region} on {worst.day}"
+            )
+        if not self.enough_days:
+            found.append(
+                f"too few: {counted(self.days, self.step)}; windows need {self.days_needed}"
+            )
+        return tuple(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, ready for JSON."""
+        report: dict[str, Any] = _plain(asdict(self))
+        if self.weekdays is not None:
+            report["weekdays"] = dict(zip(WEEKDAYS, self.weekdays, strict=True))
+        return report | {"warnings": list(self.warnings)}
+
+
+def check_panel(panel: CasePanel, top: int = 10) -> CheckReport:
+    """Look a panel over; the usual window H and horizon P decide how many days are enough."""
+    counts = panel.counts
+    regions, days = counts.shape
+    weekday = (panel.start.weekday() + np.arange(days)) % 7
+    total = counts.sum(axis=1)
+    weekend = counts[:, weekday >= 5] if panel.step == "day" else counts[:, :0]
+    no_weekend = (total > 0) & (weekend.sum(axis=1) == 0) if weekend.size else total < 0
+    needed = USUAL_WINDOW[panel.step] + USUAL_HORIZON[panel.step]
+    found = clean(panel).to_long()
+    names = dict(zip(panel.regions, panel.names, strict=True))
+    return CheckReport(
+        source=panel.source,
+        regions=regions,
+        step=panel.step,
+        first_day=panel.start,
+        last_day=panel.end,
+        days=days,
+        cases=float(total.sum()),
+        population=None if panel.population is None else int(panel.population.sum()),
+        fractional=int(np.count_nonzero(counts != np.rint(counts))),
+        gaps=_gaps(panel),
+        zeros=float(np.mean(counts == 0)),
+        silent_regions=_named(panel, total == 0),
+        silent_weekends=_named(panel, no_weekend),
+        weekdays=_weekdays(counts, weekday) if panel.step == "day" else None,
+        anomaly_counts={kind: len(found.filter(kind=kind)) for kind in ANOMALOUS},
+        anomalies=tuple(
+            Anomaly(name=names[row["region"]], **row) for row in found.head(top).to_dicts()
+        ),
+        days_needed=needed,
+        enough_days=days >= needed,
+        notes=panel.notes,
+        attribution=panel.attribution,
+    )
+
+
+def _named(panel: CasePanel, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+    return tuple(panel.regions[i] for i in np.flatnonzero(chosen))
+
+
+def _gaps(panel: CasePanel) -> Gaps:
+    if panel.reported is None or panel.reported.all():
+        return Gaps(missing=0, share=0.0, regions=0, longest=0, longest_region=None)
+    absent = ~panel.reported
+    run = np.zeros(len(absent), dtype=np.int64)
+    longest = np.zeros_like(run)
+    for day in absent.T:
+        run = np.where(day, run + 1, 0)
+        np.maximum(longest, run, out=longest)
+    return Gaps(
+        missing=int(absent.sum()),
+        share=float(absent.mean()),
+        regions=int(absent.any(axis=1).sum()),
+        longest=int(longest.max()),
+        longest_region=panel.regions[int(longest.argmax())],
+    )
+
+
+def _weekdays(counts: NDArray[np.float64], weekday: NDArray[np.int_]) -> tuple[float, ...] | None:
+    whole = counts.shape[1] // 7 * 7
+    daily = counts[:, :whole].sum(axis=0)
+    if not daily.any():
+        return None
+    by_weekday = np.bincount(weekday[:whole], weights=daily, minlength=7)
+    return tuple(float(share) for share in by_weekday / by_weekday.mean())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value.isoformat() if isinstance(value, date) else value

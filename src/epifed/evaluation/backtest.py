@@ -1,0 +1,526 @@
+"""Rolling origins: at each, train on what was known, forecast, and score when the day is observed.
+
+Releases of different origins do not depend on one another. They are computed in parallel, and each
+is kept as one file. A forecast sees the releases up to its own origin and none after.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed import intervals
+from epifed.data.calendar import DAYS_OF, WEEK, Step
+from epifed.data.levels import Level
+from epifed.data.panel import CasePanel
+from epifed.data.quality import Cleaned, clean
+from epifed.data.vintages import Vintages
+from epifed.errors import EpifedError, counted
+from epifed.evaluation.experiment import code_digest, in_pieces
+from epifed.evaluation.metrics import strata
+from epifed.evaluation.results_folder import (
+    BacktestRecord,
+    BacktestTables,
+    refuse_other,
+    write_backtest,
+)
+from epifed.files import Part, load_part, save_part
+from epifed.forecasting import (
+    Forecast,
+    Targets,
+    after_holiday,
+    forecast,
+    horizons_of,
+    level_counts,
+    level_rows,
+    parts,
+    refuse_horizon,
+)
+from epifed.learners.base import Learner, Vector, make_learner, observed
+from epifed.nowcasting.transmission import nowcast_on
+from epifed.privacy.accounting import epsilon_of, rounded_up
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import Settings, seed_sequence
+from epifed.training.loop import train
+
+
+@dataclass(frozen=True)
+class KnownData:
+    """What was known on each day: the panel cut at it, or the list as of the next morning."""
+
+    panel: CasePanel
+    vintages: Vintages | None = None
+
+    @cached_property
+    def _cleaned(self) -> Cleaned:
+        return clean(self.panel)
+
+    def on(self, day: date) -> Cleaned:
+        """What was known at the end of a day."""
+        if self.vintages is None:
+            return self._cleaned.until(day)
+        return clean(self.vintages.as_known(day + timedelta(days=1), like=self.panel))
+
+
+Floats = NDArray[np.float64]
+
+COVERAGES = {"50": (0.25, 0.75), "95": (0.025, 0.975)}
+
+
+def _within(name: str) -> pl.Expr:
+    inside = pl.col("truth").is_between(pl.col(f"lower_{name}"), pl.col(f"upper_{name}"))
+    return inside.mean().alias(f"coverage_{name}")
+
+
+def _ratio(one: str, other: str, truth: str) -> pl.Expr:
+    """The error of one column relative to that of another; none where the other has none."""
+    error, base = ((pl.col(name) - pl.col(truth)).abs().sum() for name in (one, other))
+    return _over(error, base)
+
+
+def _over(score: pl.Expr, base: pl.Expr) -> pl.Expr:
+    return pl.when(base > 0).then(score / base)
+
+
+SCORES = (
+    _ratio("point", "persistence", "truth").alias("mae_ratio"),
+    _ratio("point", "persistence_final", "truth").alias("mae_ratio_final"),
+    _ratio("nowcast", "persistence", "persistence_final").alias("nowcast_mae_ratio"),
+    _over(pl.col("wis").sum(), pl.col("baseline_wis").sum()).alias("wis_ratio"),
+    *(_within(name) for name in COVERAGES),
+)
+
+
+def own_table(
+    known: KnownData, made: Sequence[Forecast], completed: Mapping[date, Floats]
+) -> pl.DataFrame:
+    """The forecasts of the regions themselves beside what came."""
+    panel = known.panel
+    final = observed(panel.counts, panel.step)
+    frames = []
+    for one in made:
+        at = panel.index(one.origin)
+        series = final[:, : at + 1]
+        if known.vintages is not None:
+            series = observed(known.on(one.origin).reported, panel.step)
+        to = at + one.horizon
+        frame = scored(one, final[:, to], final[:, at], series, completed[one.origin])
+        frames.append(that_came(frame, panel, to))
+    return pl.concat(frames)
+
+
+def that_came(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.DataFrame:
+    """The rows, one for each region, whose truth is known: an unreported week is none."""
+    if final.step == "day" or final.reported is None:
+        return frame
+    return frame.filter(pl.Series(final.reported[:, column]))
+
+
+def scored(
+    one: Forecast, truth: Floats, now: Floats, series: Floats, completed: Floats
+) -> pl.DataFrame:
+    """One forecast beside what came, what there finally was on its day, and what was known."""
+    baseline = intervals.hub_baseline(series, one.horizon, WEEK // DAYS_OF[one.step])
+    columns = {
+        "truth": truth,
+        "persistence": series[:, -1],
+        "persistence_final": now,
+        "nowcast": completed,
+        "point": one.point,
+    }
+    for name, (low, high) in COVERAGES.items():
+        columns[f"lower_{name}"] = one.quantiles[:, intervals.LEVELS.index(low)]
+        columns[f"upper_{name}"] = one.quantiles[:, intervals.LEVELS.index(high)]
+    columns["wis"] = intervals.weighted_interval_score(truth, one.quantiles)
+    columns["baseline_wis"] = intervals.weighted_interval_score(truth, baseline)
+    return pl.DataFrame({"region": one.regions} | columns).select(
+        pl.lit(one.origin).alias("origin_date"),
+        "region",
+        pl.lit(one.horizon, dtype=pl.Int64).alias("horizon"),
+        pl.lit(one.target_date).alias("target_date"),
+        *columns,
+    )
+
+
+@dataclass(frozen=True)
+class LevelBacktest:
+    """The forecasts of all levels, and those whose week has come beside what came."""
+
+    forecasts: tuple[Forecast, ...]
+    table: pl.DataFrame
+    """As the backtest's own, with `level` and `weeks_ahead`, empty where weeks are not counted."""
+    sentence: str
+    """Which counts of larger regions were used."""
+
+    def to_long(self) -> pl.DataFrame:
+        """All quantiles: a row for each origin, region, week and quantile."""
+        return pl.concat(map(level_rows, self.forecasts))
+
+    def summary(self) -> list[dict[str, Any]]:
+        """The scores of each level and week."""
+        if self.table.is_empty():
+            return []
+        keys = ["level", "weeks_ahead", pl.when(pl.col("weeks_ahead").is_null()).then("horizon")
+                .alias("days_ahead")]  # fmt: skip
+        grouped = self.table.group_by(keys, maintain_order=True)
+        regions, origins = pl.col("region").n_unique(), pl.col("origin_date").n_unique()
+        return grouped.agg(regions.alias("regions"), origins.alias("origins"), *SCORES).to_dicts()
+
+
+def backtest_levels(
+    known: KnownData, learner: Learner[Any, Any], states: Mapping[date, Any], targets: Targets
+) -> LevelBacktest:
+    """Forecast every level from each origin with the state of that day, and score what has come.
+
+    Nothing after the clients' last day is scored, however far published totals reach.
+    """
+    finals = {level.name: level_counts(known.panel, targets, level) for level in targets.levels}
+    forecasts, frames = [], []
+    for day, state in states.items():
+        then = known.on(day)
+        filled_up = learner.completed(then.panel, state).counts
+        completed = observed(filled_up, then.panel.step)[:, -1]
+        for level, one in targets.made(then, learner, state):
+            forecasts.append(one)
+            final = finals[level.name]
+            if one.target_date > min(final.end, known.panel.end):
+                continue
+            series = _known_series(known, targets, level, final, one)
+            filled = series[:, -1] if targets.totals_of(level) else level.sum(completed)
+            average = observed(final.counts, final.step)
+            at = final.index(one.origin)
+            to = at + one.horizon
+            frame = scored(one, average[:, to], average[:, at], series, filled)
+            frames.append(
+                that_came(frame, final, to).with_columns(
+                    pl.lit(level.name).alias("level"),
+                    pl.lit(one.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
+                )
+            )
+    table = pl.concat(frames) if frames else pl.DataFrame()
+    return LevelBacktest(tuple(forecasts), table, targets.sentence())
+
+
+def _known_series(
+    known: KnownData, targets: Targets, level: Level, final: CasePanel, one: Forecast
+) -> Floats:
+    """The 7-day averages of a level up to the last day known, as known then."""
+    if known.vintages is not None and targets.totals_of(level) is None:
+        return observed(level.sum(known.on(one.origin).reported), final.step)
+    return observed(final.between(final.start, one.origin).counts, final.step)
+
+
+Progress = Callable[[int, int], None]
+Work = Callable[["KnownData", Settings, Sequence[Any]], list[tuple[Path, Part]]]
+"""Does some of the work, and says what is to be kept where."""
+
+TRAINING_STEPS: dict[Step, int] = {"day": 28, "week": 26}
+"""Targets within the last so many steps are learned from."""
+
+REAL_TIME = "each forecast made with what was known on its morning, and scored on the final counts"
+FINAL = (
+    "nothing looks ahead; on final counts, which nobody had on the mornings, where scores are worse"
+)
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """The forecasts of all origins beside what came, and what they cost."""
+
+    table: pl.DataFrame
+    forecasts: tuple[Forecast, ...]
+    settings: Settings
+    releases: int
+    epsilon_total: float
+    noise_multiplier: float
+    latest: tuple[Forecast, ...]
+    """From the last day of the data, one to four weeks ahead, or the learner's own horizon."""
+    real_time: bool = False
+    """Whether each forecast was made with what was known on its morning."""
+    parts: pl.DataFrame | None = None
+    """Where the changes of the latest come from, if the learner can say."""
+    nowcast: pl.DataFrame | None = None
+    """The last two weeks before the latest, where it is known when reports came."""
+    levels: LevelBacktest | None = None
+    """The same of larger regions, if they were asked for."""
+
+    def summary(self) -> dict[str, Any]:
+        """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
+        total = self.table.select(SCORES).row(0, named=True)
+        worst = self.by_month().sort("mae_ratio").row(-1, named=True)
+        return total | {
+            "worst_month_mae_ratio": worst["mae_ratio"],
+            "worst_month": worst["month"],
+            "epsilon_per_release": self.settings.epsilon,
+            "epsilon_total": self.epsilon_total,
+            "noise_multiplier": self.noise_multiplier,
+            "delta": self.settings.delta,
+            "accountant": self.settings.accountant,
+            "learner": self.settings.learner,
+            "step": self.settings.step,
+            "horizon": self.settings.horizon,
+            "origins": len(self.forecasts),
+            "releases": self.releases,
+            "first_origin": self.table["origin_date"].min(),
+            "last_origin": self.table["origin_date"].max(),
+            "regions": self.table["region"].n_unique(),
+            "real_time": self.real_time,
+            "levels": self.levels.summary() if self.levels else [],
+        }
+
+    def caption(self) -> str:
+        """What must stand under every table of these scores."""
+        s = self.settings
+        when = REAL_TIME if self.real_time else FINAL
+        if not s.private:
+            return f"no differential privacy (ε = ∞); {when}"
+        newest = "" if self.real_time else " (the newest forecast's too)"
+        return (
+            f"ε = {s.epsilon:g} for {_each(self.releases)}{newest}, "
+            f"{rounded_up(self.epsilon_total)} in total, δ = {s.delta:g}, unit one client, add or "
+            f"remove one client, {s.accountant.upper()} accountant; {when}"
+        )
+
+    def record(self) -> BacktestRecord:
+        """The scores as a results folder keeps them."""
+        return BacktestRecord.model_validate(self.summary())
+
+    def write(
+        self, out: Path, panel: CasePanel, at_other_budgets: Sequence[BacktestRecord] = ()
+    ) -> None:
+        """Write the results folder of this backtest, which was made on the panel."""
+        ahead = pl.concat(one.to_long() for one in self.latest)
+        levels = self.levels.table if self.levels and len(self.levels.table) else None
+        others = tuple(at_other_budgets)
+        tables = BacktestTables(
+            self.table, ahead, self.record(), self.parts, levels, others, self.nowcast
+        )
+        write_backtest(out, panel, self.settings, tables)
+
+    def by_month(self) -> pl.DataFrame:
+        """The scores of each month of targets."""
+        month = pl.col("target_date").dt.strftime("%Y-%m").alias("month")
+        return self.table.group_by(month).agg(SCORES).sort("month")
+
+    def by_stratum(self, panel: CasePanel) -> pl.DataFrame:
+        """The scores of each of the paper's population clusters."""
+        if panel.population is None:
+            return pl.DataFrame()
+        rows = []
+        for name, members in strata(panel.population):
+            regions = [r for r, inside in zip(panel.regions, members, strict=True) if inside]
+            part = self.table.filter(pl.col("region").is_in(regions))
+            if len(part):
+                rows.append(
+                    {"stratum": name, "regions": len(regions)}
+                    | part.select(SCORES).row(0, named=True)
+                )
+        return pl.DataFrame(rows)
+
+    def after_holiday(self, panel: CasePanel) -> dict[str, Any] | None:
+        """The scores of forecasts made shortly after a public holiday of their region, if any."""
+        after = [
+            pl.DataFrame(
+                {
+                    "origin_date": one.origin,
+                    "region": panel.regions,
+                    "after": after_holiday(panel, one.origin),
+                }
+            )
+            for one in self.forecasts
+        ]
+        then = pl.concat(after).filter("after")
+        part = self.table.join(then, on=["origin_date", "region"], how="semi")
+        return None if part.is_empty() else part.select(SCORES).row(0, named=True)
+
+
+def origins_between(
+    first: date, last: date, every: int, panel: CasePanel, horizon: int
+) -> list[date]:
+    """The origins of a backtest; the last target lies within the panel and the period."""
+    if every % panel.step_days:
+        raise EpifedError(
+            f"every: found {counted(every, 'day')}; expected whole weeks, as {panel.source} has"
+        )
+    begin = -((panel.start - first).days // panel.step_days)
+    end = panel.index(min(last, panel.end)) - horizon
+    if begin < 0 or end < begin:
+        raise EpifedError(
+            f"{panel.source}: found {panel.step}s {panel.start} … {panel.end}; expected origins "
+            f"from {first} to {last} with a target {horizon} {panel.step}s later"
+        )
+    return [panel.day(column) for column in range(begin, end + 1, every // panel.step_days)]
+
+
+def mornings_between(
+    first: date, last: date, every: int, panel: CasePanel, vintages: Vintages, horizon: int
+) -> list[date]:
+    """The origins of a real-time backtest: the newest reporting date of each morning.
+
+    Mornings on which nobody looked at the list are left out; the last target lies in the panel.
+    """
+    mornings = [first + timedelta(days=day) for day in range(0, (last - first).days + 1, every)]
+    looked = set(vintages.snapshots)
+    before = timedelta(days=1)
+    origins = [day - before for day in mornings if day in looked]
+    origins = [day for day in origins if day + timedelta(days=horizon) <= panel.end]
+    if not origins:
+        raise EpifedError(
+            f"{vintages.source}: found vintages from {vintages.first} to {vintages.last}, and "
+            f"final counts to {panel.end}; expected some from {first} to {last} with a target "
+            f"{counted(horizon, 'day')} later"
+        )
+    return origins
+
+
+def run_backtest(
+    panel: CasePanel,
+    settings: Settings,
+    origins: Sequence[date],
+    out: Path,
+    *,
+    vintages: Vintages | None = None,
+    targets: Targets | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> Backtest:
+    """Compute what is missing of a backtest, keep it in `out`, and score it.
+
+    One more release, on the panel's last day, is for the newest forecast, which nobody can score
+    yet. With vintages nothing is learned, calibrated or forecast on but what was known; the panel
+    is the final state, which only scores see, and the newest forecast is that of the last origin.
+    `targets` are larger regions that are forecast with the same releases.
+    """
+    refuse_horizon(settings.horizon, settings.step)
+    folder = out / "parts" / _fingerprint(panel, settings, vintages)
+    ends = sorted({*origins, panel.end} if vintages is None else set(origins))
+    known = KnownData(panel, vintages)
+    states = [folder / f"{day}_state.npz" for day in ends]
+    forecasts = [folder / f"{day}_{_hash(ends[: i + 1])}.npz" for i, day in enumerate(ends)]
+    refuse_other(out, "backtest")
+    plan = PrivacyPlan.of(settings, len(panel.regions))
+    plan.price()  # remembered, so the workers need not search for it
+    missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
+    done = sum(path.exists() for path in (*states, *forecasts))
+
+    def tick(finished: int) -> None:
+        nonlocal done
+        done += finished
+        if progress:
+            progress(done, 2 * len(ends))
+
+    def run(work: Work, todo: Sequence[Any]) -> None:
+        for piece in in_pieces(work, (known, settings), todo, workers, scheduler):
+            for path, part in piece:
+                save_part(path, part)
+            tick(len(piece))
+
+    tick(0)
+    run(_train, missing)
+    joined = _joined(settings, ends, states)
+    every = zip(ends, joined, forecasts, strict=True)
+    todo = [(d, s, p) for d, s, p in every if not p.exists()]
+    run(_forecast, todo)
+    loaded = dict(zip(ends, map(load_part, forecasts), strict=True))
+    made = {
+        day: Forecast(
+            day, settings.horizon, panel.regions, part["point"], part["quantiles"], step=panel.step
+        )
+        for day, part in loaded.items()
+    }
+    tested = tuple(made[day] for day in sorted(origins))
+    learner = make_learner(settings)
+    ahead = horizons_of(learner)
+    newest = learner.unpack(joined[-1])
+    last = known.on(ends[-1])
+    latest = tuple(forecast(last, learner, newest, days) for days in ahead)
+    total = math.inf
+    if plan.private:
+        event = dp.SelfComposedDpEvent(plan.event(), len(ends))
+        total = epsilon_of(event, settings.delta, settings.accountant)
+    noise = plan.noise_multiplier
+    at_origin = {day: learner.unpack(state) for day, state in zip(ends, joined, strict=True)
+                 if day in set(origins)}  # fmt: skip
+    filled = {day: part["completed"] for day, part in loaded.items()}
+    return Backtest(
+        own_table(known, tested, filled),
+        tested,
+        settings,
+        len(ends),
+        total,
+        noise,
+        latest,
+        parts=_parts(last, learner, newest, ahead),
+        nowcast=None if vintages is None else nowcast_on(vintages, ends[-1]),
+        real_time=vintages is not None,
+        levels=None if targets is None else backtest_levels(known, learner, at_origin, targets),
+    )
+
+
+def _parts(
+    known: Cleaned, learner: Learner[Any, Any], state: Any, ahead: Sequence[int]
+) -> pl.DataFrame | None:
+    found = [(parts(known, learner, state, days), days) for days in ahead]
+    tables = [one.to_long(known.panel.regions, days) for one, days in found if one is not None]
+    return pl.concat(tables) if tables else None
+
+
+def _train(
+    known: KnownData, settings: Settings, todo: Sequence[tuple[date, Path]]
+) -> list[tuple[Path, Part]]:
+    steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
+    learner = make_learner(settings)
+    made = []
+    for day, path in todo:
+        panel = known.on(day).panel
+        view = learner.view(panel, (panel.day(max(panel.index(day) - steps + 2, 0)), day))
+        seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
+        made.append((path, {"state": train(view, settings, seeds=seeds).vector}))
+    return made
+
+
+def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
+    """The packed state as of each day, with what earlier releases said."""
+    learner = make_learner(settings)
+    states = [learner.unpack(load_part(path)["state"].astype(np.float32)) for path in paths]
+    for i in range(1, len(states)):
+        gap = (days[i] - days[i - 1]).days
+        states[i] = learner.join(learner.advance(states[i - 1], gap), states[i])
+    return [learner.pack(state) for state in states]
+
+
+def _forecast(
+    known: KnownData, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
+) -> list[tuple[Path, Part]]:
+    learner = make_learner(settings)
+    parts = []
+    for day, state, path in todo:
+        then, now = known.on(day), learner.unpack(state)
+        made = forecast(then, learner, now, settings.horizon)
+        completed = observed(learner.completed(then.panel, now).counts, settings.step)[:, -1]
+        part: Part = {"point": made.point, "quantiles": made.quantiles, "completed": completed}
+        parts.append((path, part))
+    return parts
+
+
+def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None) -> str:
+    when = vintages.digest() if vintages else "final"
+    return _hash([code_digest(), settings.to_toml(), panel.digest(), when])
+
+
+def _hash(parts: Iterable[object]) -> str:
+    return hashlib.sha256("".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def _each(releases: int) -> str:
+    return "the only release" if releases == 1 else f"each of {counted(releases, 'release')}"

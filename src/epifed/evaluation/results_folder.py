@@ -1,0 +1,642 @@
+"""The results folder: one writer and one reader for all that commands keep and show.
+
+manifest.json, settings.toml                what kind of results, and their settings
+runs, predictions, convergence.parquet      a grid
+backtest.parquet, forecast.parquet, .json   a backtest; also parts.parquet, nowcast.parquet
+levels.parquet                              larger regions, where asked for
+forecast, points.parquet                    an office's week; backtest files once scored
+budgets.json                                the same backtest at other budgets
+backtest/                                   a backtest beside a grid, a folder of its own
+data/                                       the simulated country, if there was no data
+"""
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from epifed.data.calendar import Step
+from epifed.data.panel import CasePanel
+from epifed.errors import EpifedError
+from epifed.evaluation.metrics import METRICS, scores, strata
+from epifed.files import Part, read_json, to_json, write_parquet, write_text
+from epifed.learners.base import Parts
+from epifed.settings import Settings, SplitName, read_settings, sentence_of
+from epifed.simulate import SimulationSettings
+from epifed.simulate.settings import settings_of
+from epifed.training.loop import Clients
+
+FEDERATED = "federated"
+"""The method of the paper's learner; another learner's is its name."""
+TRAINED = pl.col("epsilon").is_not_null()
+"""Rows of a training, whatever its learner: a baseline has no budget."""
+ALL = "all"
+KEYS = ("split", "period", "method", "epsilon", "run")
+CURVE_COLUMNS = ("round", "train_mse", "test_mse", "test_mape")
+KEY_TYPES: dict[str, type[pl.DataType]] = {
+    "split": pl.String,
+    "period": pl.String,
+    "method": pl.String,
+    "epsilon": pl.Float64,
+    "run": pl.Int32,
+}
+
+
+@dataclass(frozen=True)
+class Results:
+    """Tidy tables. `epsilon` is null for a baseline and inf for the non-private federation."""
+
+    runs: pl.DataFrame
+    """One row per run and population stratum, with the metrics and what the run cost."""
+    predictions: pl.DataFrame
+    """One row per run, region and test day."""
+    convergence: pl.DataFrame
+    """One row per run and evaluated round."""
+
+
+def method_of(settings: Settings) -> str:
+    """What a training is called beside the baselines."""
+    return FEDERATED if settings.learner == "fedavg" else settings.learner
+
+
+def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:
+    """Score the parts of a grid, each with its keys and the clients it was tested on."""
+    runs: list[dict[str, object]] = []
+    predictions: list[pl.DataFrame] = []
+    curves: list[pl.DataFrame] = []
+    for keys, part, clients in parts:
+        truth = clients.test.targets.astype(np.float64)
+        like_today = clients.test.inputs[..., -1].astype(np.float64)
+        prediction = part["prediction"]
+        cost = {
+            name: float(part[name]) if name in part else None
+            for name in ("noise_multiplier", "epsilon_spent", "mean_cohort")
+        }
+        runs.append(keys | {"stratum": ALL} | scores(truth, prediction, like_today) | cost)
+        if clients.population is not None:
+            runs += [
+                keys
+                | {"stratum": name}
+                | scores(truth[chosen], prediction[chosen], like_today[chosen])
+                | cost
+                for name, chosen in strata(clients.population)
+            ]
+        regions = np.repeat(np.array(clients.regions, dtype=object), truth.shape[1])
+        columns = {
+            "region": pl.Series(regions, dtype=pl.String),
+            "target_day": pl.Series(clients.test.target_days.ravel()).cast(pl.Date),
+            "truth": truth.ravel(),
+            "prediction": prediction.ravel(),
+        }
+        predictions.append(_with_keys(pl.DataFrame(columns), keys))
+        if "convergence" in part:
+            frame = pl.DataFrame(part["convergence"], schema=CURVE_COLUMNS, orient="row")
+            curves.append(_with_keys(frame.with_columns(pl.col("round").cast(pl.Int32)), keys))
+    measured: dict[str, type[pl.DataType]] = dict.fromkeys(
+        (*METRICS, "zeros", "noise_multiplier", "epsilon_spent", "mean_cohort"), pl.Float64
+    )
+    return Results(
+        pl.DataFrame(runs, schema=KEY_TYPES | {"stratum": pl.String} | measured, orient="row"),
+        pl.concat(predictions),
+        pl.concat(curves) if curves else pl.DataFrame(schema=KEY_TYPES),
+    )
+
+
+def summary(runs: pl.DataFrame) -> pl.DataFrame:
+    """Mean and standard deviation over the runs of each method and budget, over all regions."""
+    return (
+        runs.filter(pl.col("stratum") == ALL)
+        .group_by("split", "period", "method", "epsilon", maintain_order=True)
+        .agg(
+            pl.len().alias("runs"),
+            *(pl.col(m).mean().alias(f"{m}_mean") for m in METRICS),
+            *(pl.col(m).std().alias(f"{m}_std") for m in METRICS),
+            pl.col("zeros").first(),
+        )
+    )
+
+
+def _with_keys(frame: pl.DataFrame, keys: dict[str, object]) -> pl.DataFrame:
+    return frame.select(
+        *(pl.lit(keys[name], dtype=KEY_TYPES[name]).alias(name) for name in KEYS), pl.all()
+    )
+
+
+FORMAT: Literal[2] = 2
+Kind = Literal["grid", "backtest", "week"]
+Randomness = Literal["seeded", "secure"]
+LIBRARIES = ("torch", "numpy", "polars", "dp-accounting", "joblib")
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataRecord(_Record):
+    """The case data behind results."""
+
+    source: str
+    sha256: str
+    regions: int
+    first_day: date
+    last_day: date
+    attribution: tuple[str, ...]
+    simulated: SimulationSettings | None
+    """Invented cases: the settings that make them again. Real ones: none."""
+
+    @classmethod
+    def of(cls, panel: CasePanel) -> Self:
+        """What there is to say about a panel."""
+        return cls(
+            source=Path(panel.source).name,
+            sha256=panel.digest(),
+            regions=len(panel.regions),
+            first_day=panel.start,
+            last_day=panel.end,
+            attribution=panel.attribution,
+            simulated=SimulationSettings.of(**panel.simulated) if panel.simulated else None,
+        )
+
+    def is_of(self, panel: CasePanel) -> bool:
+        """Whether the results were computed from this panel, or from a stretch of its days."""
+        if not panel.start <= self.first_day <= self.last_day <= panel.end:
+            return False
+        return panel.between(self.first_day, self.last_day).digest() == self.sha256
+
+
+class GridRecord(_Record):
+    """What a grid compared."""
+
+    splits: tuple[SplitName, ...]
+    periods: dict[str, tuple[date, date]]
+    epsilons: tuple[float, ...]
+    runs: int
+    baselines: tuple[str, ...]
+    baseline_runs: int
+    resplit: bool
+
+
+class WorkRecord(_Record):
+    """How much was computed, and how long it took."""
+
+    tasks: int
+    tasks_of_this_call: int
+    seconds_of_all_tasks: float
+    seconds_of_this_call: float
+
+
+class BacktestRecord(_Record):
+    """What a whole backtest came to; a ratio is none where it does not exist."""
+
+    mae_ratio: float | None
+    """To persistence as it was known."""
+    mae_ratio_final: float | None
+    """To persistence on final counts, which nobody had."""
+    nowcast_mae_ratio: float | None
+    """Of the estimate of the last week, to the count as it was known; none on final counts."""
+    wis_ratio: float | None
+    coverage_50: float | None
+    coverage_95: float | None
+    worst_month_mae_ratio: float | None
+    worst_month: str
+    epsilon_per_release: float
+    epsilon_total: float
+    noise_multiplier: float
+    delta: float
+    accountant: str
+    learner: str
+    step: Step = "day"
+    horizon: int
+    origins: int
+    releases: int
+    first_origin: date
+    last_origin: date
+    regions: int
+    real_time: bool
+    levels: tuple[dict[str, Any], ...] = ()
+    """The scores of each larger region's level and week, if they were asked for."""
+
+
+class BudgetRecords(_Record):
+    """What the same backtest came to at other budgets."""
+
+    budgets: tuple[BacktestRecord, ...]
+
+
+class ReleaseRecord(_Record):
+    """The release that an office's forecast was made with."""
+
+    training: str
+    sha256: str
+    last_day: date
+    learner: str
+    epsilon: float
+    delta: float
+    accountant: str
+    releases: int
+    """Releases that the forecast knows, this one included."""
+    epsilon_total: float
+    """Of all of them together."""
+    noise_multiplier: float
+
+
+class Manifest(_Record):
+    """What a results folder says about itself; with the command, all that doing it again takes."""
+
+    format: Literal[2] = FORMAT
+    kind: Kind
+    epifed: str
+    finished: datetime
+    randomness: Randomness
+    """`seeded`: the noise can be predicted, so nothing may be released. `secure`: it cannot."""
+    settings_sha256: str
+    """Of settings.toml beside it."""
+    data: DataRecord
+    grid: GridRecord | None = None
+    work: WorkRecord | None = None
+    release: ReleaseRecord | None = None
+    versions: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        kind: Kind,
+        panel: CasePanel,
+        settings: Settings,
+        randomness: Randomness = "seeded",
+        **more: Any,
+    ) -> Self:
+        """The manifest of results that were finished just now."""
+        return cls(
+            kind=kind,
+            epifed=version("epifed"),
+            finished=datetime.now(UTC).replace(microsecond=0),
+            randomness=randomness,
+            settings_sha256=settings.digest(),
+            data=DataRecord.of(panel),
+            versions={"python": platform.python_version()} | _versions(),
+            **more,
+        )
+
+
+def _versions() -> dict[str, str]:
+    """Of the libraries that are installed."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+EXPECTED = "expected a directory that 'epifed run', 'epifed reproduce' or 'epifed backtest' wrote"
+BESIDE = "backtest"
+"""A backtest may lie in a folder of this name within a grid's."""
+DATA = "data"
+"""The country that `epifed run` simulated lies in a folder of this name."""
+_MANIFEST, _SETTINGS, _RECORD = "manifest.json", "settings.toml", "backtest.json"
+_BUDGETS = "budgets.json"
+_KEYS: dict[str, type[pl.DataType]] = {
+    "origin_date": pl.Date,
+    "region": pl.String,
+    "horizon": pl.Int64,
+    "target_date": pl.Date,
+}
+_VALUES = (
+    "truth",
+    "persistence",
+    "persistence_final",
+    "nowcast",
+    "point",
+    "lower_95",
+    "lower_50",
+    "upper_50",
+    "upper_95",
+    "wis",
+    "baseline_wis",
+)
+Record = TypeVar("Record", bound=BaseModel)
+FORECAST = _KEYS | {"level": pl.Float64, "value": pl.Float64}
+PARTS: dict[str, type[pl.DataType]] = {
+    "region": pl.String,
+    "horizon": pl.Int64,
+    **dict.fromkeys((field.name for field in fields(Parts)), pl.Float64),
+}
+NOWCAST: dict[str, type[pl.DataType]] = {
+    "as_of": pl.Date,
+    "region": pl.String,
+    "date": pl.Date,
+    **dict.fromkeys(("known", "estimate", "lower", "upper", "r", "r_lower", "r_upper"), pl.Float64),
+}
+POINTS: dict[str, type[pl.DataType]] = {
+    "region": pl.String,
+    "horizon": pl.Int64,
+    **dict.fromkeys(("point", "persistence", "completed"), pl.Float64),
+}
+BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
+LEVELS = BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64}
+
+
+@dataclass(frozen=True)
+class BacktestTables:
+    """The past forecasts beside what came, the newest forecast, and what they came to."""
+
+    backtest: pl.DataFrame
+    forecast: pl.DataFrame
+    record: BacktestRecord
+    parts: pl.DataFrame | None = None
+    """Where the newest forecast's changes come from, if the learner can say."""
+    levels: pl.DataFrame | None = None
+    """The past forecasts of larger regions, if they were asked for."""
+    at_other_budgets: tuple[BacktestRecord, ...] = ()
+    """What the same forecasts came to at other budgets, where those were made too."""
+    nowcast: pl.DataFrame | None = None
+    """The last two weeks as known and as estimated, if it is known when reports came."""
+
+    @property
+    def by_budget(self) -> list[BacktestRecord]:
+        """The records of all budgets, from the strictest to none."""
+        return sorted((self.record, *self.at_other_budgets), key=lambda r: r.epsilon_per_release)
+
+
+@dataclass(frozen=True)
+class WeekTables:
+    """An office's forecast of a week; earlier ones beside what came, once something has."""
+
+    forecast: pl.DataFrame
+    points: pl.DataFrame
+    """Point, and what was known on the day, so that a later week can score the forecast."""
+    parts: pl.DataFrame | None = None
+    nowcast: pl.DataFrame | None = None
+    past: pl.DataFrame | None = None
+    record: BacktestRecord | None = None
+
+    @property
+    def scored(self) -> BacktestTables | None:
+        """The past forecasts as those of a backtest, if some can be scored."""
+        if self.past is None or self.record is None:
+            return None
+        return BacktestTables(
+            self.past, self.forecast, self.record, self.parts, nowcast=self.nowcast
+        )
+
+
+@dataclass(frozen=True)
+class ResultsFolder:
+    """A results folder as it was written."""
+
+    path: Path
+    manifest: Manifest
+    settings: Settings
+    tables: Results | BacktestTables | WeekTables
+    beside: "ResultsFolder | None" = None
+    """The backtest within a grid's folder."""
+
+    @property
+    def grid(self) -> Results | None:
+        """The tables of the grid, if it is one."""
+        return self.tables if isinstance(self.tables, Results) else None
+
+    @property
+    def backtest(self) -> BacktestTables | None:
+        """The tables of the backtest: its own, or of the one within, or the scored past."""
+        if isinstance(self.tables, BacktestTables):
+            return self.tables
+        if isinstance(self.tables, WeekTables):
+            return self.tables.scored
+        return self.beside.backtest if self.beside else None
+
+    @property
+    def newest(self) -> BacktestTables | WeekTables | None:
+        """The tables with the newest forecast, if there is one."""
+        return self.tables if isinstance(self.tables, WeekTables) else self.backtest
+
+    @property
+    def seeded(self) -> bool:
+        """Whether any noise in it can be predicted."""
+        own = self.manifest.randomness == "seeded"
+        return own or (self.beside is not None and self.beside.seeded)
+
+    @property
+    def kept_data(self) -> Path | None:
+        """The data directory within it, if that is the simulation its results are of."""
+        simulated = self.manifest.data.simulated
+        directory = self.path / DATA
+        return directory if simulated and settings_of(directory) == simulated else None
+
+
+@dataclass(frozen=True)
+class GridFolder:
+    """The folder of a grid, as the paper's tables and figures read it."""
+
+    folder: ResultsFolder
+    results: Results
+    grid: GridRecord
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that all trainings share."""
+        return self.folder.settings
+
+    @property
+    def epsilons(self) -> list[float]:
+        """The budgets, from the strictest to none."""
+        budgets = self.results.runs.filter(TRAINED)["epsilon"]
+        return budgets.unique().sort().to_list()
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """Every split and period."""
+        return [(split, period) for split in self.grid.splits for period in self.grid.periods]
+
+
+def write_grid(
+    path: Path,
+    panel: CasePanel,
+    settings: Settings,
+    results: Results,
+    grid: GridRecord,
+    work: WorkRecord,
+) -> None:
+    """Write the folder of a grid."""
+    tables = {field.name: getattr(results, field.name) for field in fields(Results)}
+    _write(path, Manifest.of("grid", panel, settings, grid=grid, work=work), settings, tables)
+
+
+def write_backtest(
+    path: Path, panel: CasePanel, settings: Settings, tables: BacktestTables
+) -> None:
+    """Write the folder of a backtest."""
+    manifest = Manifest.of("backtest", panel, settings)
+    frames = {"backtest": tables.backtest, "forecast": tables.forecast}
+    optional = {"parts": tables.parts, "levels": tables.levels, "nowcast": tables.nowcast}
+    for name, frame in optional.items():
+        (path / f"{name}.parquet").unlink(missing_ok=True)
+        if frame is not None:
+            frames[name] = frame
+    records = {_RECORD: tables.record.model_dump()}
+    (path / _BUDGETS).unlink(missing_ok=True)
+    if tables.at_other_budgets:
+        records[_BUDGETS] = {"budgets": [one.model_dump() for one in tables.at_other_budgets]}
+    _write(path, manifest, settings, frames, records)
+
+
+def write_week(
+    path: Path,
+    panel: CasePanel,
+    settings: Settings,
+    tables: WeekTables,
+    release: ReleaseRecord,
+    randomness: Randomness,
+) -> None:
+    """Write the folder of an office's week."""
+    manifest = Manifest.of("week", panel, settings, randomness, release=release)
+    named = {"forecast": tables.forecast, "points": tables.points, "backtest": tables.past}
+    named |= {"parts": tables.parts, "nowcast": tables.nowcast}
+    records = {} if tables.record is None else {_RECORD: tables.record.model_dump()}
+    frames = {name: frame for name, frame in named.items() if frame is not None}
+    _write(path, manifest, settings, frames, records)
+
+
+def refuse_other(path: Path, kind: Kind) -> None:
+    """Refuse to write into a folder with results of another kind, before anything is computed."""
+    manifest = path / _MANIFEST
+    found = read_json(manifest, EXPECTED).get("kind") if manifest.is_file() else None
+    if found not in (None, kind):
+        raise EpifedError(
+            f"{path}: found the results of a {found}; expected a new directory for a {kind}"
+        )
+
+
+def read_folder(path: Path) -> ResultsFolder:
+    """Read a results folder; what is missing or does not fit is refused in one sentence."""
+    if not path.is_dir():
+        raise EpifedError(f"{path}: no such directory; {EXPECTED}")
+    manifest = _manifest(path / _MANIFEST)
+    settings = path / _SETTINGS
+    chosen = read_settings(settings)
+    if hashlib.sha256(settings.read_bytes()).hexdigest() != manifest.settings_sha256:
+        raise EpifedError(
+            f"{settings}: found other settings than those of the results; expected the file with "
+            f"the SHA-256 {manifest.settings_sha256[:12]}…"
+        )
+    if manifest.kind == "grid":
+        frames = {field.name: _frame(path, field.name, KEY_TYPES) for field in fields(Results)}
+        frames["runs"] = _with_all_metrics(frames["runs"])
+        within = path / BESIDE
+        beside = read_folder(within) if (within / _MANIFEST).is_file() else None
+        return ResultsFolder(path, manifest, chosen, Results(**frames), beside)
+    if manifest.kind == "week":
+        record = path / _RECORD
+        week = WeekTables(
+            forecast=_some(path, "forecast", FORECAST),
+            points=_some(path, "points", POINTS),
+            parts=_perhaps(path, "parts", PARTS),
+            nowcast=_perhaps(path, "nowcast", NOWCAST),
+            past=_perhaps(path, "backtest", BACKTEST),
+            record=_checked(BacktestRecord, record) if record.is_file() else None,
+        )
+        return ResultsFolder(path, manifest, chosen, week)
+    tables = BacktestTables(
+        backtest=_some(path, "backtest", BACKTEST),
+        forecast=_some(path, "forecast", FORECAST),
+        record=_checked(BacktestRecord, path / _RECORD),
+        parts=_perhaps(path, "parts", PARTS),
+        levels=_perhaps(path, "levels", LEVELS),
+        nowcast=_perhaps(path, "nowcast", NOWCAST),
+        at_other_budgets=_checked(BudgetRecords, path / _BUDGETS).budgets
+        if (path / _BUDGETS).is_file()
+        else (),
+    )
+    return ResultsFolder(path, manifest, chosen, tables)
+
+
+def read_grid(path: Path) -> GridFolder:
+    """Read the folder of a grid; a backtest's is refused."""
+    folder = read_folder(path)
+    if folder.grid is None or folder.manifest.grid is None:
+        raise EpifedError(
+            f"{path}: found the results of a {folder.manifest.kind}; expected a directory that "
+            "'epifed run' or 'epifed reproduce' wrote"
+        )
+    return GridFolder(folder, folder.grid, folder.manifest.grid)
+
+
+def _write(
+    path: Path,
+    manifest: Manifest,
+    settings: Settings,
+    tables: dict[str, pl.DataFrame],
+    records: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """The manifest goes first and comes last, so that it never describes other tables."""
+    refuse_other(path, manifest.kind)
+    (path / _MANIFEST).unlink(missing_ok=True)
+    for name, frame in tables.items():
+        write_parquet(path / f"{name}.parquet", frame)
+    for name, record in records.items():
+        write_text(path / name, to_json(record) + "\n")
+    write_text(path / _SETTINGS, settings.to_toml())
+    write_text(path / _MANIFEST, to_json(manifest.model_dump()) + "\n")
+
+
+def _manifest(path: Path) -> Manifest:
+    if read_json(path, EXPECTED).get("format") != FORMAT:
+        raise EpifedError(
+            f'{path}: found no "format": {FORMAT}, so another version of epifed wrote it; '
+            "expected a folder by this one: give the same command the same --out again, which "
+            "computes only what is missing"
+        )
+    return _checked(Manifest, path)
+
+
+def _checked(kind: type[Record], path: Path) -> Record:
+    try:
+        return kind.model_validate(read_json(path, EXPECTED))
+    except ValidationError as error:
+        raise EpifedError(f"{path}: {sentence_of(error)}; {EXPECTED}") from None
+
+
+def _with_all_metrics(runs: pl.DataFrame) -> pl.DataFrame:
+    """A metric that was registered after the results were computed is empty."""
+    later = [name for name in METRICS if name not in runs.columns]
+    return runs.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in later)
+
+
+def _frame(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+    file = path / f"{name}.parquet"
+    try:
+        frame = pl.read_parquet(file)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise EpifedError(f"{file}: cannot be read ({error}); {EXPECTED}") from None
+    absent = [column for column in columns if column not in frame.columns]
+    if absent:
+        raise EpifedError(f"{file}: found no column '{absent[0]}'; {EXPECTED}")
+    return frame
+
+
+def _perhaps(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame | None:
+    """A table that need not be there."""
+    return _some(path, name, columns) if (path / f"{name}.parquet").is_file() else None
+
+
+def _some(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+    """A table of exactly these columns, with at least one row."""
+    frame = _frame(path, name, columns)
+    try:
+        frame = frame.select(pl.col(column).cast(kind) for column, kind in columns.items())
+    except pl.exceptions.PolarsError as error:
+        raise EpifedError(f"{path / name}.parquet: cannot be read ({error}); {EXPECTED}") from None
+    if frame.is_empty():
+        raise EpifedError(f"{path / name}.parquet: found no rows; {EXPECTED}")
+    return frame

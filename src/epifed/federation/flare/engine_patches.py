@@ -1,0 +1,244 @@
+"""Changes to FLARE's behaviour: calls without end, its prints, orphaned processes, hostile sites.
+
+A call to a dead server is given up after a while. FLARE's client prints are dropped, per thread.
+A party's process ends with the one that started it: its standard input is a pipe that the system
+closes, and on Windows it watches its starter, since NumPy cannot be loaded while a thread waits at
+such a pipe (https://github.com/numpy/numpy/issues/24290). FLARE ends a whole job because of one
+site's undecodable answer, code, event or failure. Here that is refused, and `GATE` records whose
+it was.
+"""
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import psutil
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.fuel.f3.cellnet import cell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming import blob_streamer
+from nvflare.private.defs import JobFailureMsgKey
+from nvflare.private.fed.server.fed_server import FederatedServer
+from nvflare.private.fed.server.server_runner import ServerRunner
+from nvflare.widgets.fed_event import ServerFedEventRunner
+
+from epifed.federation.messages import Code
+
+T = TypeVar("T")
+Alive = Callable[[], None]
+
+
+class HungError(Exception):
+    """There was no sign of life."""
+
+
+def watched(work: Callable[[Alive], T], patience: float) -> T:
+    """What `work` returns or raises, from a thread of its own.
+
+    `work` is handed a function to call as a sign of life. `HungError` is raised after `patience`
+    seconds without one; the thread ends when it calls the function again.
+    """
+    events: queue.SimpleQueue[Future[T] | None] = queue.SimpleQueue()
+    abandoned = threading.Event()
+
+    def alive() -> None:
+        if abandoned.is_set():
+            raise HungError
+        events.put(None)
+
+    def attempt() -> None:
+        ended: Future[T] = Future()
+        try:
+            ended.set_result(work(alive))
+        except Exception as error:
+            ended.set_exception(error)
+        events.put(ended)
+
+    threading.Thread(target=attempt, daemon=True).start()
+    while True:
+        try:
+            ended = events.get(timeout=patience)
+        except queue.Empty:
+            abandoned.set()
+            raise HungError(f"no sign of life for {patience:g} seconds") from None
+        if ended:
+            return ended.result()
+
+
+_changing = threading.Lock()
+_quiet: Counter[int] = Counter()
+"""Threads that are not to be heard, and how often each of them asked for it."""
+
+
+class _Filter:
+    """A standard output on which, while somebody is quiet, the main thread alone is heard."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def write(self, text: str) -> int:
+        """Pass on what the main thread says, unless it is the quiet one."""
+        thread = threading.current_thread()
+        if thread is threading.main_thread() and not _quiet[threading.get_ident()]:
+            self.real.write(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the output's own."""
+        return getattr(self.real, name)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Within, nothing is heard of this thread, nor of those that it started.
+
+    One that never comes back from within silences nobody else.
+    """
+    me = threading.get_ident()
+    with _changing:
+        _quiet[me] += 1
+        if not isinstance(sys.stdout, _Filter):
+            sys.stdout = _Filter(sys.stdout)
+    try:
+        yield
+    finally:
+        with _changing:
+            _quiet[me] -= 1
+            if not +_quiet and isinstance(sys.stdout, _Filter):
+                sys.stdout = sys.stdout.real
+
+
+LEASH = "EPIFED_LEASH"
+"""In the environment of a party on a leash: the id of the process that started it."""
+ORPHANED, LOOKS = 60.0, 5.0
+"""Seconds that FLARE has to end a worker whose party is gone, and from one look to the next."""
+
+
+def with_parent() -> None:
+    """In the party: end with the process that started it, if it is on a leash."""
+    starter = os.environ.pop(LEASH, None)
+    if starter is None:
+        return
+    if os.name == "nt":
+        watch = threading.Thread(target=_until_gone, args=(int(starter),), daemon=True)
+    else:
+        watch = threading.Thread(target=_until_let_go, daemon=True)
+    watch.start()
+
+
+def _until_let_go() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while sys.stdin.buffer.read(1):
+            pass
+    os._exit(1)
+
+
+def _until_gone(starter: int, every: float = 1.0) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(starter)
+        while process.is_running():
+            time.sleep(every)
+    os._exit(1)
+
+
+def with_party(patience: float = ORPHANED, every: float = LOOKS) -> None:
+    """In a worker: end if the party that started it is gone and FLARE does not end it.
+
+    FLARE asks the job to stop, once; one that waits for an answer goes on for ever.
+    """
+    party = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == party and psutil.pid_exists(party):
+            time.sleep(every)
+        time.sleep(patience)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@dataclass
+class Gate:
+    """What a worker of the server lets in: messages of at most so many bytes that can be read."""
+
+    most: int | None = None
+    refused: dict[str, Code] = field(default_factory=dict)
+    """Sites whose message was refused before it became one, and why."""
+
+    def refuse(self, headers: dict[str, Any] | None, code: Code) -> None:
+        """Remember the site that a message came from; FLARE has compared it with its token."""
+        origin = (headers or {}).get(MessageHeaderKey.ORIGIN)
+        if isinstance(origin, str):
+            self.refused[FQCN.split(origin)[0]] = code
+
+
+GATE = Gate()
+"""Of this process."""
+
+
+class _BoundedBlob(blob_streamer.BlobTask):  # type: ignore[misc]
+    """A message that is refused by the size it declares, before there is memory for it."""
+
+    def __init__(
+        self, future: Any, stream: Any, max_size: int = 0, preserve_chunks: bool = False
+    ) -> None:
+        if GATE.most is not None:
+            max_size = min(max_size or GATE.most, GATE.most)
+        super().__init__(future, stream, max_size, preserve_chunks)
+
+
+_decode, _fail = cell.decode_payload, blob_streamer.BlobHandler._fail
+_report = FederatedServer.process_job_failure
+
+
+def _decoded(message: Message, *args: Any, **options: Any) -> None:
+    try:
+        _decode(message, *args, **options)
+    except Exception:
+        GATE.refuse(message.headers, Code.MESSAGE)
+        raise
+
+
+def _failed(stream: Any, future: Any, error: Exception) -> None:
+    GATE.refuse(stream.headers, Code.SIZE)
+    _fail(stream, future, error)
+
+
+def _dropped(self: Any, topic: str, request: Shareable, fl_ctx: Any) -> Shareable:
+    """An event of a site, as the server could fire it: epifed has none."""
+    del self, topic, request, fl_ctx
+    return make_reply(ReturnCode.OK)
+
+
+def _reported(self: Any, request: Message) -> Any:
+    """A site's report that its worker failed, without the code that would end the job."""
+    if isinstance(request.payload, dict):
+        request.payload = request.payload | {JobFailureMsgKey.CODE: None}
+    return _report(self, request)
+
+
+def shield_worker() -> None:
+    """In the worker of a job on the server: no message of a site ends it."""
+    cell._is_server_job_cell = lambda _: False
+    cell.decode_payload = _decoded
+    blob_streamer.BlobTask = _BoundedBlob
+    blob_streamer.BlobHandler._fail = staticmethod(_failed)
+    ServerRunner.ABORT_RETURN_CODES = []
+    ServerFedEventRunner._receive = _dropped
+
+
+def shield_server() -> None:
+    """In the server's own process: no report of a site ends a job."""
+    FederatedServer.process_job_failure = _reported

@@ -1,0 +1,360 @@
+"""What the parties of a round with aggregators agree on, and the messages that only they have.
+
+A *pact* is everything that prices a round and says which it is. Its digest is in every seal and
+signature, so that nothing of one round, training, N, c or S passes for another. A *report* is what
+a site sends, a *question* what an aggregator is asked, a *partial sum* what it answers.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import date
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epifed.errors import EpifedError
+from epifed.federation.crypto import (
+    DIGEST,
+    SIGNATURE,
+    PublicKeys,
+    ReportKey,
+    SecretKeys,
+    Words,
+    bound,
+    digest,
+    sealed_bytes,
+    signed_by,
+    split,
+    to_bytes,
+    words,
+)
+from epifed.federation.messages import MOST_ARRAY, NAME, Code, MessageError, Parts, Task, read_about
+
+MOST_NUMBERS = MOST_ARRAY // 8
+
+
+@dataclass(frozen=True)
+class RoundTerms:
+    """What all parties of a round agree on."""
+
+    training: str
+    round: int
+    rounds: int
+    settings: str
+    first_day: str
+    last_day: str
+    enrolled: int
+    noise_multiplier: float
+    """c of the share that each aggregator adds, and that the price is for."""
+    randomness: str
+    length: int
+    """The numbers of a contribution."""
+    aggregators: tuple[tuple[str, str], ...]
+    """Their names and public keys, in the roster's order."""
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "RoundTerms":
+        """The pact of a message; what cannot be one is refused."""
+        try:
+            said = {field.name: values[field.name] for field in fields(cls)}
+            named = tuple(
+                (str(name), PublicKeys.of(text).text) for name, text in said["aggregators"]
+            )
+            pact = cls(**said | {"aggregators": named})
+            whole = (pact.round, pact.rounds, pact.enrolled, pact.length)
+            good = (
+                NAME.fullmatch(pact.training) is not None
+                and all(type(number) is int for number in whole)
+                and 1 <= pact.round <= pact.rounds
+                and pact.enrolled >= 1
+                and 1 <= pact.length <= MOST_NUMBERS
+                and type(pact.noise_multiplier) is float
+                and 0 < pact.noise_multiplier < math.inf
+                and pact.randomness in ("secure", "seeded")
+                and isinstance(pact.settings, str)
+                and pact.period[0] <= pact.period[1]
+                and len(named) >= 2
+                and len(dict(named)) == len(named)
+            )
+        except (KeyError, TypeError, ValueError, EpifedError):
+            good = False
+        if not good:
+            raise MessageError(Code.BAD_TASK)
+        return pact
+
+    @classmethod
+    def of_task(cls, task: Task) -> "RoundTerms":
+        """The pact that a site's task belongs to."""
+        return cls.of(vars(task))
+
+    @property
+    def period(self) -> tuple[date, date]:
+        """The days that are learned from."""
+        return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
+
+    @property
+    def numbers(self) -> int:
+        """The size of what is added up."""
+        return self.length
+
+    @property
+    def repeated(self) -> int:
+        """No round is: an answer is kept, and given again."""
+        return 0
+
+    @cached_property
+    def keys(self) -> dict[str, PublicKeys]:
+        """The aggregators' public keys by name."""
+        return {name: PublicKeys.of(text) for name, text in self.aggregators}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """What parties pin of them."""
+        return {name: keys.fingerprint for name, keys in self.keys.items()}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What stands for the pact in seals and signatures."""
+        return digest(json.dumps(asdict(self), sort_keys=True).encode())
+
+    def last(self, name: str) -> bool:
+        """Whether an aggregator gets what the seeds of the others leave."""
+        return self.aggregators[-1][0] == name
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a site sends in a round: a sealed share for each aggregator, and one signature."""
+
+    site: str
+    shares: tuple[bytes, ...]
+    signature: bytes
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """What was signed of the shares."""
+        return tuple(map(digest, self.shares))
+
+
+def make_report(pact: RoundTerms, site: str, key: ReportKey, steps: NDArray[np.int64]) -> Report:
+    """A site's vector, in whole steps of the grid, split, sealed and signed."""
+    parts = split(steps, len(pact.aggregators))
+    shares = tuple(
+        keys.seal(part, seal_info(pact, site, name))
+        for (name, keys), part in zip(pact.keys.items(), parts, strict=True)
+    )
+    signature = key.sign(_signed(pact, site, map(digest, shares)))
+    return Report(site, shares, signature)
+
+
+def seal_info(pact: RoundTerms, site: str, aggregator: str) -> bytes:
+    """What a share is sealed with: it opens for this round, site and aggregator alone."""
+    return bound("share", pact.digest, site, aggregator)
+
+
+def pack_report(pact: RoundTerms, report: Report) -> Parts:
+    """A report as it travels; its size depends on the pact alone."""
+    about = {"training": pact.training, "round": pact.round}
+    content = b"".join((report.signature, *report.shares))
+    return {"about": json.dumps(about), "array": content}
+
+
+def report_bytes(aggregators: int, length: int) -> int:
+    """The bytes of a report of so many numbers to so many aggregators."""
+    lasts = (place == aggregators - 1 for place in range(aggregators))
+    return SIGNATURE + sum(sealed_bytes(length, last=last) for last in lasts)
+
+
+def accept_report(parts: Parts, pact: RoundTerms, site: str, public: str | None) -> Report:
+    """The report in a site's answer. Refused is what everybody can see to be wrong."""
+    about = read_about(parts)
+    if about.get("training") != pact.training or about.get("round") != pact.round:
+        raise MessageError(Code.LATE)
+    sizes = [sealed_bytes(pact.length, last=pact.last(name)) for name, _ in pact.aggregators]
+    signature, *shares = _cut(parts.get("array"), (SIGNATURE, *sizes))
+    report = Report(site, tuple(shares), signature)
+    _check_signature(pact, site, report.digests, signature, public)
+    return report
+
+
+@dataclass(frozen=True)
+class Relayed:
+    """What one aggregator gets of a report: its own share, and what all were signed with."""
+
+    site: str
+    digests: tuple[bytes, ...]
+    signature: bytes
+    share: bytes
+
+    def check(self, pact: RoundTerms, place: int, public: str | None) -> None:
+        """Refuse a share that is not the one that a site of the roster signed for this round."""
+        if digest(self.share) != self.digests[place]:
+            raise MessageError(Code.DIGEST)
+        _check_signature(pact, self.site, self.digests, self.signature, public)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What an aggregator signs: of which reports it gave which partial sum."""
+
+    aggregator: str
+    reported: bytes
+    """What stands for the reports."""
+    partial: bytes
+    """The digest of the partial sum."""
+    signature: bytes
+
+    def holds(self, pact: RoundTerms) -> bool:
+        """Whether the aggregator signed it for this round."""
+        keys = pact.keys.get(self.aggregator)
+        content = _stated(pact, self.aggregator, self.reported, self.partial)
+        return keys is not None and keys.signed(self.signature, content)
+
+    def to_dict(self) -> dict[str, str]:
+        """As it travels."""
+        return {
+            "aggregator": self.aggregator,
+            "reports": self.reported.hex(),
+            "partial": self.partial.hex(),
+            "signature": self.signature.hex(),
+        }
+
+    @classmethod
+    def of(cls, values: Any) -> "Statement":
+        """The statement that travelled."""
+        try:
+            reported, partial, signature = (
+                bytes.fromhex(values[name]) for name in ("reports", "partial", "signature")
+            )
+            return cls(str(values["aggregator"]), reported, partial, signature)
+        except (KeyError, TypeError, ValueError):
+            raise MessageError(Code.MESSAGE) from None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an aggregator is asked in a round: to add up these reports."""
+
+    pact: RoundTerms
+    aggregator: str
+    reports: tuple[Relayed, ...]
+    before: tuple[Statement, ...]
+    """Of the aggregators that have answered before it."""
+
+    @property
+    def reported(self) -> bytes:
+        """What stands for the reports: the same for every aggregator that got the same."""
+        told = (
+            (report.site, *(d.hex() for d in report.digests), report.signature.hex())
+            for report in sorted(self.reports, key=lambda report: report.site)
+        )
+        return digest(json.dumps([self.pact.digest.hex(), *told]).encode())
+
+
+def pack_question(question: Question) -> Parts:
+    """A question as it travels."""
+    about = asdict(question.pact) | {
+        "aggregator": question.aggregator,
+        "sites": [report.site for report in question.reports],
+        "before": [statement.to_dict() for statement in question.before],
+    }
+    content = b"".join(
+        b"".join((*report.digests, report.signature, report.share)) for report in question.reports
+    )
+    return {"about": json.dumps(about), "array": content}
+
+
+def unpack_question(parts: Parts) -> Question:
+    """The question that travelled; one that cannot be meant is refused."""
+    about = read_about(parts)
+    pact = RoundTerms.of(about)
+    names = [name for name, _ in pact.aggregators]
+    aggregator, sites, before = (about.get(key) for key in ("aggregator", "sites", "before"))
+    if (
+        aggregator not in names
+        or not isinstance(before, list)
+        or not isinstance(sites, list)
+        or not all(isinstance(site, str) for site in sites)
+    ):
+        raise MessageError(Code.BAD_TASK)
+    share = sealed_bytes(pact.length, last=pact.last(aggregator))
+    sizes = (*[DIGEST] * len(names), SIGNATURE, share)
+    cut = _cut(parts.get("array"), sizes * len(sites))
+    reports = []
+    for number, site in enumerate(sites):
+        *digests, signature, content = cut[number * len(sizes) : (number + 1) * len(sizes)]
+        reports.append(Relayed(site, tuple(digests), signature, content))
+    return Question(pact, aggregator, tuple(reports), tuple(map(Statement.of, before)))
+
+
+@dataclass(frozen=True)
+class PartialSum:
+    """What an aggregator answers: its shares added up, with its noise."""
+
+    statement: Statement
+    total: Words
+    unopened: tuple[str, ...]
+    """Sites that signed a share which cannot be opened."""
+
+
+def pack_partial(
+    question: Question, keys: SecretKeys, total: Words, unopened: Sequence[str]
+) -> Parts:
+    """A partial sum as it travels, signed."""
+    pact, name, content = question.pact, question.aggregator, to_bytes(total)
+    signature = keys.sign(_stated(pact, name, question.reported, digest(content)))
+    statement = Statement(name, question.reported, digest(content), signature)
+    about = {"training": pact.training, "round": pact.round, "unopened": list(unopened)}
+    return {"about": json.dumps(about | statement.to_dict()), "array": content}
+
+
+def accept_partial(parts: Parts, question: Question) -> PartialSum:
+    """The partial sum in an aggregator's answer, if it is the one of this question."""
+    about = read_about(parts)
+    pact = question.pact
+    if about.get("training") != pact.training or about.get("round") != pact.round:
+        raise MessageError(Code.LATE)
+    (content,) = _cut(parts.get("array"), (8 * pact.length,))
+    statement, unopened = Statement.of(about), about.get("unopened")
+    if not isinstance(unopened, list) or not {r.site for r in question.reports}.issuperset(
+        unopened
+    ):
+        raise MessageError(Code.MESSAGE)
+    if statement.aggregator != question.aggregator or statement.partial != digest(content):
+        raise MessageError(Code.DIGEST)
+    if not statement.holds(pact):
+        raise MessageError(Code.SIGNATURE)
+    if statement.reported != question.reported:
+        raise MessageError(Code.REPORTS)
+    return PartialSum(statement, words(content), tuple(unopened))
+
+
+def _signed(pact: RoundTerms, site: str, digests: Iterable[bytes]) -> bytes:
+    return bound("report", pact.digest, site, *digests)
+
+
+def _stated(pact: RoundTerms, aggregator: str, reported: bytes, partial: bytes) -> bytes:
+    return bound("partial sum", pact.digest, aggregator, reported, partial)
+
+
+def _check_signature(
+    pact: RoundTerms, site: str, digests: Iterable[bytes], signature: bytes, public: str | None
+) -> None:
+    if public is None:
+        raise MessageError(Code.FOREIGN)
+    if not signed_by(public, signature, _signed(pact, site, digests)):
+        raise MessageError(Code.SIGNATURE)
+
+
+def _cut(content: object, sizes: Sequence[int]) -> list[bytes]:
+    """Bytes as pieces of these sizes, which they must be."""
+    if not isinstance(content, bytes):
+        raise MessageError(Code.MESSAGE)
+    if len(content) != sum(sizes):
+        raise MessageError(Code.SIZE)
+    ends = np.cumsum(sizes, dtype=np.int64).tolist()
+    return [content[end - size : end] for size, end in zip(sizes, ends, strict=True)]

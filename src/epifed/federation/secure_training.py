@@ -1,0 +1,305 @@
+"""A training with aggregators: the server relays encrypted reports and adds up partial sums.
+
+The reports of a round are on the disk and charged before an aggregator is asked, one after the
+other. Each is told what those before it signed, so all add up the same reports. After a crash the
+same question gets the same bytes. A finished release is compared with those of earlier weeks; an
+unusual one is reported, so that somebody checks it before forecasting.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epifed.errors import EpifedError
+from epifed.federation.messages import SENTENCES, Code, MessageError, Parts, Task
+from epifed.federation.round_terms import (
+    PartialSum,
+    Question,
+    Relayed,
+    Report,
+    RoundTerms,
+    accept_partial,
+    accept_report,
+    pack_question,
+    pack_report,
+)
+from epifed.federation.server import ORDER, Order, Problem, StoredTraining
+from epifed.files import save_part, write_atomic, write_text
+from epifed.privacy.noise import SeededRandomness
+from epifed.settings import of_training
+
+RELEASED = "released"
+LEAST_WEEKS, MOST_WEEKS = 4, 12
+"""Earlier trainings that make a comparison, and the most that are looked at."""
+FAR = 6.0
+"""Deviations from the earlier ones' median from which on a number is unusual."""
+LEAST_SPREAD = 0.05
+"""Deviation that is usual in any case, relative to the clip norm."""
+MOST_NUMBERS = 64
+"""Of a longer vector only its norm is compared."""
+
+
+def keep(folder: Path, number: int, released: NDArray[np.float64]) -> None:
+    """Remember what a round of the training in a folder has released."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.save(file, _compared(released))
+
+    (folder / RELEASED).mkdir(exist_ok=True)
+    write_atomic(folder / RELEASED / f"{number}.npy", write)
+
+
+def unlike(
+    folder: Path,
+    order: Order,
+    number: int,
+    released: NDArray[np.float64],
+    noise_std: float,
+) -> bool:
+    """Whether a release is far from those of the same round of earlier trainings like this one.
+
+    Like this one are those beside it with the same learner and clip norm and an earlier last day.
+    """
+    now = _compared(released)
+    weeks = [week for week in _weeks(folder, order, number) if week.shape == now.shape]
+    if len(weeks) < LEAST_WEEKS:
+        return False
+    before = np.stack(weeks[-MOST_WEEKS:])
+    middle = np.median(before, axis=0)
+    usual = 1.4826 * np.median(np.abs(before - middle), axis=0)
+    spread = np.sqrt(usual**2 + noise_std**2 + (LEAST_SPREAD * order.settings.clip_norm) ** 2)
+    return bool((np.abs(now - middle) > FAR * spread).any())
+
+
+def _compared(released: NDArray[np.float64]) -> NDArray[np.float64]:
+    return released if len(released) <= MOST_NUMBERS else np.array([np.linalg.norm(released)])
+
+
+def _weeks(folder: Path, order: Order, number: int) -> list[NDArray[np.float64]]:
+    """What the same round of earlier trainings released, the oldest first.
+
+    One that cannot be read, of another version of epifed say, is no reason to stop a training.
+    """
+    found = []
+    for path in folder.parent.glob(f"*/{RELEASED}/{number}.npy"):
+        try:
+            other = Order.from_json((path.parents[1] / ORDER).read_text(encoding="utf-8"))
+            released = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, KeyError, EpifedError):
+            continue
+        same = (other.settings.learner, other.settings.clip_norm, other.seeded) == (
+            order.settings.learner,
+            order.settings.clip_norm,
+            order.seeded,
+        )
+        if same and other.last_day < order.last_day:
+            found.append((other.last_day, other.training, released))
+    return [week for _, _, week in sorted(found, key=lambda one: one[:2])]
+
+
+REPORTS, SPOILERS = "reports.npz", "spoilers.json"
+
+
+class AwayError(Exception):
+    """An aggregator does not answer: the round waits for it."""
+
+
+class Post(Protocol):
+    """Brings questions to the parties and their answers back."""
+
+    def keys(self) -> Mapping[str, str]:
+        """The public keys of the aggregators that are there."""
+        ...
+
+    def sites(self, tasks: dict[str, Task]) -> tuple[Mapping[str, Parts], list[Problem]]:
+        """The sites' answers that came, and who is missing."""
+        ...
+
+    def aggregator(self, name: str, question: Parts) -> Parts | None:
+        """An aggregator's answer; none if it does not come."""
+        ...
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The reports of a round, and what was wrong with others."""
+
+    pact: RoundTerms
+    reports: tuple[Report, ...]
+    problems: list[Problem]
+
+
+def collect(
+    answers: Mapping[str, Parts], pact: RoundTerms, signs: Mapping[str, str]
+) -> tuple[list[Report], list[Problem]]:
+    """The reports of the answers that came, and what was wrong with each site's."""
+    reports, problems = [], []
+    for site, parts in sorted(answers.items()):
+        try:
+            reports.append(accept_report(parts, pact, site, signs.get(site)))
+        except MessageError as error:
+            problems.append(Problem(site, error.code))
+    return reports, problems
+
+
+def question_of(
+    pact: RoundTerms, name: str, reports: tuple[Report, ...], before: list[PartialSum]
+) -> Question:
+    """What an aggregator is asked."""
+    place = [one for one, _ in pact.aggregators].index(name)
+    relayed = tuple(Relayed(r.site, r.digests, r.signature, r.shares[place]) for r in reports)
+    return Question(pact, name, relayed, tuple(one.statement for one in before))
+
+
+class SecureTraining(StoredTraining):
+    """A training with aggregators."""
+
+    noise = "aggregators"
+
+    def play(self, post: Post, report: Callable[[dict[str, Any]], None]) -> None:
+        """One round: collect sealed reports, pay, have them added up, add the partial sums."""
+        number = self.done + 1
+        collected = self._stored(number) or self._collect(number, post)
+        problems = list(collected.problems)
+        if self.paid < number:
+            self._pay(number)
+        try:
+            sums = self._ask(collected, post, problems)
+        except EpifedError:
+            report(self.line(number, problems))
+            raise
+        total = np.zeros(collected.pact.length, dtype=np.uint64)
+        for one in sums:
+            total += one.total
+        spoilers = sorted({site for one in sums for site in one.unopened})
+        problems += [Problem(site, Code.SEALED) for site in spoilers]
+        state = self.state
+        came = {one.site for one in collected.reports}
+        most = sum(len(site.clients) for site in self.federation.sites if site.name in came)
+        if self.rounds.plausible(total.view(np.int64), most):
+            released = self.rounds.released(total.view(np.int64))
+            if unlike(self.folder, self.order, number, released, self.plan.noise_std(0)):
+                problems.append(Problem("all", Code.UNUSUAL))
+            keep(self.folder, number, released)
+            state = self.rounds.close_sum(state, released)
+        else:
+            problems.append(Problem("all", Code.TOTAL))
+        self._avoid(spoilers)
+        self._wait(number, state, self.paid - 1)
+        self._save()
+        (self.folder / REPORTS).unlink(missing_ok=True)
+        report(self.line(number, problems))
+
+    def _collect(self, number: int, post: Post) -> Collected:
+        """Ask the sites, and keep what they sent for as long as the round lasts."""
+        pact, tasks = self._pact(number, post.keys())
+        answers, problems = post.sites(tasks)
+        avoided = self._avoided()
+        wanted = {site: parts for site, parts in answers.items() if site not in avoided}
+        reports, wrong = collect(wanted, pact, self.federation.signs)
+        problems = [
+            *problems,
+            *wrong,
+            *(Problem(site, Code.SEALED) for site in sorted(avoided & answers.keys())),
+        ]
+        self._store(Collected(pact, tuple(reports), problems))
+        return Collected(pact, tuple(reports), problems)
+
+    def _ask(self, collected: Collected, post: Post, problems: list[Problem]) -> list[PartialSum]:
+        """The aggregators' partial sums, in the roster's order. A refusal ends the training."""
+        sums: list[PartialSum] = []
+        for name, _ in collected.pact.aggregators:
+            question = question_of(collected.pact, name, collected.reports, sums)
+            answer = post.aggregator(name, pack_question(question))
+            if answer is None:
+                raise AwayError(name)
+            try:
+                sums.append(accept_partial(answer, question))
+            except MessageError as error:
+                problems.append(Problem(name, error.code))
+                raise EpifedError(
+                    f"training '{self.order.training}': round {collected.pact.round} was refused "
+                    f"by the aggregator '{name}' ({error.code.value}): {SENTENCES[error.code]}"
+                ) from None
+        return sums
+
+    def _pact(self, number: int, keys: Mapping[str, str]) -> tuple[RoundTerms, dict[str, Task]]:
+        names = [one.name for one in self.federation.aggregators]
+        if self.plan.aggregators != len(names):
+            raise EpifedError(
+                f"aggregators: found {self.plan.aggregators} in the settings and {len(names)} in "
+                "the roster; expected the same"
+            )
+        if missing := [name for name in names if name not in keys]:
+            raise AwayError(missing[0])
+        drawn = {self.federation.clients[k] for k in self._predictable(number)}
+        tasks = {
+            name: replace(
+                task,
+                drawn=task.drawn if self.order.seeded else "",
+                paid=number - 1,
+                site=name,
+                aggregators=tuple((one, keys[one]) for one in names),
+                length=self.rounds.length,
+            )
+            for name, task in self._tasks(number, drawn).items()
+        }
+        return RoundTerms.of_task(next(iter(tasks.values()))), tasks
+
+    def _predictable(self, number: int) -> list[int]:
+        """The cohort of a test's round, as anybody can draw it; of another training, nobody."""
+        if not self.order.seeded:
+            return []
+        _, sampling, noise = of_training(self.settings.seed)
+        randomness = SeededRandomness(sampling, noise)
+        cohorts = [randomness.sample(self.plan) for _ in range(number)]
+        return [int(client) for client in cohorts[-1]]
+
+    def _store(self, collected: Collected) -> None:
+        about = {
+            "pact": asdict(collected.pact),
+            "sites": [report.site for report in collected.reports],
+            "problems": [[p.site, p.code.value] for p in collected.problems],
+        }
+        packed = (pack_report(collected.pact, report)["array"] for report in collected.reports)
+        content = np.frombuffer(b"".join(packed), dtype=np.uint8)
+        save_part(self.folder / REPORTS, {"about": np.array(json.dumps(about)), "content": content})
+
+    def _stored(self, number: int) -> Collected | None:
+        """The reports of a round that was begun, if this is it."""
+        path = self.folder / REPORTS
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as stored:
+            about, content = json.loads(str(stored["about"])), stored["content"].tobytes()
+        pact = RoundTerms.of(about["pact"])
+        if pact.round != number:
+            return None
+        told = json.dumps({"training": pact.training, "round": pact.round})
+        size = len(content) // max(1, len(about["sites"]))
+        reports = tuple(
+            accept_report(
+                {"about": told, "array": content[i * size : (i + 1) * size]},
+                pact,
+                site,
+                self.federation.signs.get(site),
+            )
+            for i, site in enumerate(about["sites"])
+        )
+        problems = [Problem(site, Code(code)) for site, code in about["problems"]]
+        return Collected(pact, reports, problems)
+
+    def _avoided(self) -> set[str]:
+        """Sites that have signed what cannot be opened: their reports are not relayed again."""
+        path = self.folder / SPOILERS
+        return set(json.loads(path.read_text())) if path.exists() else set()
+
+    def _avoid(self, sites: list[str]) -> None:
+        if sites:
+            write_text(self.folder / SPOILERS, json.dumps(sorted(self._avoided() | set(sites))))

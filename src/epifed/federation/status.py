@@ -1,0 +1,429 @@
+"""The state of a federation as its coordinator may know it, and the alerts that follow from it.
+
+It is read from the roster, the server's folder, the schedule's journal and the ledger, without
+changing them. Who was drawn, what a site sent and what is not yet charged is not read. The page and
+the metrics show this object and nothing else.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+
+from epifed.errors import EpifedError
+from epifed.federation.messages import GERMAN, SENTENCES, Code, Standing
+from epifed.federation.roster import SOON, Federation, Site
+from epifed.federation.schedule import JOURNAL, Schedule, Week, read_outcomes
+from epifed.federation.training_history import (
+    Budget,
+    Known,
+    ReleaseSkill,
+    Training,
+    Truth,
+    budget_of,
+    read_trainings,
+    release_of,
+    release_skill,
+    standing_of,
+)
+from epifed.ledger.ledger import glance
+from epifed.ledger.rows import Book
+from epifed.privacy.plan import PrivacyPlan
+
+SiteState = Literal["connected", "contributed", "absent", "late", "refused", "faulty", "unknown"]
+SITE_STATES: tuple[SiteState, ...] = get_args(SiteState)
+WeekState = Literal["done", "skipped", "running", "waiting", "missed", "coming"]
+WEEK_STATES: tuple[WeekState, ...] = get_args(WeekState)
+NoticeKind = Literal[
+    "server-away", "too-few-sites", "sites-absent", "sites-late", "sites-refused", "sites-faulty",
+    "week-skipped", "week-overdue", "undelivered", "unusual", "unvouched", "ledger-fault",
+    "ledger-unread", "budget-short", "budget-low", "certificate-over", "certificate-soon",
+    "versions-differ",
+]  # fmt: skip
+NOTICE_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
+
+
+class Live(Known):
+    """What the server itself said when it was last asked."""
+
+    asked: datetime
+    reached: bool
+    connected: tuple[str, ...] = ()
+    training: str | None = None
+    """That is running."""
+    round: int | None = None
+    rounds: int | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Of epifed at each party that has said it."""
+
+
+class Certificate(Known):
+    """When a party's certificate ends."""
+
+    party: str
+    ends: datetime
+    days: int
+    """Whole days from now; negative: it is over."""
+
+    @classmethod
+    def of(cls, party: str, ends: datetime, now: datetime) -> "Certificate":
+        """The certificate of a party as of now."""
+        return cls(party=party, ends=ends, days=(ends - now) // timedelta(days=1))
+
+
+class SiteSeen(Known):
+    """One site: whether it is there, and how it stood in the last training."""
+
+    name: str
+    clients: int
+    state: SiteState
+    connected: bool | None
+    """None: the server could not be asked."""
+    code: str | None
+    """Why the last round was without it."""
+    without: int
+    """Rounds of the last training that were without it."""
+    weeks: str
+    """Of the last trainings, the oldest first: t there, a absent, l late, r refused, f faulty."""
+    has_release: bool | None
+    """Whether the last release was delivered to it."""
+    version: str | None
+
+
+class WeekSeen(Known):
+    """The week at hand, by the schedule."""
+
+    name: str
+    day: date
+    due: datetime
+    state: WeekState
+    reason: str
+    next_due: datetime | None
+    done: int
+    skipped: int
+    planned: int
+
+
+class Alert(Known):
+    """Something that somebody should look at, or must."""
+
+    kind: NoticeKind
+    urgent: bool
+    names: tuple[str, ...] = ()
+    """Whom it concerns."""
+    detail: str = ""
+
+
+class FederationState(Known):
+    """The state of a federation as its coordinator may know it."""
+
+    made: datetime
+    federation: str
+    clients: int
+    """N, which is public."""
+    aggregators: tuple[str, ...]
+    version: str
+    live: Live | None
+    sites: tuple[SiteSeen, ...]
+    week: WeekSeen | None
+    trainings: tuple[Training, ...]
+    """The oldest first; rounds and names of the last one only."""
+    budget: Budget | None
+    certificates: tuple[Certificate, ...]
+    worth: tuple[ReleaseSkill, ...]
+    truth: str | None
+    """The file of published counts that releases are compared with."""
+    reasons: dict[str, dict[str, str]]
+    """What codes mean, by language."""
+    notices: tuple[Alert, ...]
+
+    def counted(self) -> dict[SiteState, int]:
+        """How many sites there are in each state."""
+        states = [site.state for site in self.sites]
+        return {state: states.count(state) for state in SITE_STATES}
+
+    @property
+    def releases(self) -> list[Training]:
+        """The trainings that were released, tests left out."""
+        return [one for one in self.trainings if one.release and not one.seeded]
+
+
+VERY_SOON = 7
+"""Days before a certificate's end from which on it is urgent."""
+LOW = 0.1
+"""Share of the budget below which it is low."""
+SLACK = timedelta(hours=2)
+"""That a week's training may take after its deadline before it is overdue."""
+
+
+def alerts_of(
+    seen: FederationState,
+    schedule: Schedule | None,
+    book: Book | None,
+    unread: str | None,
+    now: datetime,
+) -> tuple[Alert, ...]:
+    """What somebody should look at, the urgent first. `unread`: why the ledger could not be."""
+    found = [
+        *_about_sites(seen, schedule),
+        *_about_weeks(seen, schedule, book, now),
+        *_about_budget(seen, unread),
+        *_about_parties(seen),
+    ]
+    return tuple(sorted(found, key=lambda one: not one.urgent))
+
+
+def _about_sites(seen: FederationState, schedule: Schedule | None) -> list[Alert]:
+    found = []
+    live = seen.live
+    if live and not live.reached:
+        found.append(Alert(kind="server-away", urgent=True))
+    names = {state: tuple(s.name for s in seen.sites if s.state == state) for state in SITE_STATES}
+    there = len(seen.sites) - len(names["absent"])
+    least = schedule.least_sites if schedule else 1
+    if live and live.reached and there < least:
+        detail = f"{there}/{least}"
+        found.append(Alert(kind="too-few-sites", urgent=True, names=names["absent"], detail=detail))
+    elif names["absent"]:
+        found.append(Alert(kind="sites-absent", urgent=False, names=names["absent"]))
+    if names["late"]:
+        found.append(Alert(kind="sites-late", urgent=False, names=names["late"]))
+    if names["refused"]:
+        found.append(Alert(kind="sites-refused", urgent=False, names=names["refused"]))
+    if names["faulty"]:
+        found.append(Alert(kind="sites-faulty", urgent=False, names=names["faulty"]))
+    return found
+
+
+def _about_weeks(
+    seen: FederationState, schedule: Schedule | None, book: Book | None, now: datetime
+) -> list[Alert]:
+    found = []
+    week = seen.week
+    if week and week.state == "skipped":
+        found.append(Alert(kind="week-skipped", urgent=False, detail=week.reason))
+    if week and schedule:
+        patience = timedelta(minutes=schedule.deadline_minutes) + SLACK
+        overdue = week.state in ("running", "waiting") and now - week.due > patience
+        if overdue or week.state == "missed":
+            found.append(Alert(kind="week-overdue", urgent=True, detail=week.name))
+    for one in seen.releases[-1:]:
+        missing = tuple(site.name for site in seen.sites if site.has_release is False)
+        if missing:
+            found.append(Alert(kind="undelivered", urgent=False, names=missing, detail=one.name))
+        if one.remarks:
+            found.append(Alert(kind="unusual", urgent=True, names=one.remarks, detail=one.name))
+    hashes = {run.model_hash for run in book.runs.values()} if book else set()
+    strangers = [
+        one.name for one in seen.releases if one.release and one.release.sha256 not in hashes
+    ]
+    if book and strangers:
+        found.append(Alert(kind="unvouched", urgent=True, names=tuple(strangers)))
+    return found
+
+
+def _about_budget(seen: FederationState, unread: str | None) -> list[Alert]:
+    if unread is not None:
+        return [Alert(kind="ledger-unread", urgent=True, detail=unread)]
+    budget, found = seen.budget, []
+    if budget is None:
+        return []
+    if budget.fault:
+        found.append(Alert(kind="ledger-fault", urgent=True, detail=budget.fault))
+    if budget.short:
+        detail = f"{budget.weeks_fit}/{budget.weeks_left}"
+        found.append(Alert(kind="budget-short", urgent=True, detail=detail))
+    elif budget.left < LOW * budget.epsilon:
+        found.append(Alert(kind="budget-low", urgent=False))
+    return found
+
+
+def _about_parties(seen: FederationState) -> list[Alert]:
+    found = []
+    over = tuple(one.party for one in seen.certificates if one.days < 0)
+    soon = [one for one in seen.certificates if 0 <= one.days <= SOON]
+    if over:
+        found.append(Alert(kind="certificate-over", urgent=True, names=over))
+    if soon:
+        urgent = any(one.days <= VERY_SOON for one in soon)
+        names = tuple(one.party for one in soon)
+        found.append(
+            Alert(kind="certificate-soon", urgent=urgent, names=names, detail=str(soon[0].days))
+        )
+    others = tuple(s.name for s in seen.sites if s.version and s.version != seen.version)
+    if others:
+        found.append(Alert(kind="versions-differ", urgent=False, names=others))
+    return found
+
+
+ROSTER, TRAININGS = "federation.toml", "trainings"
+SHOWN_WEEKS = 12
+"""Of each site."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the state is read from."""
+
+    kit: Path
+    """The server's."""
+    ledger: Path | None = None
+    weeks: Path | None = None
+    schedule: Schedule | None = None
+    plan: PrivacyPlan | None = None
+    """Of one week's training."""
+    truth: Truth | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What files of the server do not tell: what it says itself, and when certificates end."""
+
+    live: Live | None = None
+    ends: dict[str, datetime] = field(default_factory=dict)
+
+
+def read_status(places: Places, beside: Beside, now: datetime | None = None) -> FederationState:
+    """The state of the federation now."""
+    now = now or datetime.now(UTC)
+    roster = Federation.read(places.kit / ROSTER)
+    folder = places.kit / TRAININGS
+    trainings = read_trainings(folder)
+    real = [one for one in trainings if not one.seeded] or trainings
+    last = real[-1] if real else None
+    book, fault, unread = _book(places.ledger)
+    outcomes = read_outcomes(places.weeks / JOURNAL) if places.weeks else {}
+    live = beside.live
+    week = _week(places.schedule, outcomes, trainings, live, now) if places.schedule else None
+    released = [
+        (one.name, release_of(folder, one.name))
+        for one in trainings
+        if one.release and not one.seeded
+    ]
+    truth = places.truth
+    found = FederationState(
+        made=now,
+        federation=roster.name,
+        clients=len(roster.clients),
+        aggregators=tuple(one.name for one in roster.aggregators),
+        version=version("epifed"),
+        live=live,
+        sites=tuple(_site(site, real, live) for site in roster.sites),
+        week=week,
+        trainings=tuple(one if one is last else _brief(one) for one in trainings),
+        budget=budget_of(book, fault, places.schedule, places.plan, set(outcomes), now)
+        if book
+        else None,
+        certificates=tuple(
+            sorted(
+                (Certificate.of(party, ends, now) for party, ends in beside.ends.items()),
+                key=lambda one: (one.ends, one.party),
+            )
+        ),
+        worth=release_skill(released, truth) if truth else (),
+        truth=truth.source if truth else None,
+        reasons={c.value: {"en": SENTENCES[c], "de": GERMAN.get(c, SENTENCES[c])} for c in Code},
+        notices=(),
+    )
+    return found.model_copy(
+        update={"notices": alerts_of(found, places.schedule, book, unread, now)}
+    )
+
+
+def _book(ledger: Path | None) -> tuple[Book | None, str | None, str | None]:
+    """The ledger's book, what speaks against it, and why it could not be read."""
+    if ledger is None:
+        return None, None, None
+    try:
+        book, fault = glance(ledger)
+    except (EpifedError, OSError) as error:
+        return None, None, str(error)
+    return book, fault, None
+
+
+def _brief(training: Training) -> Training:
+    """A training of the past: its last round, and no names."""
+    update = {"done": training.done[-1:], "without": {}, "delivered": ()}
+    return training.model_copy(update=update)
+
+
+def _site(site: Site, trainings: list[Training], live: Live | None) -> SiteSeen:
+    last = trainings[-1] if trainings else None
+    handed = next((one for one in reversed(trainings) if one.release), None)
+    without = last.without.get(site.name) if last else None
+    code = without.code if without else None
+    stood: Standing | None = standing_of(code) if code else None
+    connected = site.name in live.connected if live and live.reached else None
+    if connected is False:
+        state: SiteState = "absent"
+    elif stood and (stood != "absent" or connected is None):
+        state = stood
+    elif connected:
+        state = "connected"
+    else:
+        state = "contributed" if last and last.done else "unknown"
+    return SiteSeen(
+        name=site.name,
+        clients=len(site.clients),
+        state=state,
+        connected=connected,
+        code=code,
+        without=without.rounds if without else 0,
+        weeks="".join(_letter(one, site.name) for one in trainings[-SHOWN_WEEKS:]),
+        has_release=site.name in handed.delivered if handed else None,
+        version=live.versions.get(site.name) if live else None,
+    )
+
+
+def _letter(training: Training, site: str) -> str:
+    without = training.without.get(site)
+    return standing_of(without.code)[0] if without and without.code else "t"
+
+
+def _week(
+    schedule: Schedule,
+    outcomes: dict[str, dict[str, Any]],
+    trainings: list[Training],
+    live: Live | None,
+    now: datetime,
+) -> WeekSeen:
+    """The newest week that is due, or the first one to come."""
+    weeks = schedule.planned()
+    due = [week for week in weeks if week.due <= now]
+    week, coming = (due[-1] if due else weeks[0]), weeks[len(due) :]
+    found = [
+        str(one["outcome"]) for name, one in outcomes.items() if name in {w.name for w in weeks}
+    ]
+    outcome = outcomes.get(week.name)
+    return WeekSeen(
+        name=week.name,
+        day=week.day,
+        due=week.due,
+        state=_week_state(schedule, week, outcome, trainings, live, now),
+        reason=str(outcome["reason"]) if outcome else "",
+        next_due=coming[0].due if coming else None,
+        done=found.count("done"),
+        skipped=found.count("skipped"),
+        planned=len(weeks),
+    )
+
+
+def _week_state(
+    schedule: Schedule,
+    week: Week,
+    outcome: dict[str, Any] | None,
+    trainings: list[Training],
+    live: Live | None,
+    now: datetime,
+) -> WeekState:
+    if outcome:
+        return "done" if outcome["outcome"] == "done" else "skipped"
+    if week.due > now:
+        return "coming"
+    begun = any(one.name == week.name for one in trainings)
+    if begun or (live is not None and live.training == week.name):
+        return "running"
+    return "missed" if schedule.missed(week, now) else "waiting"

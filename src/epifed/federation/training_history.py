@@ -1,0 +1,468 @@
+"""Past trainings of a federation: participation, budget spent, and the skill of releases.
+
+Only files are read that say nothing of a draw. The skill of a release uses published counts of the
+nation: its growth extrapolates them, and the result is compared with the observed counts, beside
+persistence. No client's count is read.
+"""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from epifed.data.calendar import DAYS_OF, WEEK
+from epifed.errors import EpifedError
+from epifed.federation.messages import Code, Standing, standing
+from epifed.federation.schedule import Schedule
+from epifed.federation.server import DELIVERED, MODEL, ORDER, REPORT, Order
+from epifed.learners.base import smooth
+from epifed.ledger.budget import Cap, Part, Spending, left, most_trainings, together
+from epifed.ledger.rows import Book, RunRecord
+from epifed.privacy.plan import PrivacyPlan, Spent, price_together
+from epifed.training.release import Release, read_release
+
+ALL = "all"
+"""Stands in a report for the whole round, not for a site."""
+MOST_REMEMBERED = 2048
+Stamp = tuple[int, int] | None
+"""When a file was changed, and its size; none: it is not there."""
+
+
+class Known(BaseModel):
+    """Something that the coordinator may know, as JSON says it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Round(Known):
+    """One round as the report tells it."""
+
+    number: int
+    time: datetime
+    epsilon: float
+    """Spent by the training so far."""
+    without: dict[Standing, int]
+    """Sites that it was without, by how they stood."""
+    codes: dict[str, int]
+
+
+class Without(Known):
+    """A site that rounds of a training were without."""
+
+    rounds: int
+    """How many."""
+    code: str | None
+    """Why the last round was; none: it was not."""
+
+
+class Released(Known):
+    """A finished release: what its label says."""
+
+    created: datetime
+    sha256: str
+    epsilon: float
+    epsilon_without_amplification: float
+    delta: float
+    accountant: str
+    clients: int
+    epifed: str
+
+
+class Training(Known):
+    """One training as the server's folder tells it."""
+
+    name: str
+    learner: str
+    first_day: date
+    last_day: date
+    seeded: bool
+    """A test: its noise is predictable, and it is no release."""
+    rounds: int
+    """That were asked for."""
+    done: tuple[Round, ...]
+    seconds: float | None
+    """Between two rounds, in the middle."""
+    codes: dict[str, int]
+    """How often a round was without a site, by the reason."""
+    without: dict[str, Without]
+    """By site; who is not here was in every round."""
+    remarks: tuple[str, ...]
+    """Codes that concern the whole training: a release that is unusual, a sum that cannot be."""
+    release: Released | None
+    delivered: tuple[str, ...]
+    """Who has it."""
+    held: int
+    """How many have it."""
+
+
+def read_trainings(folder: Path) -> list[Training]:
+    """All trainings of a server, the oldest first. One that cannot be read is left out."""
+    found = []
+    for order in folder.glob(f"*/{ORDER}"):
+        stamps = tuple(_stamp(order.parent / name) for name in (ORDER, REPORT, MODEL, DELIVERED))
+        try:
+            found.append(_training(order.parent, stamps))
+        except (OSError, ValueError, KeyError, TypeError, EpifedError):
+            continue
+    return sorted(found, key=lambda one: (one.last_day, _begun(one), one.name))
+
+
+def _begun(training: Training) -> float:
+    return training.done[0].time.timestamp() if training.done else 0.0
+
+
+def release_of(folder: Path, training: str) -> Release:
+    """The release file of a training."""
+    path = folder / training / MODEL
+    return _release(path, _stamp(path))
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _training(folder: Path, stamps: tuple[Stamp, ...]) -> Training:
+    _, report, model, delivered = stamps
+    order = Order.from_json((folder / ORDER).read_text(encoding="utf-8"))
+    lines = _lines(folder / REPORT) if report else []
+    rounds = tuple(_round(one) for one in lines)
+    times = [one["time"] for one in lines]
+    concerned = [p["reason"] for one in lines for p in one["problems"] if p["site"] == ALL]
+    holders = json.loads((folder / DELIVERED).read_text(encoding="utf-8")) if delivered else []
+    return Training(
+        name=order.training,
+        learner=order.settings.learner,
+        first_day=order.first_day,
+        last_day=order.last_day,
+        seeded=order.seeded,
+        rounds=order.settings.rounds,
+        done=rounds,
+        seconds=float(np.median(np.diff(times))) if len(times) > 1 else None,
+        codes=dict(sum((Counter(one.codes) for one in rounds), Counter[str]())),
+        without=_without(lines),
+        remarks=tuple(dict.fromkeys(concerned)),
+        release=_released(_release(folder / MODEL, model)) if model else None,
+        delivered=tuple(holders),
+        held=len(holders),
+    )
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The report's lines, of a round that was played twice the last; what was cut off is none."""
+    found: dict[int, dict[str, Any]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            line = json.loads(text)
+            found[int(line["round"])] = line
+        except (ValueError, KeyError, TypeError):
+            continue
+    return [found[number] for number in sorted(found)]
+
+
+def _round(line: dict[str, Any]) -> Round:
+    own = [p for p in line["problems"] if p["site"] != ALL]
+    codes = Counter(str(p["reason"]) for p in own)
+    last = {p["site"]: standing_of(p["reason"]) for p in own}
+    return Round(
+        number=line["round"],
+        time=datetime.fromtimestamp(line["time"], UTC),
+        epsilon=line["epsilon"],
+        without=dict(Counter(last.values())),
+        codes=dict(codes),
+    )
+
+
+def _without(lines: list[dict[str, Any]]) -> dict[str, Without]:
+    rounds: Counter[str] = Counter()
+    code: dict[str, str] = {}
+    for line in lines:
+        code = {p["site"]: str(p["reason"]) for p in line["problems"] if p["site"] != ALL}
+        rounds.update(code.keys())
+    return {site: Without(rounds=n, code=code.get(site)) for site, n in rounds.items()}
+
+
+def standing_of(code: str) -> Standing:
+    """How a site stands by a code, which a newer version may have made."""
+    return standing(Code(code)) if code in set(Code) else "faulty"
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _release(path: Path, stamp: Stamp) -> Release:
+    del stamp
+    return read_release(path)
+
+
+def _released(release: Release) -> Released:
+    price = release.spent, release.delta, release.accountant
+    seen = release.settings.noise != "aggregators" or release.continues is not None
+    return Released(
+        created=datetime.fromisoformat(release.created),
+        sha256=release.sha256,
+        epsilon=_price(*price, False),
+        epsilon_without_amplification=_price(*price, seen),
+        delta=release.delta,
+        accountant=release.accountant,
+        clients=release.clients,
+        epifed=release.epifed,
+    )
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _price(spent: tuple[Spent, ...], delta: float, accountant: str, seen: bool) -> float:
+    return price_together(spent, delta, accountant, drawn_seen=seen)
+
+
+MOST_WEEKS = 520
+"""That are looked ahead."""
+
+
+class Point(Known):
+    """The ε of all releases together, as of a day."""
+
+    day: date
+    epsilon: float
+
+
+class Budget(Known):
+    """What the ledger has spent and keeps for open trainings, and how long the rest lasts."""
+
+    epsilon: float
+    """The cap."""
+    delta: float
+    accountant: str
+    spent: float
+    taken: float
+    """Spent, and reserved by trainings that run."""
+    left: float
+    rounds: int
+    """Paid for, of all trainings."""
+    each: float | None
+    """ε of one further week alone."""
+    points: tuple[Point, ...]
+    plan: tuple[Point, ...]
+    """What the schedule would have spent after each of its weeks, had none been skipped."""
+    weeks_left: int | None
+    """That the schedule still has."""
+    weeks_fit: int | None
+    """That the rest of the budget pays for."""
+    ends: date | None
+    """The day of the last week that can be paid for; none: nothing says what a week costs."""
+    head: str
+    fault: str | None
+    """Why this file is not the newest that this machine knows."""
+
+    @property
+    def short(self) -> bool:
+        """Whether the budget ends before the schedule does."""
+        return (
+            self.weeks_left is not None
+            and self.weeks_fit is not None
+            and self.weeks_fit < self.weeks_left
+        )
+
+
+def budget_of(
+    book: Book,
+    fault: str | None,
+    schedule: Schedule | None,
+    plan: PrivacyPlan | None,
+    over: set[str],
+    now: datetime,
+) -> Budget:
+    """The budget of a ledger. `over` are the weeks of the schedule that are done or skipped."""
+    cap, taken = book.cap, book.taken()
+    runs = [run for run in book.runs.values() if run.spent]
+    week = _week(plan, runs)
+    fits = most_trainings(cap, taken, *week) if week else None
+    coming = [w for w in schedule.planned() if w.name not in over] if schedule else []
+    coming = [w for w in coming if schedule and not schedule.missed(w, now)]
+    return Budget(
+        epsilon=cap.epsilon,
+        delta=cap.delta,
+        accountant=cap.accountant,
+        spent=cap.price(book.released()),
+        taken=cap.price(taken),
+        left=left(cap, cap.price(taken)),
+        rounds=sum(run.spent for run in runs),
+        each=cap.price(together([week])) if week else None,
+        points=_points(cap, runs),
+        plan=_planned(book, schedule, week) if schedule and week and plan else (),
+        weeks_left=len(coming) if schedule else None,
+        weeks_fit=fits,
+        ends=_ends([w.day for w in coming], fits, now.date()),
+        head=book.head,
+        fault=fault,
+    )
+
+
+def _week(plan: PrivacyPlan | None, runs: list[RunRecord]) -> Part | None:
+    """What a further week costs: as planned, else as the last one did."""
+    if plan is not None:
+        return plan.priced_rate, plan.noise_multiplier, plan.rounds
+    return runs[-1].part(runs[-1].rounds) if runs else None
+
+
+def _points(cap: Cap, runs: list[RunRecord]) -> tuple[Point, ...]:
+    found, so_far = [], list[Part]()
+    for run in runs:
+        so_far.append(run.part(run.spent))
+        found.append(Point(day=_day(run), epsilon=cap.price(together(so_far))))
+    return tuple(found)
+
+
+def _planned(book: Book, schedule: Schedule, week: Part) -> tuple[Point, ...]:
+    """What was spent before the schedule's first week, and its weeks on top."""
+    weeks = schedule.planned()
+    names = {one.name for one in weeks}
+    before: Spending = together(
+        run.part(run.counted) for run in book.runs.values() if run.training not in names
+    )
+    rate, noise, rounds = week
+    return tuple(
+        Point(
+            day=one.day,
+            epsilon=book.cap.price(together((*before, (rate, noise, rounds * (k + 1))))),
+        )
+        for k, one in enumerate(weeks)
+    )
+
+
+def _day(run: RunRecord) -> date:
+    """The day of a week's training, by its name; of another, the day it was begun."""
+    try:
+        return date.fromisoformat(run.training.removeprefix("week-"))
+    except ValueError:
+        return datetime.fromisoformat(run.opened).date()
+
+
+def _ends(coming: list[date], fits: int | None, today: date) -> date | None:
+    if fits is None:
+        return None
+    if fits <= len(coming):
+        return coming[fits - 1] if fits else today
+    last = coming[-1] if coming else today
+    return last + timedelta(days=WEEK * min(fits - len(coming), MOST_WEEKS))
+
+
+class ReleaseSkill(Known):
+    """One release's forecast of the nation, beside what came."""
+
+    training: str
+    day: date
+    """The last day learned from."""
+    target: date
+    forecast: float
+    """Average of daily cases, or the cases of the week, at the target."""
+    like_today: float
+    came: float | None
+    """None: it is still to come."""
+
+
+class Truth:
+    """The published counts of the nation, one each day or each week."""
+
+    def __init__(self, counts: dict[date, float], source: str) -> None:
+        self.counts, self.source = counts, source
+
+    @classmethod
+    def read(cls, path: Path) -> "Truth":
+        """The counts of a CSV with the columns date and value."""
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                rows = list(csv.DictReader(file))
+        except OSError as error:
+            raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise EpifedError(
+                f"{path}: expected CSV with the columns date, value; {error}"
+            ) from None
+        if not rows or not {"date", "value"} <= rows[0].keys():
+            found = ", ".join(map(str, rows[0])) if rows else "nothing"
+            raise EpifedError(f"{path}: found {found}; expected the columns date, value")
+        counts: dict[date, float] = {}
+        for number, row in enumerate(rows, start=2):
+            day = _parse_day(path, number, row["date"])
+            if day in counts:
+                raise EpifedError(f"{path}: row {number}: found {day} twice; expected it once")
+            counts[day] = _count(path, number, row["value"])
+        return cls(counts, path.name)
+
+    def averages(self, last: date, steps: int, apart: int) -> np.ndarray | None:
+        """The `steps` values up to a day as learners see them; none where a count is missing.
+
+        By day: averages of seven days. By week: the week's own count, or the sum of its days.
+        """
+        if apart == 1:
+            days = [last - timedelta(days=back) for back in reversed(range(steps + WEEK - 1))]
+            if any(day not in self.counts for day in days):
+                return None
+            counts = np.array([[self.counts[day] for day in days]])
+            return smooth(counts, "trailing")[0, WEEK - 1 :]
+        found = [self._week(last - timedelta(days=WEEK * back)) for back in reversed(range(steps))]
+        return None if None in found else np.array(found, dtype=np.float64)
+
+    def _week(self, last: date) -> float | None:
+        days = [last - timedelta(days=back) for back in range(WEEK)]
+        if all(day in self.counts for day in days):
+            return sum(self.counts[day] for day in days)
+        return self.counts.get(last) if not any(day in self.counts for day in days[1:]) else None
+
+
+def release_skill(
+    releases: Iterable[tuple[str, Release]], truth: Truth
+) -> tuple[ReleaseSkill, ...]:
+    """What each release said of the nation, where it says something and the counts are there."""
+    return tuple(one for name, release in releases if (one := _worth(name, release, truth)))
+
+
+def _worth(name: str, release: Release, truth: Truth) -> ReleaseSkill | None:
+    settings, learner = release.settings, release.learner
+    apart = DAYS_OF[settings.step]
+    known = truth.averages(release.last_day, settings.window, apart)
+    if learner.signal() is None or known is None:
+        return None
+    state = learner.unpack(release.vector)
+    target = release.last_day + timedelta(days=apart * settings.horizon)
+    came = truth.averages(target, 1, apart)
+    return ReleaseSkill(
+        training=name,
+        day=release.last_day,
+        target=target,
+        forecast=float(learner.predict(state, known.astype(np.float32)[None, :])[0]),
+        like_today=float(known[-1]),
+        came=None if came is None else float(came[0]),
+    )
+
+
+def _parse_day(path: Path, number: int, text: str | None) -> date:
+    try:
+        return date.fromisoformat(text or "")
+    except ValueError:
+        raise EpifedError(
+            f"{path}: row {number}, column date: found '{text or ''}'; expected YYYY-MM-DD"
+        ) from None
+
+
+def _count(path: Path, number: int, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < np.inf:
+        raise EpifedError(
+            f"{path}: row {number}, column value: found '{text or ''}'; expected a number of at "
+            "least 0"
+        )
+    return value

@@ -1,0 +1,350 @@
+"""Submissions in the hubverse layout: written, and checked by the rules of hubValidations.
+
+A hub asks for cases of a week: the value of a week, or seven times the 7-day average. The horizon
+counts weeks from the hub's own reference date.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+
+from epifed.data.calendar import DAYS_OF, WEEK
+from epifed.data.readers.options import listed
+from epifed.errors import EpifedError, counted
+from epifed.files import read_json, write_atomic, write_parquet, write_text
+from epifed.forecasting import Forecast
+from epifed.hubs.config import END, Form, form_of, is_ours, write_config, written_form
+from epifed.hubs.tables import NAMES, Locations, model_output, read_table, typed
+
+NAME = re.compile(r"[A-Za-z0-9_]+-[A-Za-z0-9_]+")
+METADATA = "model-metadata"
+
+
+def refuse_for_hub(model: str, horizons: Iterable[int] = ()) -> None:
+    """Refuse what a hub does not take, before anything is computed for it."""
+    if not NAME.fullmatch(model):
+        raise EpifedError(
+            f"hub: found the model name '{model}'; expected team-model, letters, digits and _ only"
+        )
+    for days in horizons:
+        if days % WEEK:
+            raise EpifedError(
+                f"horizon: found {days} days; expected whole weeks (7, 14, 21, 28) for a hub, or "
+                "--week-ends"
+            )
+
+
+def to_hub(
+    forecasts: Sequence[Forecast], form: Form | None = None, locations: Locations | None = None
+) -> pl.DataFrame:
+    """The rows of forecasts as a hub takes them, by default as a folder of ours does."""
+    form, locations = form or Form(), locations or Locations()
+    return pl.concat(_rows(one, form, locations) for one in forecasts)
+
+
+def _rows(one: Forecast, form: Form, locations: Locations) -> pl.DataFrame:
+    step = DAYS_OF[one.step]
+    weeks = one.horizon * step // WEEK if one.weeks_ahead is None else one.weeks_ahead
+    allowed = (form.values or {}).get("location", frozenset())
+    codes = {region: locations.code(region, allowed) for region in one.regions}
+    value = WEEK // step * pl.col("value")
+    said = {
+        form.round_id: pl.lit(one.reference or one.origin),
+        "target": pl.lit(form.target),
+        "horizon": pl.lit(weeks, dtype=pl.Int32),
+        END: pl.lit(one.target_date),
+        "location": pl.col("region").replace_strict(codes, return_dtype=pl.String),
+        "output_type": pl.lit("quantile"),
+        "output_type_id": pl.col("level"),
+        "value": value.round() if form.whole else value,
+    }
+    long = one.to_long().filter(pl.col("level").is_in(form.levels))
+    return long.select(said[name].alias(name) for name in form.columns)
+
+
+def write_hub(
+    forecasts: Sequence[Forecast],
+    hub: Path,
+    model: str,
+    *,
+    locations: Locations | None = None,
+    target: str | None = None,
+) -> list[Path]:
+    """Add forecasts to a hub's folder, one file for each reference date.
+
+    What the model forecast before stays: other horizons and locations in the same file, and the
+    same ones only if they are the same. A new folder gets its settings, one of ours more of them;
+    of another hub's they are kept, in its columns, values and kind of file, and dates that it has
+    no round of are left out, unless it has none of any.
+    """
+    own = [one for one in forecasts if one.weeks_ahead is None]
+    refuse_for_hub(model, [one.horizon * DAYS_OF[one.step] for one in own])
+    form = form_of(hub, target)
+    folder = hub / model_output(hub) / model
+    frames = {}
+    for day, group in _rounds(forecasts, form).items():
+        path = folder / f"{day}-{model}{form.suffixes[0]}"
+        frames[path] = _beside_earlier(path, _of_round(day, group, form, locations, path))
+    every = pl.concat(frames.values())
+    names = [name for name in form.task_ids if name != "target"]
+    plain = {name: every[name].unique().sort().to_list() for name in names}
+    write_config(
+        hub, form, {k: [str(v) if isinstance(v, date) else v for v in plain[k]] for k in plain}
+    )
+    for path, frame in frames.items():
+        _write_table(path, frame, text_ids=form.text_ids)
+    _write_metadata(hub, model)
+    return list(frames)
+
+
+def refuse_tasks(
+    forecasts: Sequence[Forecast], hub: Path, *, locations: Locations, target: str | None
+) -> None:
+    """Refuse forecasts that a hub would not take for their dates, weeks or locations."""
+    form = form_of(hub, target)
+    for day, group in _rounds(forecasts, form).items():
+        _of_round(day, group, form, locations, hub)
+
+
+def _rounds(forecasts: Sequence[Forecast], form: Form) -> dict[date, list[Forecast]]:
+    """The forecasts of each reference date that the hub has a round of; of all, if of none."""
+    by_date: dict[date, list[Forecast]] = defaultdict(list)
+    for one in forecasts:
+        by_date[one.reference or one.origin].append(one)
+    taken = {day: by_date[day] for day in sorted(by_date) if form.takes(day)}
+    return taken or dict(sorted(by_date.items()))
+
+
+def _of_round(
+    day: date, group: Sequence[Forecast], form: Form, locations: Locations | None, path: Path
+) -> pl.DataFrame:
+    frame = to_hub(group, form, locations)
+    if faults := table_faults(frame, form, str(day)):
+        raise EpifedError(f"{path}: {faults[0]}")
+    return frame
+
+
+def _write_table(path: Path, frame: pl.DataFrame, *, text_ids: bool) -> None:
+    if path.suffix == ".parquet":
+        kind = pl.String if text_ids else pl.Float64
+        write_parquet(path, frame.with_columns(pl.col("output_type_id").cast(kind)))
+    else:
+        write_atomic(path, frame.write_csv)
+
+
+def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+    """The new rows with those that the file has already; another value for one is refused."""
+    if not path.exists():
+        return frame
+    try:
+        earlier = typed(read_table(path), frame.schema)
+    except (pl.exceptions.PolarsError, KeyError):
+        raise EpifedError(
+            f"{path}: found other columns than a forecast has; expected {', '.join(frame.columns)}"
+        ) from None
+    keys = [name for name in frame.columns if name != "value"]
+    both = frame.join(earlier, on=keys, suffix="_earlier")
+    if not both.select((pl.col("value") - pl.col("value_earlier")).abs() < 1e-9).to_series().all():
+        raise EpifedError(
+            f"{path}: found other forecasts of the same horizon and location; expected another "
+            "--model-name or --hub, or the file removed"
+        )
+    return pl.concat([earlier.join(frame, on=keys, how="anti"), frame]).sort(
+        "horizon", "location", "output_type_id", maintain_order=True
+    )
+
+
+def _write_metadata(hub: Path, model: str) -> None:
+    """Say what the model is, as hubs ask; what only its team can say is left to be filled in."""
+    path = hub / METADATA / f"{model}.yml"
+    if path.exists():
+        return
+    team, name = model.split("-")
+    about = {
+        "team_name": team,
+        "team_abbr": team,
+        "model_name": name,
+        "model_abbr": name,
+        "model_contributors": [
+            {"name": FILL_IN, "affiliation": FILL_IN, "email": "fill.in@example.org"}
+        ],
+        "license": FILL_IN,
+        "designated_model": False,
+        "data_inputs": "reported cases of local clients, of which only noisy means are shared",
+        "methods": "Growth shared by all clients, learned with differential privacy, carries each "
+        "region's last week on; quantiles from its own past errors.",
+        "methods_long": "Clients send bounded numbers on their growth and level; a server releases "
+        "noisy means, with client-level differential privacy. Larger regions are sums of smaller "
+        "ones; quantiles come from past errors of each region or sum, on the root of counts.",
+        "ensemble_of_models": False,
+        "ensemble_of_hub_models": False,
+    }
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in about.items()]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+KIND = "quantile"
+FILL_IN = "fill in"
+"""What stands in metadata for what only the team can say."""
+
+
+def submission_faults(hub: Path, model: str, target: str | None = None) -> list[str]:
+    """What a hub would refuse of a model's files and metadata, each as a sentence."""
+    folder = hub / model_output(hub) / model
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    if not files:
+        raise EpifedError(f"{folder}: found no file; expected forecasts of {model}")
+    form = written_form(hub, target)
+    found = _metadata_faults(hub, model)
+    for path in files:
+        found += [f"{path.name}: {sentence}" for sentence in _file_faults(path, model, form)]
+    return found
+
+
+def _metadata_faults(hub: Path, model: str) -> list[str]:
+    """What is missing in what a model says of itself."""
+    files = [hub / "model-metadata" / f"{model}{suffix}" for suffix in (".yml", ".yaml")]
+    there = [path for path in files if path.is_file()]
+    if not there:
+        return [f"{files[0]}: not there; expected it beside the forecasts"]
+    name, text = there[0].name, there[0].read_text(encoding="utf-8", errors="replace")
+    schema = hub / "hub-config" / "model-metadata-schema.json"
+    asked = read_json(schema, "expected a schema").get("required") if schema.is_file() else ()
+    names = re.findall(r"(?m)^['\"]?(\w+)['\"]?\s*:", text)
+    absent = [one for one in asked or () if one not in names]
+    found = [f"{name}: found no {listed(absent)}; expected what the hub asks for"] if absent else []
+    if FILL_IN in text and not is_ours(hub):
+        found.append(f"{name}: found '{FILL_IN}'; expected what only the team can say")
+    return found
+
+
+def _file_faults(path: Path, model: str, form: Form) -> list[str]:
+    ends = [f"-{model}{suffix}" for suffix in form.suffixes]
+    day = next((path.name.removesuffix(end) for end in ends if path.name.endswith(end)), None)
+    if day is None:
+        return [f"found another name; expected DATE{' or DATE'.join(ends)}"]
+    try:
+        date.fromisoformat(day)
+    except ValueError:
+        return [f"found a name that begins with '{day}'; expected a date"]
+    frame = read_table(path)
+    if set(frame.columns) != set(form.columns):
+        return [f"found the columns {', '.join(frame.columns)}; expected {', '.join(form.columns)}"]
+    kinds: dict[str, type[pl.DataType]] = {
+        **dict.fromkeys(form.columns, pl.String),
+        "horizon": pl.Int32,
+        "output_type_id": pl.Float64,
+        "value": pl.Float64,
+        **{name: pl.Date for name in form.task_ids if name in {*NAMES["reference_date"], END}},
+    }
+    try:
+        frame = typed(frame, kinds)
+    except pl.exceptions.PolarsError as error:
+        return [f"found a value of another type ({str(error).splitlines()[0][:150]})"]
+    return table_faults(frame, form, day)
+
+
+def table_faults(frame: pl.DataFrame, form: Form, day: str) -> list[str]:
+    """What a hub would refuse of one file's rows, which are of the round of a day."""
+    found = []
+    if frame.null_count().sum_horizontal().item():
+        found.append("found an empty cell; expected a value in every one")
+    rounds = frame[form.round_id].cast(pl.String).unique().to_list()
+    if rounds != [day]:
+        found.append(f"found {form.round_id} {', '.join(map(str, rounds))}; expected {day} alone")
+    found += _values_faults(frame, form)
+    keys = [name for name in form.columns if name != "value"]
+    if frame.select(keys).is_duplicated().any():
+        found.append("found a row twice; expected each quantile of a task once")
+    found += _quantile_faults(frame, form)
+    return found
+
+
+def _values_faults(frame: pl.DataFrame, form: Form) -> list[str]:
+    """Values of the tasks that the hub does not allow."""
+    found = []
+    kinds = frame["output_type"].unique().to_list()
+    if kinds != [KIND]:
+        found.append(f"found the output types {', '.join(map(str, kinds))}; expected {KIND}")
+    for name, allowed in (form.values or {}).items():
+        texts = {str(value) for value in allowed}
+        wrong = sorted(set(frame[name].cast(pl.String).unique().drop_nulls()) - texts)
+        if name == "target":
+            wrong = sorted(set(frame[name].unique()) - {form.target})
+        if wrong:
+            some = ", ".join(sorted(texts)[:5])
+            found.append(
+                f"column {name}: found {wrong[0]} ({counted(len(wrong), 'value')} that the hub "
+                "does not "
+                f"take); expected one of {some}{', …' if len(texts) > 5 else ''}"
+            )
+    return found or _combination_faults(frame, form)
+
+
+def _combination_faults(frame: pl.DataFrame, form: Form) -> list[str]:
+    """Values that the hub does not take together, and those that it requires and that are absent.
+
+    Where some values of a column are required, all of them must be there for every combination of
+    the columns of which none is.
+    """
+    if not form.tasks:
+        return []
+    tasks = frame.select(pl.col(form.task_ids).cast(pl.String)).unique()
+    taken, found = pl.lit(value=False), []
+    for task in form.tasks:
+        fits = pl.all_horizontal(
+            pl.col(name).is_in([str(one) for one in task[name].allowed]) for name in form.task_ids
+        )
+        taken |= fits
+        must = {n: [str(v) for v in one.required] for n, one in task.items() if one.required}
+        must = {name: values for name, values in must.items() if name != END}
+        free = [name for name in form.task_ids if name not in must and name != END]
+        mine = tasks.filter(fits)
+        if not must or mine.is_empty():
+            continue
+        wanted = mine.select(free).unique() if free else pl.DataFrame({"": [0]})
+        for name, values in must.items():
+            wanted = wanted.join(pl.DataFrame({name: sorted(values)}), how="cross")
+        absent = wanted.join(mine, on=[*free, *must], how="anti").sort(*free, *must)
+        if len(absent):
+            first = absent.select(*free, *must).row(0, named=True)
+            what = ", ".join(f"{name} {value}" for name, value in first.items())
+            found.append(f"found {len(absent)} required tasks missing; expected {what}, say")
+    if not tasks.select(taken.all()).item():
+        first = tasks.filter(~taken).sort(form.task_ids).row(0, named=True)
+        what = ", ".join(f"{name} {value}" for name, value in first.items())
+        found.insert(0, f"found {what}; expected values that the hub takes together")
+    return found
+
+
+def _quantile_faults(frame: pl.DataFrame, form: Form) -> list[str]:
+    found = []
+    task = list(form.task_ids)
+    sorted_ = frame.sort(*task, "output_type_id")
+    falls = sorted_.select((pl.col("value").diff() < -1e-9).over(task).any()).item()
+    if falls:
+        found.append("found quantiles that fall with their level; expected none to")
+    values = frame["value"]
+    if not (values.is_finite() & (values >= 0)).all():
+        found.append("found a value below 0 or no number; expected at least 0")
+    if form.most is not None and (values > form.most).any():
+        found.append(f"found a value above {form.most:g}; expected at most that")
+    if form.whole and (values != values.round()).any():
+        found.append("found a value that is not whole; expected whole numbers")
+    levels = frame.group_by(task).agg(pl.col("output_type_id").sort())["output_type_id"].to_list()
+    if any(set(form.required_levels) - set(one) for one in levels):
+        found.append("found a task without all required quantile levels; expected all")
+    if any(set(one) - set(form.levels) for one in levels):
+        found.append("found a quantile level that the hub does not take; expected those it names")
+    if END in task:
+        weekdays = frame.select(
+            (pl.col(END) - pl.col(form.round_id)).dt.total_days() - 7 * pl.col("horizon")
+        ).to_series()
+        if weekdays.n_unique() > 1:
+            found.append(f"found {END} that does not follow from the other dates; expected it to")
+    return found

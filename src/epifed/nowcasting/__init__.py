@@ -1,0 +1,1 @@
+"""Late reports, dates of onset and the reproduction number."""

@@ -1,0 +1,346 @@
+"""Nowcasts: how many cases of the last days are still to come, from how late earlier ones came.
+
+An authority mostly sends the cases of a day together. So a day of which none is known, where some
+are expected, is probably all late; a day of which some are known lacks what usually comes after the
+first ones. Neither is divided by its completeness, which leaves a zero zero and doubles a chance
+case: shares are of what is expected of that weekday. What a client does here it does alone; how
+fast cases grow, and how complete a day is elsewhere, may be a public release.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from epifed.data.calendar import WEEK
+from epifed.data.panel import CasePanel
+from epifed.data.vintages import LEAST_MORNINGS, MOST_LAGS, Vintages
+from epifed.errors import EpifedError, counted
+from epifed.intervals import LEVELS
+
+Floats = NDArray[np.float64]
+
+LATE_DAYS = WEEK
+"""Newest reporting dates that are filled up; older ones are nearly complete."""
+SHOWN_DAYS = 2 * WEEK
+AGES = MOST_LAGS
+"""Lags that the arithmetic looks at."""
+BACK = 28
+"""Mornings from which a client learns how late its cases come."""
+SETTLED = 2
+"""Days after which most late cases have come, so that a morning can be learned from."""
+
+USUAL_LATE = np.array([0.5, 0.12, 0.06, 0.03, 0.02, 0.012, 0.01])
+"""Share of a day's cases that is late by lag, before anybody has said so (Germany, August 2020)."""
+PRIOR_CASES = 3.0
+"""Cases that the pooled share counts for beside a client's own."""
+WEEKDAYS = (0.5, 0.3, 0.2)
+"""Weights of the same weekday one, two and three weeks before."""
+SOFTENING = 20.0
+"""Cases a week at which a client's own growth counts half."""
+FOLLOW = 0.8
+"""Growth that is expected to go on, per unit of the growth that is seen."""
+FURTHER = 0.4
+"""Share that comes late where some cases are known, per unit of that of all days, before anybody
+has said so."""
+SPREAD = 1.0
+"""Size of the negative binomial distribution by which a day truly has no case."""
+MEDIAN = 0.6
+"""How far the median of the late cases lies below their mean."""
+LARGEST_GROWTH = 0.8
+"""Bound on the log growth in a week that is expected to go on: after a silence it says nothing."""
+
+LATE_BELOW, LATE_CASES = 0.65, 50.0
+"""A newest day with less than this share of what was expected is late, where that was so much."""
+
+ERROR_MORNINGS = 42
+"""Past mornings whose nowcasts an interval looks at."""
+PRIOR_MORNINGS = 20
+"""Mornings that the usual errors count for beside a client's own."""
+WIDER = 1.2
+"""By how much own errors count as larger: they are few, and those of one week are alike."""
+OUTER = 0.1
+"""Tails in which an interval is at least as wide as the usual errors."""
+USUAL_ERRORS = np.interp(
+    LEVELS,
+    (0.01, 0.025, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 0.975, 0.99),
+    (-2.45, -2.1, -1.1, -0.6, -0.1, 0.1, 1.2, 3.1, 6.6, 8.5),
+)
+"""Quantiles of the errors of nowcasts relative to `_scale` (400 German counties, August 2020)."""
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What holidays do to a client's days: its counts without them, and how far days fall short."""
+
+    counts: Floats
+    """[clients, lags]: the days before the last morning, holidays as usual days."""
+    factor: Floats
+    """[clients, 7]: by lag, cases relative to those of a usual day."""
+
+
+@dataclass(frozen=True)
+class Nowcast:
+    """The last days as they will be known once all reports are in, with quantiles at `LEVELS`."""
+
+    as_of: date
+    days: tuple[date, ...]
+    regions: tuple[str, ...]
+    known: Floats
+    """[regions, days]: what is known so far."""
+    point: Floats
+    quantiles: Floats
+    """[regions, days, levels]"""
+    week: Floats
+    """[regions]: the cases of the last seven days."""
+    week_quantiles: Floats
+
+    def to_long(self) -> pl.DataFrame:
+        """A row for each region, day and quantile level."""
+        regions, days, levels = self.quantiles.shape
+        return pl.DataFrame(
+            {
+                "as_of": [self.as_of] * self.quantiles.size,
+                "region": np.repeat(np.array(self.regions, dtype=object), days * levels),
+                "date": np.tile(np.repeat(np.array(self.days, "datetime64[D]"), levels), regions),
+                "known": np.repeat(self.known.ravel(), levels),
+                "estimate": np.repeat(self.point.ravel(), levels),
+                "level": np.tile(LEVELS, regions * days),
+                "value": self.quantiles.ravel(),
+            },
+            schema_overrides={"region": pl.String, "date": pl.Date},
+        )
+
+
+def nowcast(
+    history: Vintages, shared_growth: float | None = None, pooled: Floats | None = None
+) -> Nowcast:
+    """The last two weeks as of the last morning of a history, by reporting date.
+
+    `shared_growth` and `pooled`, the log growth in a week and the late share by lag, are what a
+    release says of all clients.
+    """
+    known = history.known(AGES)
+    if len(known) < LEAST_MORNINGS:
+        raise EpifedError(
+            f"{history.source}: found {counted(len(known), 'day')} from {history.first} to "
+            f"{history.last}; "
+            f"expected at least {LEAST_MORNINGS} to learn how late cases are reported"
+        )
+    filled = fill(known, growth(known, shared_growth), pooled)
+    now = known[-1]
+    mornings = _mornings(known, pooled)
+    total = _week(now, filled, mornings)
+    shown = now[:, SHOWN_DAYS - 1 :: -1]
+    point, quantiles = shown.copy(), np.repeat(shown[:, :, None], len(LEVELS), axis=2)
+    for lag in range(LATE_DAYS):
+        errors = np.array([error[:, lag] for _, _, error in mornings])
+        spread = filled[:, lag, None] + _errors(filled[:, lag], now[:, lag], errors)
+        at = SHOWN_DAYS - 1 - lag
+        point[:, at] += filled[:, lag]
+        quantiles[:, at] = np.maximum(now[:, lag, None] + np.round(spread), 0.0)
+    return Nowcast(
+        as_of=history.last,
+        days=tuple(history.last - timedelta(days=SHOWN_DAYS - i) for i in range(SHOWN_DAYS)),
+        regions=history.regions,
+        known=shown,
+        point=point,
+        quantiles=quantiles,
+        week=now[:, :WEEK].sum(axis=1) + filled.sum(axis=1),
+        week_quantiles=total,
+    )
+
+
+def completed(panel: CasePanel, known: Floats, filled: Floats) -> CasePanel:
+    """A panel whose last days are as known on the last morning, the newest filled up."""
+    counts = panel.counts.copy()
+    now = np.maximum(known[-1], 0.0)
+    now[:, :LATE_DAYS] += filled
+    days = min(AGES, counts.shape[1])
+    counts[:, : -days - 1 : -1] = now[:, :days]
+    return replace(panel, counts=counts)
+
+
+def comparable(known: Floats) -> tuple[Floats, Floats, float] | None:
+    """The last week as known now, a week before it as known at its own end, and the weeks between.
+
+    By lag, [clients, 7] each. Growth between them is not bent by how late cases are reported. None
+    where nobody looked at the list one or two weeks ago.
+    """
+    for weeks in (1, 2):
+        back = weeks * WEEK
+        if back < len(known) and _looked(known[-1 - back]):
+            return known[-1, :, :WEEK], known[-1 - back, :, :WEEK], float(weeks)
+    return None
+
+
+def mornings(panel: CasePanel) -> Floats:
+    """What was known on each morning, as `Vintages.known(AGES)` has it.
+
+    A panel without a history is taken as complete on all of them.
+    """
+    if panel.history is not None:
+        return panel.history.known(AGES)
+    return as_complete(panel.counts)
+
+
+def as_complete(counts: Floats) -> Floats:
+    """The mornings after each day of counts [regions, days], as if nothing were ever late."""
+    padded = np.concatenate([np.zeros((len(counts), AGES - 1)), counts], axis=1)
+    by_age = np.lib.stride_tricks.sliding_window_view(padded, AGES, axis=1)[:, :, ::-1]
+    return np.ascontiguousarray(by_age.transpose(1, 0, 2))
+
+
+def newest_is_late(panel: CasePanel) -> bool:
+    """Whether the newest day of a panel looks incomplete, beside the same weekdays before it."""
+    if panel.counts.shape[1] <= 3 * WEEK:
+        return False
+    days = panel.counts.sum(axis=0)
+    alike = days[[-WEEK - 1, -2 * WEEK - 1]].mean()
+    grown = days[-WEEK:-1].sum() / max(float(days[-2 * WEEK : -WEEK - 1].sum()), 1.0)
+    expected = alike * grown
+    return bool(expected >= LATE_CASES and days[-1] < LATE_BELOW * expected)
+
+
+def growth(known: Floats, shared: float | None = None) -> Floats:
+    """The log growth expected in a week of each client, from comparable mornings.
+
+    The last seven days as known today against those of a week before as known then; few cases say
+    little. What all clients share, where that is known, counts as much as the own.
+    """
+    found = comparable(known)
+    if found is None:
+        own = np.zeros(known.shape[1])
+    else:
+        now, before, weeks = found
+        ratio = (now.sum(axis=1) + SOFTENING) / (before.sum(axis=1) + SOFTENING)
+        own = FOLLOW * np.clip(np.log(ratio) / weeks, -LARGEST_GROWTH, LARGEST_GROWTH)
+    return own if shared is None else (own + shared) / 2
+
+
+def late_counts(known: Floats, *, some: bool = False) -> tuple[Floats, Floats]:
+    """By client and lag: cases that came later, and cases known by now, of the last mornings.
+
+    With `some`, of days alone of which some cases were known on the morning.
+    """
+    now = known[-1]
+    late, total = np.zeros((len(now), LATE_DAYS)), np.zeros((len(now), LATE_DAYS))
+    for back in range(SETTLED, min(BACK, len(known) - 1) + 1):
+        then = known[-1 - back, :, :LATE_DAYS]
+        if _looked(known[-1 - back]):
+            by_now = now[:, back : back + LATE_DAYS]
+            counted = (then > 0) | (not some)
+            late += counted * (by_now - then)
+            total += counted * by_now
+    return late, total
+
+
+def late_shares(known: Floats, pooled: Floats | None = None, *, some: bool = False) -> Floats:
+    """The share that comes late by client and lag: the own, shrunk to the pooled one.
+
+    With `some`, of days of which some cases are known already.
+    """
+    late, total = late_counts(known, some=some)
+    prior = (FURTHER if some else 1.0) * (USUAL_LATE if pooled is None else pooled)
+    shares: Floats = np.clip((late + PRIOR_CASES * prior) / (total + PRIOR_CASES), 0.0, 1.0)
+    return shares
+
+
+def fill(known: Floats, growing: Floats, pooled: Floats | None = None) -> Floats:
+    """Cases of the last days that are still to come [clients, lags], on the last morning.
+
+    All days together are a median, as scores ask for, and nothing where little is late.
+    """
+    return median_of(coming(known, growing, pooled))
+
+
+def coming(
+    known: Floats, growing: Floats, pooled: Floats | None = None, usual: Usual | None = None
+) -> Floats:
+    """The mean number of cases of the last days that are still to come [clients, lags].
+
+    `known` is `Vintages.known(AGES)`, `growing` each client's log growth in a week; `usual` tells
+    its calendar.
+    """
+    if usual is None:
+        expected = _expected(known[-1], growing)
+    else:
+        expected = _expected(usual.counts, growing) * usual.factor
+    late, further = late_shares(known, pooled), late_shares(known, pooled, some=True)
+    truly_none = (1 + np.maximum(expected, 0.0) / SPREAD) ** -SPREAD
+    only_late = late / np.maximum(late + (1 - late) * truly_none, 1e-12)
+    mean: Floats = np.where(known[-1, :, :LATE_DAYS] > 0, further, only_late) * expected
+    return mean
+
+
+def median_of(mean: Floats) -> Floats:
+    """The same with the median of their total, which is nothing where little is late."""
+    total = mean.sum(axis=1, keepdims=True)
+    filled: Floats = mean * np.maximum(1 - MEDIAN / np.maximum(total, MEDIAN), 0.0)
+    return filled
+
+
+def _expected(now: Floats, growing: Floats) -> Floats:
+    """The cases expected of each of the last days: the level and the weekday, carried on."""
+    lag = np.arange(LATE_DAYS)
+    grown = np.exp(growing)[:, None]
+    alike = sum(
+        weight * now[:, lag + WEEK * (week + 1)] * grown ** (week + 1)
+        for week, weight in enumerate(WEEKDAYS)
+    )
+    level = now[:, SETTLED : SETTLED + 10].mean(axis=1, keepdims=True) * grown
+    same = sum(now[:, lag + WEEK * week] for week in (1, 2, 3, 4))
+    around = np.stack([now[:, i + 4 : i + 4 + 4 * WEEK].sum(axis=1) / WEEK for i in lag], axis=1)
+    expected: Floats = 0.5 * alike + 0.5 * level * (same + 2) / (around + 2)
+    return expected
+
+
+def _mornings(known: Floats, pooled: Floats | None) -> list[tuple[Floats, Floats, Floats]]:
+    """Nowcasts as they were made on past mornings: filled, known then, and how far off."""
+    made = []
+    for back in range(SETTLED + 1, min(ERROR_MORNINGS, len(known) - LEAST_MORNINGS) + 1):
+        then = known[: len(known) - back]
+        if _looked(then[-1]):
+            filled = fill(then, growth(then), pooled)
+            seen = then[-1, :, :LATE_DAYS]
+            came = known[-1, :, back : back + LATE_DAYS] - seen
+            made.append((filled, seen, came - filled))
+    return [(filled, seen, error / _scale(filled, seen)) for filled, seen, error in made]
+
+
+def _week(now: Floats, filled: Floats, mornings: list[tuple[Floats, Floats, Floats]]) -> Floats:
+    """Quantiles of the cases of the last seven days."""
+    errors = []
+    for then, seen, error in mornings:
+        off = (error * _scale(then, seen)).sum(axis=1)
+        errors.append(off / _scale(then.sum(axis=1), seen.sum(axis=1)))
+    so_far, late = now[:, :WEEK].sum(axis=1), filled.sum(axis=1)
+    spread = late[:, None] + _errors(late, so_far, np.array(errors))
+    total: Floats = np.maximum(so_far[:, None] + np.round(spread), 0.0)
+    return total
+
+
+def _scale(filled: Floats, seen: Floats) -> Floats:
+    """The usual size of an error: of chance, of corrections, and in proportion."""
+    scale: Floats = np.sqrt(0.25 + filled + 0.02 * seen + (0.4 * filled) ** 2)
+    return scale
+
+
+def _errors(filled: Floats, seen: Floats, past: Floats) -> Floats:
+    """Quantiles of a nowcast's error [clients, levels]: of the own past ones and the usual."""
+    usual = np.broadcast_to(USUAL_ERRORS, (len(filled), len(LEVELS)))
+    if len(past) == 0:
+        return usual * _scale(filled, seen)[:, None]
+    own = WIDER * np.quantile(past, LEVELS, axis=0).T
+    both = (len(past) * own + PRIOR_MORNINGS * usual) / (len(past) + PRIOR_MORNINGS)
+    levels = np.array(LEVELS)
+    both = np.where(levels < OUTER, np.minimum(both, usual), both)
+    both = np.where(levels > 1 - OUTER, np.maximum(both, usual), both)
+    errors: Floats = np.maximum.accumulate(both, axis=1) * _scale(filled, seen)[:, None]
+    return errors
+
+
+def _looked(morning: Floats) -> bool:
+    return not np.isnan(morning[0, 0])

@@ -1,0 +1,289 @@
+"""Parties of a rehearsal forked from a process that has imported everything, not started anew.
+
+A party that starts, and again each worker of a job, spends about two processor seconds on imports
+before it does anything. On a machine of its own nobody minds; a rehearsal has them all on one.
+
+A *nursery* forks what it is asked for and tells when it ends. The rehearsal has one, of which the
+parties are born; each party has one of its own, of which its workers are, so that a worker is below
+its party and ends with it. Fork is safe there: a nursery has no thread, and uses nothing it has
+imported.
+"""
+
+import contextlib
+import importlib
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+POSSIBLE = hasattr(os, "fork") and hasattr(os, "pidfd_open")
+"""Linux; elsewhere parties are started as they are in the field."""
+LAUNCHER = "nvflare.app_common.job_launcher.process_launcher"
+_FLARE = (
+    "app_common.executors.client_api_executor",
+    "app_common.np.np_downloader",
+    "app_common.state_persistors.storage_state_persistor",
+    "fuel.f3.drivers.aio_grpc_driver",
+    "fuel.f3.drivers.aio_http_driver",
+    "fuel.f3.drivers.aio_tcp_driver",
+    "fuel.f3.drivers.file_driver",
+    "fuel.f3.drivers.grpc_driver",
+    "fuel.f3.drivers.tcp_driver",
+    "private.fed.app.client.client_train",
+    "private.fed.app.client.worker_process",
+    "private.fed.app.server.runner_process",
+    "private.fed.app.server.server_train",
+)
+_EPIFED = (
+    "federation.flare.controller",
+    "federation.flare.dial",
+    "federation.flare.serve",
+    "learners.fedavg",
+    "learners.nowcast",
+    "learners.one_shot",
+    "learners.trend",
+)
+PRELOADED = (
+    LAUNCHER,
+    *(f"nvflare.{name}" for name in _FLARE),
+    *(f"epifed.{name}" for name in _EPIFED),
+    "joblib",
+)
+"""What a party or a worker has imported by its end; the networks' PyTorch is not among it."""
+FATAL = 1
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A Python program: a module with arguments, in an environment and a folder."""
+
+    module: str
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    folder: str
+    log: str | None = None
+    """What it prints is added to this file; without one it goes where the nursery's goes."""
+    errors: str | None = None
+    """As `log`, for the standard error, where that has a file of its own."""
+    nice: int = 0
+    party: bool = False
+    """Whether it launches workers, and so has a nursery of its own."""
+
+    @classmethod
+    def of(cls, program: Sequence[str], environment: dict[str, str], **more: Any) -> "Wanted":
+        """The program of a command line `python … -m MODULE …`."""
+        at = program.index("-m") + 1
+        here = more.pop("folder", None) or Path.cwd()
+        return cls(program[at], tuple(program[at + 1 :]), environment, str(here), **more)
+
+
+class Child:
+    """A process that a nursery has forked, with what is used of a `subprocess.Popen`."""
+
+    stdin = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = threading.Event()
+
+    def end(self, code: int) -> None:
+        """The nursery has seen it end."""
+        self.returncode = code
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Until it has ended."""
+        self._ended.wait(timeout)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """As to any process."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """End it and all of its group, as FLARE ends a worker."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(os.getpgid(self.pid), signal.SIGKILL)
+
+
+class ForkServer:
+    """The asking side: it may have threads, since another process forks."""
+
+    def __init__(
+        self, connection: Connection, process: "subprocess.Popen[bytes] | None" = None
+    ) -> None:
+        self._connection, self._process = connection, process
+        self._asking = threading.Lock()
+        self._born = threading.Semaphore(0)
+        self._children: dict[int, Child] = {}
+        self._newest: Child | None = None
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def start(
+        cls, modules: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> "ForkServer":
+        """A fresh process that imports what parties need, and more modules, and then forks."""
+        here, there = socket.socketpair()
+        with there:
+            program = "from epifed.rehearsal.fork_server import main; main()"
+            arguments = [sys.executable, "-u", "-c", program, str(there.fileno()), *modules]
+            once = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+            started = subprocess.Popen(
+                arguments,
+                env={**once, **os.environ, **(environment or {})},
+                pass_fds=[there.fileno()],
+                start_new_session=True,
+            )
+        return cls(Connection(here.detach()), started)
+
+    @classmethod
+    def fork(cls) -> "ForkServer":
+        """One below this process, which must have no thread yet."""
+        here, there = socket.socketpair()
+        if not os.fork():
+            here.close()
+            _guarded(partial(_update_site, Connection(there.detach())))
+        there.close()
+        return cls(Connection(here.detach()))
+
+    def bear(self, wanted: Wanted) -> Child | None:
+        """Have a program forked; nothing if the nursery is gone."""
+        with self._asking:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._listen, daemon=True)
+                self._thread.start()
+            self._newest = None
+            with contextlib.suppress(OSError):
+                self._connection.send(wanted)
+                self._born.acquire()
+            return self._newest
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                pid, code = self._connection.recv()
+                if code is None:
+                    self._newest = self._children[pid] = Child(pid)
+                    self._born.release()
+                else:
+                    self._children.pop(pid).end(code)
+        except (EOFError, OSError):
+            for child in self._children.values():
+                child.end(-signal.SIGKILL)
+            self._born.release()
+
+
+@cache
+def nursery(modules: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()) -> ForkServer:
+    """The one of this process that has imported these in that environment; it ends with it."""
+    return ForkServer.start(modules, dict(environment))
+
+
+def learners_loaded() -> tuple[str, ...]:
+    """The learners' modules that this process has loaded, PyTorch's among them if it was needed."""
+    return tuple(sorted(name for name in sys.modules if name.startswith("epifed.learners.")))
+
+
+def main() -> None:
+    """The program of a nursery that was started: import what is there, then fork on demand."""
+    asked = Connection(int(sys.argv[1]))
+    for module in (*PRELOADED, *sys.argv[2:]):
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(module)
+    _guarded(partial(_update_site, asked))
+
+
+def _update_site(asked: Connection) -> None:
+    """Fork on demand and tell who has ended, until nobody is left to ask."""
+    children: dict[int, int] = {}
+    try:
+        while True:
+            for ready in wait([asked, *children]):
+                if not isinstance(ready, int):
+                    wanted = asked.recv()
+                    pid = os.fork()
+                    if not pid:
+                        asked.close()
+                        for file in children:
+                            os.close(file)
+                        _guarded(partial(_become, wanted))
+                    children[os.pidfd_open(pid)] = pid
+                    asked.send((pid, None))
+                else:
+                    pid = children.pop(ready)
+                    os.close(ready)
+                    asked.send((pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+    except (EOFError, OSError):
+        pass
+    finally:
+        for pid in children.values():
+            os.kill(pid, signal.SIGKILL)
+
+
+def _become(wanted: Wanted) -> None:
+    """In what was forked: be that program."""
+    os.setsid()
+    os.chdir(wanted.folder)
+    os.nice(wanted.nice)
+    os.environ.clear()
+    os.environ.update(wanted.environment)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for path, numbers in ((wanted.log, (1, 2)), (wanted.errors, (2,))):
+        if path:
+            with Path(path).open("ab") as file:
+                for number in numbers:
+                    os.dup2(file.fileno(), number)
+    if wanted.party:
+        _have_workers(ForkServer.fork())
+    sys.argv = [wanted.module, *wanted.arguments]
+    runpy.run_module(wanted.module, run_name="__main__", alter_sys=True)
+
+
+def _have_workers(nursery: ForkServer) -> None:
+    """Let FLARE's launcher in this party have its workers forked; without the nursery, started."""
+    launcher: Any = importlib.import_module(LAUNCHER)
+    started = launcher.spawn_process
+
+    def spawn(program: list[str], environment: dict[str, str]) -> Any:
+        child = nursery.bear(Wanted.of(program, environment))
+        return child or started(program, environment)
+
+    launcher.spawn_process = spawn
+
+
+def _guarded(work: Callable[[], None]) -> None:
+    """Run to the end of this process, as the interpreter would; never return into the copy."""
+    code = 0
+    try:
+        work()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = FATAL
+    finally:
+        with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):
+                stream.flush()
+        os._exit(code)

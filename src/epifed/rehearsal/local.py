@@ -1,0 +1,510 @@
+"""A whole federation on one machine, as real processes with real certificates, and its rehearsal.
+
+Everything is in one folder, and every process is a child that ends with this one.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from epifed.data.calendar import Step
+from epifed.data.panel import CasePanel
+from epifed.errors import EpifedError, counted
+from epifed.federation import aggregator
+from epifed.federation.aggregator import own_keys
+from epifed.federation.flare.engine_patches import LEASH
+from epifed.federation.flare.jobs import CoordinatorSession, Watch, run_training
+from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
+from epifed.federation.flare.parties import (
+    Command,
+    aggregator_command,
+    server_command,
+    site_command,
+)
+from epifed.federation.roster import Aggregator, Federation, Server, Site
+from epifed.federation.server import Order, read_state
+from epifed.federation.site import TERMS, Source
+from epifed.federation.terms import Terms
+from epifed.files import write_atomic, write_text
+from epifed.learners.base import Vector, make_learner, slide
+from epifed.rehearsal.fork_server import POSSIBLE, Child, Wanted, learners_loaded, nursery
+from epifed.settings import Settings
+from epifed.simulate import SimulationSettings, simulate
+from epifed.training.loop import train
+from epifed.training.release import read_release
+
+START_SECONDS = 90.0
+"""Seconds in which a party must have started."""
+START_EACH = 5.0
+"""Seconds more for each site, since all of them start on this one machine."""
+NICE = 10
+"""How far a site stands back behind the server, whose cores it would not share elsewhere."""
+
+
+class _OverError(EpifedError):
+    """Waiting longer would not help."""
+
+
+@dataclass
+class LocalFederation:
+    """A federation whose parties are child processes. As a context it ends them all."""
+
+    folder: Path
+    federation: Federation
+    ledger: Path | None = None
+    """A port of this machine for FLARE's own metrics of the server."""
+    environment: dict[str, dict[str, str]] = field(default_factory=dict)
+    """More environment variables, by party."""
+    services: bool = False
+    """Whether sites run as an office would: with the week's own reports, in `reports`."""
+    preloaded: tuple[str, ...] | None = None
+    """Have parties forked with all imports done, and these modules'; none: start each anew."""
+    processes: dict[str, subprocess.Popen[bytes] | Child] = field(default_factory=dict)
+
+    @classmethod
+    def make(
+        cls,
+        folder: Path,
+        federation: Federation,
+        panel: CasePanel,
+        ledger: Path | None = None,
+        preloaded: tuple[str, ...] | None = None,
+    ) -> Self:
+        """Kits and a data file for each site, with the days of its own clients alone."""
+        write_text(folder / "federation.toml", federation.to_toml())
+        make_kits(federation, folder)
+        local = cls(folder, federation, ledger, preloaded=preloaded)
+        for site in federation.sites:
+            local.write_data(site.name, panel)
+        local.pin()
+        return local
+
+    def kit(self, party: str) -> Path:
+        """The kit of a party."""
+        return self.folder / "kits" / party
+
+    def data(self, site: str) -> Path:
+        """The data file of a site."""
+        return self.folder / "data" / f"{site}.csv"
+
+    def write_data(self, site: str, panel: CasePanel) -> None:
+        """Give a site a file with the days of its own clients alone."""
+        clients = self.federation.site(site).clients
+        mine = panel.of([client for client in clients if client in panel.regions])
+        write_atomic(self.data(site), mine.to_table().write_csv)
+
+    @property
+    def desk(self) -> CoordinatorSession:
+        """Where trainings are started."""
+        return CoordinatorSession(self.kit(COORDINATOR))
+
+    def start(self, *parties: str) -> None:
+        """Start parties, by default all, and wait until the server has heard of the sites."""
+        chosen = parties or (SERVER, *(party.name for party in self.federation.parties))
+        for party in chosen:
+            self._launch(party)
+            if party == SERVER:
+                self._wait_for_port()
+        self.wait_for_sites(tuple(party for party in chosen if party != SERVER))
+
+    def command(self, party: str) -> Command:
+        """The program of a party."""
+        if party == SERVER:
+            return server_command(self.kit(SERVER), self.ledger)
+        if party in {one.name for one in self.federation.aggregators}:
+            return aggregator_command(self.kit(party))
+        path = self.data(party).resolve()
+        if self.services:
+            words = ("federation", "site", "--kit", str(self.kit(party)), "--data", str(path))
+            out = str(self.reports(party).resolve())
+            program = (sys.executable, "-m", "epifed", *words, "--out", out)
+            return Command(program, dict(os.environ))
+        return site_command(self.kit(party), Source(str(path), None, {}))
+
+    def reports(self, site: str) -> Path:
+        """Where a site that runs as a service writes its weeks."""
+        return self.folder / "reports" / site
+
+    def kill(self, party: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """End a party's process at once; its workers are left to notice."""
+        process = self.processes.pop(party)
+        process.send_signal(how)
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+    def workers(self, party: str) -> list[int]:
+        """The process ids of a party's workers, and of theirs."""
+        found: set[int] = set()
+        left = [self.processes[party].pid]
+        while left:
+            for task in Path(f"/proc/{left.pop()}/task").glob("*/children"):
+                with suppress(OSError):
+                    new = set(map(int, task.read_text().split())) - found
+                    found |= new
+                    left += new
+        return sorted(found)
+
+    def processor_seconds(self, party: str) -> float:
+        """Seconds that a party, its workers and those of them that ended had on a core."""
+        used = 0
+        for pid in (self.processes[party].pid, *self.workers(party)):
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used += sum(map(int, fields[11:15]))
+        return used / os.sysconf("SC_CLK_TCK")
+
+    def train(self, order: Order, watch: Watch = lambda _: None) -> dict[str, object]:
+        """Run a training to its end."""
+        return run_training(self.desk, self.federation, order, watch)
+
+    def training_folder(self, order: Order) -> Path:
+        """Where the server keeps a training."""
+        return self.kit(SERVER) / "trainings" / order.training
+
+    def log(self, party: str) -> str:
+        """What a party has printed."""
+        path = self.folder / "logs" / f"{party}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def wait_for_sites(self, sites: tuple[str, ...]) -> None:
+        """Until the server has these sites registered."""
+        patience = START_SECONDS + START_EACH * len(sites)
+
+        def there(connected: set[str]) -> bool:
+            missing = set(sites) - connected
+            for site in missing:
+                if self.processes[site].poll() is not None:
+                    raise _OverError(f"site '{site}' has ended: see its log")
+            return not missing
+
+        self._wait(there, patience, f"not all of {', '.join(sites)} connected", every=0.2)
+
+    def wait_until_gone(self, sites: tuple[str, ...]) -> None:
+        """Until the server has missed the signs of life of sites that were stopped."""
+        still = f"the server still knows one of {', '.join(sites)}"
+        self._wait(lambda connected: not connected & set(sites), START_SECONDS, still, every=1)
+
+    def _wait(
+        self, met: Callable[[set[str]], bool], patience: float, otherwise: str, every: float
+    ) -> None:
+        """Ask the server who is connected until that is as wished.
+
+        A machine with too much to do lets a question run out of time: it is asked again.
+        """
+        until = time.monotonic() + patience
+        while True:
+            try:
+                with self.desk.session(patience) as session:
+                    while not met({one.name for one in session.get_connected_client_list()}):
+                        if time.monotonic() > until:
+                            raise _OverError(f"{otherwise} in {patience:g} s: see the logs")
+                        time.sleep(every)
+                    return
+            except _OverError:
+                raise
+            except Exception:  # FLARE's own have no common base
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1)
+
+    def __enter__(self) -> Self:
+        """The federation itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all parties and their workers."""
+        pids = [pid for party in self.processes for pid in self.workers(party)]
+        for party in list(self.processes):
+            self.kill(party)
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def pin(self) -> None:
+        """Have every party know the aggregators' keys, which elsewhere each says by telephone."""
+        names = [one.name for one in self.federation.aggregators]
+        pins = {name: own_keys(self.kit(name)).public.fingerprint for name in names}
+        files = [self.kit(site.name) / TERMS for site in self.federation.sites if pins]
+        for path in (*files, *(self.kit(name) / aggregator.TERMS for name in names)):
+            others = {name: pin for name, pin in pins.items() if name != path.parent.name}
+            terms = Terms.read(path).model_copy(update={"aggregators": others})
+            write_text(path, terms.to_toml())
+
+    def _launch(self, party: str) -> None:
+        command = self.command(party)
+        logs = self.folder / "logs"
+        logs.mkdir(exist_ok=True)
+        path, folder = logs / f"{party}.log", self.kit(party)
+        environment = command.environment | self.environment.get(party, {})
+        nice = 0 if party == SERVER else NICE
+        if POSSIBLE and self.preloaded is not None and not self.services:
+            wanted = Wanted.of(
+                command.arguments,
+                environment,
+                folder=folder,
+                log=str(path.resolve()),
+                nice=nice,
+                party=True,
+            )
+            own = tuple(sorted(self.environment.get(party, {}).items()))
+            imports = own if "PYTHONPATH" in dict(own) else ()
+            child = nursery(self.preloaded, imports).bear(wanted)
+            if child is not None:
+                self.processes[party] = child
+                return
+        with path.open("ab") as log:
+            self.processes[party] = subprocess.Popen(
+                command.arguments,
+                env=environment | {LEASH: str(os.getpid())},
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        os.setpriority(os.PRIO_PROCESS, self.processes[party].pid, nice)
+
+    def _wait_for_port(self) -> None:
+        until = time.monotonic() + START_SECONDS
+        server = self.federation.server
+        while time.monotonic() < until:
+            if self.processes[SERVER].poll() is not None:
+                raise EpifedError("the server has ended: see its log")
+            with (
+                suppress(OSError),
+                closing(socket.create_connection((server.host, server.port), timeout=1)),
+            ):
+                return
+            time.sleep(0.1)
+        raise EpifedError(f"the server did not start in {START_SECONDS:g} seconds: see its log")
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+NAME = "rehearsal"
+DAYS = 31
+"""The length of the paper's periods."""
+END = date(2020, 12, 1)
+"""The last day of the paper's first one."""
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """What came of a rehearsal."""
+
+    sites: int
+    clients: int
+    rounds: int
+    epsilon: float
+    epsilon_without_amplification: float
+    delta: float
+    accountant: str
+    randomness: str
+    sites_with_model: int
+    sha256: str
+    largest_difference: float
+    """Of any number of the state to a training in one process, with the same seeds."""
+    loss: float
+    seconds_start: float
+    seconds_training: float
+    seconds_per_round: float | None
+    """Between rounds of one job."""
+    aggregator_memory: float | None
+    """MB of the processes of an aggregator together, at their peak; shared libraries once."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return asdict(self)
+
+
+def rehearsal_federation(
+    panel: CasePanel, sites: int, aggregators: int = 0, **changes: Any
+) -> Federation:
+    """The panel's regions dealt out to so many sites on this machine, with aggregators or none."""
+    adding = tuple(
+        Aggregator(name=f"aggregator-{i + 1}", own_key=False) for i in range(aggregators)
+    )
+    hosted = tuple(
+        Site(name=f"site-{i + 1}", clients=tuple(panel.regions[i::sites])) for i in range(sites)
+    )
+    terms = Terms(epsilon_per_release=float("inf"), seeded=True)
+    server = Server(host="localhost", port=free_port())
+    values = {"server": server, "terms": terms, "sites": hosted, "aggregators": adding}
+    return Federation(**values | changes)
+
+
+def rehearse(
+    folder: Path,
+    panel: CasePanel,
+    settings: Settings,
+    sites: int,
+    watch: Watch = lambda _: None,
+    losses: dict[int, float] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Rehearsed:
+    """Provision, start, train, stop, compare."""
+    period = (panel.day(max(panel.index(panel.end) - DAYS + 1, 0)), panel.end)
+    aggregators = settings.aggregators or 0
+    federation = rehearsal_federation(
+        panel, sites, aggregators, min_sites=sites, rounds_per_job=settings.rounds
+    )
+    order = Order.of(NAME, settings, *period, seeded=True)
+    learner = make_learner(settings)
+    view = learner.deployed_view(panel, period)
+    began = time.perf_counter()
+    progress("making certificates and kits")
+    with LocalFederation.make(folder, federation, panel, preloaded=learners_loaded()) as local:
+        adding = f", {counted(aggregators, 'aggregator')}" if aggregators else ""
+        progress(f"starting a server{adding} and {counted(sites, 'site')}")
+        local.start()
+        started = time.perf_counter()
+        progress("training")
+        eye = _Eye(local.training_folder(order), panel, settings, losses)
+        peaks = _Peaks(local)
+        with eye, peaks:
+            status = local.train(order, watch)
+        trained = time.perf_counter()
+        models = [
+            read_release(path)
+            for site in federation.sites
+            if (path := local.kit(site.name) / "models" / f"{NAME}.epifed").exists()
+        ]
+        seconds = round_seconds(local.training_folder(order))
+    progress("comparing with a training in one process")
+    if panel.regions != federation.clients:
+        raise ValueError("expected the panel's regions to be sorted, as the server draws them")
+    here = train(view, settings).vector
+    state = models[0].vector
+    return Rehearsed(
+        sites=sites,
+        clients=len(view),
+        rounds=settings.rounds,
+        epsilon=models[0].epsilon,
+        epsilon_without_amplification=models[0].epsilon_without_amplification,
+        delta=settings.delta,
+        accountant=settings.accountant,
+        randomness=models[0].randomness,
+        sites_with_model=sum(model.sha256 == status["sha256"] for model in models),
+        sha256=str(status["sha256"]),
+        largest_difference=float(np.abs(state - here).max()),
+        loss=eye.loss(state),
+        seconds_start=started - began,
+        seconds_training=trained - started,
+        seconds_per_round=seconds,
+        aggregator_memory=peaks.largest(),
+    )
+
+
+def simulated_panel(clients: int, seed: int, step: Step = "day") -> CasePanel:
+    """The invented country of autumn 2020 with so many counties, counted by day or by week."""
+    communities = min(10_786, 27 * clients)
+    settings = SimulationSettings.of(counties=clients, communities=communities, seed=seed)
+    panel = simulate(settings).county_panel
+    panel = panel.between(panel.start, END)
+    return panel if step == "day" else panel.weekly()
+
+
+def round_seconds(folder: Path) -> float | None:
+    """The median time between two rounds of a job, from the server's report."""
+    path = folder / "report.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    times = [json.loads(line)["time"] for line in lines]
+    return float(np.median(np.diff(times))) if len(times) > 1 else None
+
+
+class _Eye:
+    """Reads the server's saved states as they come, for the loss, which no site may send."""
+
+    def __init__(
+        self, folder: Path, panel: CasePanel, settings: Settings, losses: dict[int, float] | None
+    ) -> None:
+        self._folder, self._losses = folder, losses
+        self._learner = make_learner(settings)
+        self._windows = slide(panel, settings, (panel.start, panel.end))
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def loss(self, state: Vector) -> float:
+        """The mean absolute error over all windows: it was learned from them."""
+        predicted = self._learner.predict(self._learner.unpack(state), self._windows.inputs)
+        return float(np.abs(predicted - self._windows.targets).mean())
+
+    def __enter__(self) -> "_Eye":
+        """Start looking."""
+        if self._losses is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop looking."""
+        self._end.set()
+        if self._losses is not None:
+            self._thread.join()
+
+    def _look(self) -> None:
+        assert self._losses is not None
+        while not self._end.wait(0.1):
+            found = read_state(self._folder)
+            if found and found[0] not in self._losses:
+                self._losses[found[0]] = self.loss(found[1])
+
+
+class _Peaks:
+    """Watches the memory of the aggregators, each with all its processes."""
+
+    def __init__(self, local: LocalFederation) -> None:
+        self._local = local
+        self._names = [one.name for one in local.federation.aggregators]
+        self._largest: float | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def largest(self) -> float | None:
+        """MB of the largest aggregator at its peak; none without any."""
+        return self._largest
+
+    def __enter__(self) -> Self:
+        """Start looking."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop looking."""
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.2):
+            for name in self._names:
+                pids = (self._local.processes[name].pid, *self._local.workers(name))
+                self._largest = max(self._largest or 0.0, _memory(pids))
+
+
+def _memory(pids: tuple[int, ...]) -> float:
+    """MB of processes on a machine of their own: what each has alone, and what is shared once."""
+    alone, shared = 0, [0]
+    for pid in pids:
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+            sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+            alone += sizes["Private_Clean"] + sizes["Private_Dirty"]
+            shared.append(sizes["Shared_Clean"] + sizes["Shared_Dirty"])
+    return (alone + max(shared)) / 1024

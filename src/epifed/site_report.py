@@ -1,0 +1,320 @@
+"""What a site makes of each week for itself: forecast, nowcast and page, in a folder of its own.
+
+Nothing here is part of a training and nothing leaves the machine. A week's folder is made once,
+when its release has come and the counts reach the days that were learned from; so it stays what was
+forecast on the day, and later weeks are scored on it. What stands in the way is said in plain words
+in `problem.txt`, and tried again when the counts change.
+
+    OUT/status.json, OUT/problem.txt          how things stand; the latter only while there is one
+    OUT/2026-W47/report.html, forecast.csv    a week; nowcast.csv where vintages are kept,
+                 hub/, results/               forecasts as hubs take them, all tables
+    OUT/latest/                               copies of the newest week's files
+"""
+
+import contextlib
+import re
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from filelock import FileLock
+
+from epifed.data.calendar import DAYS_OF, WEEK, Step
+from epifed.data.panel import CasePanel
+from epifed.data.quality import RECENT_DAYS
+from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember, together
+from epifed.data_check import check_panel
+from epifed.errors import EpifedError, counted
+from epifed.evaluation.past_weeks import keep_week, label
+from epifed.federation.answers import MODELS
+from epifed.federation.site import LEDGER, Fetched, LastAsked, Source, archive_of, hosted_clients
+from epifed.files import to_json, write_atomic, write_text
+from epifed.forecasting import SiteForecast, horizons_of, joined_state, timely
+from epifed.hubs.submission import write_hub
+from epifed.nowcasting.transmission import nowcast_on
+from epifed.report.html import write_report
+from epifed.settings import Settings
+from epifed.training.release import Release, read_release
+
+STATUS, PROBLEM, LATEST, MARK = "status.json", "problem.txt", "latest", "week.txt"
+REPORT, FORECAST, NOWCAST = "report.html", "forecast.csv", "nowcast.csv"
+RESULTS, HUB = "results", "hub"
+OLD_DAYS = 8
+"""Days after which counts that nobody has renewed are a problem: a weekly training wants them."""
+WEEK_NAME = re.compile(r"\d{4}-W\d\d")
+_NAMED = re.compile(r"week-(\d{4}-\d\d-\d\d)")
+
+
+@dataclass
+class SiteDataCheck:
+    """What was found in a site's file."""
+
+    panel: CasePanel | None = None
+    """Of all clients that can be read, with what was known on earlier mornings, where kept."""
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    mornings: int = 0
+    """That are kept of the client with the fewest."""
+
+
+def week_of(training: str, release: Release) -> str:
+    """The name of a week's folder: the ISO week of the morning that a training is of."""
+    named = _NAMED.fullmatch(training)
+    day = date.fromisoformat(named[1]) if named else release.last_day + timedelta(days=1)
+    year, week, _ = day.isocalendar()
+    return f"{year}-W{week:02d}"
+
+
+def look(kit: Path, today: date, step: Step) -> SiteDataCheck:
+    """Check a site's counts as `epifed data check` does, and keep them as known today."""
+    found, clients = SiteDataCheck(), hosted_clients(kit)
+    if failed := Fetched.of(kit).problem:
+        found.problems.append(f"The command for your data failed: {failed}")
+    try:
+        hosted = Source.of(kit).load(clients, step)
+    except (EpifedError, OSError) as error:
+        found.problems.append(f"Your data cannot be read: {error}")
+        return found
+    for client, reason in hosted.left_out.items():
+        found.problems.append(f"Client {client} counts as zero: {reason}")
+    panel = hosted.panel
+    there = panel.regions if panel is not None else ()
+    absent = [one for one in clients if one not in there and one not in hosted.left_out]
+    if absent:
+        found.problems.append(
+            f"Client {absent[0]} counts as zero: found no count of it in your data"
+            + (f" ({counted(len(absent), 'client')} without)" if len(absent) > 1 else "")
+        )
+    if panel is None:
+        return found
+    age = (today - panel.end).days
+    if age > OLD_DAYS:
+        found.problems.append(
+            f"Your data end on {panel.end}, {counted(age, 'day')} ago: a training of newer days "
+            "counts your "
+            "clients as zero"
+        )
+    found.notes += check_panel(panel).warnings
+    alone = []
+    for client in panel.regions:
+        folder = archive_of(kit, client)
+        try:
+            alone.append(remember(folder, panel.alone(client)))
+        except EpifedError as error:
+            found.notes.append(f"Today's counts of client {client} are not kept: {error}")
+    kept = [mornings_kept(archive_of(kit, client)) for client in panel.regions]
+    found.mornings = min(kept)
+    found.panel = together(panel, alone)
+    return found
+
+
+def update_site(
+    kit: Path,
+    out: Path,
+    model_name: str,
+    now: datetime | None = None,
+    say: Callable[[str], object] = lambda _: None,
+) -> dict[str, Any]:
+    """Do what is to be done at a site now, and write down how things stand: the status.
+
+    May be repeated at any time, and by two at once.
+    """
+    now = now or datetime.now().astimezone()
+    out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out / ".lock"):
+        for left in out.glob(".*-W*-*"):
+            shutil.rmtree(left, ignore_errors=True)  # by one that was killed
+        asked, held = LastAsked.of(kit), _releases(kit, say)
+        newest = held[-1] if held else None
+        found = look(kit, now.date(), _step(asked, newest))
+        problems, week = list(found.problems), None
+        if newest is not None:
+            week = week_of(*newest)
+            problems += _sat_out(asked, newest[0])
+            if not (out / week / RESULTS).is_dir():
+                problems += _try_week(kit, out, found, held, problems, model_name, say)
+            if (out / week / RESULTS).is_dir() and _latest(out) != week:
+                problems += _copy_latest(out, week)
+        status = _status(kit, now, found, asked, newest, problems)
+        status |= {"week": week, "made": bool(week and (out / week / RESULTS).is_dir())}
+        write_text(out / STATUS, to_json(status) + "\n")
+        _say_problems(out, problems)
+        return status
+
+
+def _step(asked: LastAsked | None, newest: tuple[str, Release] | None) -> Step:
+    if newest is not None:
+        return newest[1].settings.step
+    with contextlib.suppress(EpifedError):
+        if asked is not None:
+            return Settings.from_toml(asked.settings).step
+    return "day"
+
+
+def _releases(kit: Path, say: Callable[[str], object]) -> list[tuple[str, Release]]:
+    """The releases that the site holds, by training, the newest last."""
+    found = []
+    for path in sorted((kit / MODELS).glob("*.epifed")):
+        try:
+            found.append((path.stem, read_release(path)))
+        except EpifedError as error:
+            say(f"a release is left out: {error}")
+    return sorted(found, key=lambda one: (one[1].last_day, one[1].created))
+
+
+def _sat_out(asked: LastAsked | None, training: str) -> list[str]:
+    """Who of the site's clients did not count in a training, in plain words."""
+    if asked is None or asked.training != training:
+        return [f"This site took no part in the training '{training}': it was not connected."]
+    if asked.problem:
+        return [f"This site sat out the training '{training}': {asked.problem}"]
+    return [
+        f"In the training '{training}' client {client} counted as zero: {reason}"
+        for client, reason in asked.left_out.items()
+    ]
+
+
+def _try_week(
+    kit: Path,
+    out: Path,
+    found: SiteDataCheck,
+    held: list[tuple[str, Release]],
+    problems: list[str],
+    model_name: str,
+    say: Callable[[str], object],
+) -> list[str]:
+    """Make the folder of the newest week; what stood in the way."""
+    training, release = held[-1]
+    week = week_of(training, release)
+    if found.panel is None:
+        return [f"No forecast of {week}: there are no counts to forecast from"]
+    with tempfile.TemporaryDirectory(dir=out, prefix=f".{week}-") as name:
+        folder = Path(name) / week
+        folder.mkdir()
+        try:
+            _make(kit, out, folder, found, held, model_name, say)
+        except EpifedError as error:
+            return [f"No forecast of {week}: {error}"]
+        except Exception as error:  # a fault here must not look like one of the site's
+            say(traceback.format_exc())
+            return [f"No forecast of {week}, by a fault of epifed: {error!r}"]
+        if problems:
+            write_text(folder / PROBLEM, "\n".join(problems) + "\n")
+        try:
+            folder.rename(out / week)
+        except OSError as error:
+            return [f"{out / week}: cannot be written: {error.strerror or error}"]
+    say(f"{week}: the forecast is in {out / week}")
+    return []
+
+
+def _make(
+    kit: Path,
+    out: Path,
+    folder: Path,
+    found: SiteDataCheck,
+    held: list[tuple[str, Release]],
+    model_name: str,
+    say: Callable[[str], object],
+) -> None:
+    """Everything of a week, in a folder that nobody reads yet."""
+    (training, release), panel = held[-1], found.panel
+    assert panel is not None
+    plain = replace(panel, history=None)
+    used, sentence = timely(
+        plain, panel, release.learner, release.last_day,
+        f"{found.mornings} of {LEAST_MORNINGS} mornings are kept",
+    )  # fmt: skip
+    found.notes.append(f"{sentence[:1].upper()}{sentence[1:]}")
+    release.age_on(used.end)
+    mine = [one for _, one in held if one.randomness == release.randomness]
+    mine = [one for one in mine if release.learner.compatible(one.learner)]
+    state = joined_state(mine, used.end)
+    horizons = horizons_of(release.learner)
+    outlook = SiteForecast.of(used, release.learner, state, horizons)
+    found.notes.append(outlook.known.sentence(RECENT_DAYS))
+    nowcast = None if panel.history is None else nowcast_on(panel.history, panel.end)
+    earlier = [one / RESULTS for one in out.iterdir() if WEEK_NAME.fullmatch(one.name)]
+    about = label(training, mine)
+    results = folder / RESULTS
+    keep_week(results, plain, outlook, nowcast, release, about, earlier)
+    _write_csv(folder / FORECAST, outlook.table(used.names))
+    if nowcast is not None:
+        _write_csv(folder / NOWCAST, nowcast.with_columns(pl.selectors.float().round(3)))
+    if all(one * DAYS_OF[used.step] % WEEK == 0 for one in horizons):
+        write_hub(outlook.forecasts, folder / HUB, model_name)
+    ledger = kit / LEDGER
+    write_report(
+        results, folder / REPORT, plain, ledger=ledger if ledger.is_file() else None, remark=say
+    )
+
+
+def _write_csv(path: Path, table: pl.DataFrame) -> None:
+    write_atomic(path, table.write_csv)
+
+
+def _latest(out: Path) -> str | None:
+    """The week whose files are the latest."""
+    with contextlib.suppress(OSError):
+        return (out / LATEST / MARK).read_text(encoding="utf-8").strip()
+    return None
+
+
+def _copy_latest(out: Path, week: str) -> list[str]:
+    """Copies of the newest week's files under a name that stays; what stood in the way.
+
+    A file that somebody has open cannot be replaced on every system: then the week's own folder
+    has it.
+    """
+    problems = []
+    latest = out / LATEST
+    for name in (REPORT, FORECAST, NOWCAST):
+        source = out / week / name
+        try:
+            if source.exists():
+                write_atomic(latest / name, partial(shutil.copyfile, source))
+            else:
+                (latest / name).unlink(missing_ok=True)
+        except (EpifedError, OSError) as error:
+            problems.append(f"{latest / name} is still that of an earlier week: {error}")
+    if not problems:
+        write_text(latest / MARK, f"{week}\n")
+    return problems
+
+
+def _status(
+    kit: Path,
+    now: datetime,
+    found: SiteDataCheck,
+    asked: LastAsked | None,
+    newest: tuple[str, Release] | None,
+    problems: list[str],
+) -> dict[str, Any]:
+    panel = found.panel
+    return {
+        "time": now.astimezone(UTC).isoformat(timespec="seconds"),
+        "problems": problems,
+        "notes": found.notes,
+        "clients": len(hosted_clients(kit)),
+        "first_day": panel.start if panel else None,
+        "last_day": panel.end if panel else None,
+        "mornings_kept": found.mornings,
+        "asked": asked.training if asked else None,
+        "sent": asked.sent if asked else None,
+        "training": newest[0] if newest else None,
+        "release": newest[1].sentence() if newest else None,
+    }
+
+
+def _say_problems(out: Path, problems: list[str]) -> None:
+    if problems:
+        write_text(out / PROBLEM, "\n".join(problems) + "\n")
+    else:
+        (out / PROBLEM).unlink(missing_ok=True)

@@ -1,0 +1,266 @@
+"""A training in one process: Algorithm 1 with every cohort as one stack of vectors."""
+
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epifed.data.panel import CasePanel
+from epifed.errors import EpifedError, counted
+from epifed.learners.base import (
+    Learner,
+    Period,
+    Vector,
+    View,
+    WindowLearner,
+    Windows,
+    last_learned,
+    make_learner,
+    slide,
+)
+from epifed.ledger.ledger import Ledger, Run
+from epifed.ledger.rows import Key
+from epifed.privacy.accounting import Calibration
+from epifed.privacy.noise import Randomness, SecureRandomness, SeededRandomness
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import NoiseName, Settings, seed_sequence
+from epifed.training.public_inputs import ReleasableData
+from epifed.training.release import Release
+from epifed.training.rounds import Rounds, contribution
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The N clients of an experiment: who they are, what is trained on, what is tested on."""
+
+    view: View
+    """What the learner reads."""
+    train: Windows
+    """The same days as windows, for baselines and training errors."""
+    test: Windows
+    regions: tuple[str, ...]
+    names: tuple[str, ...]
+    population: NDArray[np.int64] | None
+    parents: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """The paper's N_total."""
+        return len(self.regions)
+
+    def __repr__(self) -> str:
+        """How many, and how many windows each."""
+        train, test = self.train.mask.shape[1], self.test.mask.shape[1]
+        each = f"{counted(train, 'window')} to train and {test} to test each"
+        return f"Clients({counted(len(self), 'client')}, {each})"
+
+
+def make_clients(
+    panel: CasePanel,
+    settings: Settings,
+    period: Period | None = None,
+    shuffle: np.random.Generator | None = None,
+) -> Clients:
+    """Cut a panel into clients: slide windows over the period and split them 90/10.
+
+    With the shuffled split, `shuffle` decides which windows are for testing.
+    """
+    period = period or (panel.start, panel.end)
+    every = slide(panel, settings, period)
+    per_client = every.mask.shape[1]
+    n_train = int(per_client * settings.train_share)
+    if n_train in (0, per_client):
+        raise EpifedError(
+            f"train_share: found {settings.train_share:g} of {counted(per_client, 'window')}, "
+            "which leaves "
+            f"{n_train} to train and {per_client - n_train} to test; expected at least one each"
+        )
+    order = np.broadcast_to(np.arange(per_client), every.mask.shape)
+    if settings.split == "shuffled":
+        order = (shuffle or np.random.default_rng(settings.seed)).permuted(order, axis=1)
+    train, test = every.pick(order[:, :n_train]), every.pick(order[:, n_train:])
+    return Clients(
+        _view(panel, settings, period, train),
+        train,
+        test,
+        panel.regions,
+        panel.names,
+        panel.population,
+        panel.parents,
+    )
+
+
+def _view(panel: CasePanel, settings: Settings, period: Period, train: Windows) -> View:
+    learner = make_learner(settings)
+    if isinstance(learner, WindowLearner):
+        return train
+    if settings.split == "shuffled":
+        raise EpifedError(
+            f"learner: found '{settings.learner}' with the shuffled split, which cuts the last "
+            "days up; expected the temporal split"
+        )
+    view: View = learner.view(panel, (period[0], last_learned(panel, settings, period)))
+    return view
+
+
+Watch = Callable[[int, Any], None]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished training: the state w, what it cost, and who came to each round."""
+
+    state: Any
+    learner: Learner[Any, Any]
+    settings: Settings
+    plan: PrivacyPlan
+    cohort_sizes: tuple[int, ...]
+    randomness: str
+    """`seeded`: an experiment, its noise can be predicted. `secure`: fit for release."""
+    release: Release | None = None
+    """What can be handed out, of a training on known days."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What it cost."""
+        return self.plan.price(len(self.cohort_sizes))
+
+    @property
+    def vector(self) -> Vector:
+        """The state as files carry it."""
+        return self.learner.pack(self.state)
+
+    @property
+    def ledger_run(self) -> str | None:
+        """The run in the budget ledger that paid for it, if one did."""
+        return self.release.ledger_run if self.release else None
+
+    def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Forecasts [...] for windows [..., H] of case counts."""
+        return self.learner.predict(self.state, inputs)
+
+    def __repr__(self) -> str:
+        """The learner, and what it cost."""
+        return f"Training({self.learner.title()}, {self.calibration.sentence()})"
+
+
+def train(
+    view: View,
+    settings: Settings,
+    *,
+    seeds: np.random.SeedSequence | None = None,
+    learner: Learner[Any, Any] | None = None,
+    earlier: Release | None = None,
+    watch: Watch | None = None,
+    secure: bool = False,
+    ledger: Ledger | None = None,
+    period: Period | None = None,
+    absent: Collection[int] = (),
+) -> Training:
+    """Train on what the learner reads of the clients, a row of the view for each.
+
+    `watch(i, w)` sees the state before round 1 and after each round. `period` says which days the
+    view is of; then there is a release. `earlier` is a release to go on from. `secure` takes
+    sampling and noise from the system's secure generator instead of the seeds. A `ledger` pays for
+    the whole training before round 1, or refuses it, writes each round down before its noise is
+    drawn, and vouches for the release; a training worth paying for is secure, and continues only
+    what the same ledger paid for. `absent` are the rows of clients without data, whose vectors are
+    zero: a client that is there moves the sum by S at most, not by two vectors' difference.
+    """
+    secure = secure or ledger is not None
+    plan = PrivacyPlan.of(settings, len(view))
+    if secure:
+        refuse_unreleasable(plan)
+    if ledger and period is None:
+        raise EpifedError("period: found none; expected the days of a training that is paid for")
+    if earlier and period is None:
+        raise EpifedError("period: found none; expected the days of a training that continues")
+    if ledger and earlier:
+        earlier.refuse_continuing(ledger)
+    initial, sampling, noise = (seeds or seed_sequence(settings.seed)).spawn(3)
+    learner = learner or make_learner(settings)
+    randomness: Randomness = SecureRandomness() if secure else SeededRandomness(sampling, noise)
+    state = earlier.as_of(settings, period[1]) if earlier and period else learner.start(initial)
+    rounds = Rounds.of(learner, plan, randomness, state)
+    cohort_sizes = []
+    release = None
+    with ExitStack() as closing:
+        run: Run | None = None
+        if ledger:
+            key = ledger_key(plan, settings, period)
+            run = closing.enter_context(ledger.reserve(rounds=plan.rounds, **key))
+        if watch:
+            watch(0, state)
+        for i in range(1, plan.rounds + 1):
+            cohort = rounds.draw()
+            present = cohort[~np.isin(cohort, list(absent))]
+            updates = contribution(learner, state, view.of(present), plan)
+            if run:
+                run.spend(i)
+            state = rounds.close(state, updates)
+            cohort_sizes.append(len(cohort))
+            if watch:
+                watch(i, state)
+        if period is not None:
+            release = Release.of(
+                learner,
+                state,
+                plan,
+                paid=plan.rounds,
+                period=period,
+                randomness=randomness.name,
+                ledger_run=run.name if run else None,
+                earlier=earlier,
+            )
+        if run and release:
+            run.finish(release.sha256)
+    sizes = tuple(cohort_sizes)
+    return Training(state, learner, settings, plan, sizes, randomness.name, release)
+
+
+def train_releasable(
+    data: ReleasableData,
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    earlier: Release | None = None,
+    watch: Watch | None = None,
+) -> Training:
+    """Train on given days and regions, charged to a ledger, with secure noise."""
+    return train(
+        data.view(make_learner(settings)),
+        settings,
+        earlier=earlier,
+        watch=watch,
+        ledger=ledger,
+        period=data.period,
+        absent=tuple(int(row) for row in data.absent),
+    )
+
+
+def refuse_unreleasable(plan: PrivacyPlan, noise: NoiseName = "server") -> None:
+    """Refuse a plan whose result cannot be released with secure noise, added by these parties."""
+    if not plan.private:
+        raise EpifedError("epsilon: found inf; expected a finite budget for a secure release")
+    if plan.noise != noise:
+        raise EpifedError(
+            f"noise: found '{plan.noise}'; expected '{noise}' for a secure release: aggregators "
+            "are parties of a federation, and the other kinds are for comparison in experiments"
+        )
+
+
+def ledger_key(
+    plan: PrivacyPlan, settings: Settings, period: Period | None, training: str = ""
+) -> Key:
+    """Everything that prices a training and says which it is, as a ledger finds it again."""
+    first, last = period or (None, None)
+    return {
+        "training": training,
+        "sampling_rate": plan.priced_rate,
+        "noise_multiplier": plan.noise_multiplier,
+        "settings_hash": settings.digest(),
+        "first_day": first,
+        "last_day": last,
+    }

@@ -1,0 +1,290 @@
+"""A release file: a trained state, everything that was released to make it, and what that cost.
+
+Its ε is composed from every release inside it: a training that continues an earlier one holds both.
+The hash covers the whole content, label and state alike, and stands in the ledger that paid: only
+a ledger can vouch for a file, and a file that none vouches for says so.
+"""
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epifed.data.calendar import WEEK
+from epifed.errors import EpifedError, counted
+from epifed.files import write_atomic
+from epifed.learners.base import Learner, Period, Vector, make_learner
+from epifed.ledger.ledger import Ledger
+from epifed.privacy.accounting import rounded_up
+from epifed.privacy.plan import PrivacyPlan, Spent, price_together
+from epifed.settings import Settings
+
+KIND = "epifed release 2"
+OLD_KIND = "epifed model 1"
+ABOUT, STATE = "release.json", "state.npy"
+MOST_BYTES = {ABOUT: 4 * 2**20, STATE: 512 * 2**20}
+"""What the parts of a file may unpack to: a small archive can hold a huge one."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What `epifed train` or a federation hands out: a state and everything released to make it.
+
+    Its guarantee is composed from all releases inside it. `read_release` reads one from a file and
+    `write` writes one; both keep the hash of the contents.
+    """
+
+    vector: Vector
+    """The packed state."""
+    settings: Settings
+    spent: tuple[Spent, ...]
+    """Everything that was released to make the state, the newest last."""
+    clients: int
+    """N of the newest training."""
+    first_day: date
+    last_day: date
+    """The last day that was learned from."""
+    randomness: str
+    """`secure`: fit for release. `seeded`: its noise can be predicted."""
+    ledger_run: str | None
+    continues: str | None
+    """The hash of the release that it continued."""
+    created: str
+    epifed: str
+    sha256: str = ""
+    """Of everything else."""
+
+    @classmethod
+    def of(
+        cls,
+        learner: Learner[Any, Any],
+        state: Any,
+        plan: PrivacyPlan,
+        *,
+        paid: int,
+        period: Period,
+        randomness: str,
+        ledger_run: str | None,
+        earlier: "Release | None" = None,
+        created: datetime | None = None,
+    ) -> "Release":
+        """The release of a state that so many paid rounds of a plan made from these days.
+
+        What an earlier release held is in the state too: its price comes along, and if its noise
+        was predictable, so is that of the whole.
+        """
+        before = earlier.spent if earlier else ()
+        predictable = "seeded" in (randomness, earlier.randomness if earlier else randomness)
+        unsealed = cls(
+            vector=np.ascontiguousarray(learner.pack(state), dtype=np.float32),
+            settings=learner.settings,
+            spent=(*before, plan.spent(paid)),
+            clients=plan.clients,
+            first_day=period[0],
+            last_day=period[1],
+            randomness="seeded" if predictable else randomness,
+            ledger_run=ledger_run,
+            continues=earlier.sha256 if earlier else None,
+            created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
+            epifed=version("epifed"),
+        )
+        return replace(unsealed, sha256=unsealed.content_hash())
+
+    @property
+    def delta(self) -> float:
+        """δ, at which ε is counted."""
+        return self.settings.delta
+
+    @property
+    def accountant(self) -> str:
+        """How ε is counted."""
+        return self.settings.accountant
+
+    @cached_property
+    def epsilon(self) -> float:
+        """The ε of everything inside, against those who cannot see who was drawn."""
+        return price_together(self.spent, self.delta, self.accountant)
+
+    @cached_property
+    def epsilon_without_amplification(self) -> float:
+        """The ε of everything inside, against whoever saw who was drawn: the server, if anybody.
+
+        Of a training with aggregators nobody did, outside a client's own site.
+        """
+        if self.settings.noise == "aggregators" and self.continues is None:
+            return self.epsilon
+        return price_together(self.spent, self.delta, self.accountant, drawn_seen=True)
+
+    @cached_property
+    def learner(self) -> Learner[Any, Any]:
+        """The learner that made it."""
+        return make_learner(self.settings)
+
+    def as_of(self, settings: Settings, day: date) -> Any:
+        """The state from which a training with these settings, up to this day, may go on."""
+        other = make_learner(settings)
+        if not other.compatible(self.learner):
+            raise EpifedError(
+                f"--continue: found a release of {self.learner.title()}, H = "
+                f"{self.settings.window}; expected one of {other.title()}, H = {settings.window}"
+            )
+        return other.again(other.advance(other.unpack(self.vector), self.age_on(day)))
+
+    def age_on(self, day: date) -> int:
+        """Days from the last day learned from to another, which may not lie before it."""
+        age = (day - self.last_day).days
+        if self.settings.step == "week" and -WEEK < age < 0:
+            return 0  # the same week, dated by another of its days
+        if age < 0:
+            raise EpifedError(
+                f"found cases up to {day} and a release that learned up to {self.last_day}; "
+                "expected cases up to that day at least"
+            )
+        return age
+
+    def state_on(self, day: date) -> Any:
+        """The state as it stands on a day."""
+        return self.learner.advance(self.learner.unpack(self.vector), self.age_on(day))
+
+    def vouched_by(self, ledger: Ledger) -> bool:
+        """Whether this ledger paid for exactly this content."""
+        record = ledger.book().runs.get(self.ledger_run or "")
+        return record is not None and record.model_hash == self.sha256
+
+    def vouching(self, ledger: Path | None) -> str:
+        """Whether a ledger vouches for the file, as a sentence; none was asked: nobody does."""
+        if ledger is None:
+            return (
+                "Nobody vouches for this file here: what it says of itself was not compared with "
+                "the ledger that paid for it (give it with --ledger)."
+            )
+        if self.vouched_by(Ledger(ledger, copy=True)):
+            return f"{ledger.name} vouches for it: its run {self.ledger_run} has exactly this hash."
+        return (
+            f"{ledger.name} does NOT vouch for it: no run there has its hash, so neither its ε nor "
+            "its noise can be relied on."
+        )
+
+    def refuse_continuing(self, ledger: Ledger) -> None:
+        """Refuse to build a paid release on what this ledger has not paid for."""
+        if self.randomness != "secure" or math.isinf(self.epsilon):
+            raise EpifedError(
+                "--continue: found a release whose noise is predictable or absent; expected a "
+                "secure one, since all of it is inside the new one"
+            )
+        if not self.vouched_by(ledger):
+            raise EpifedError(
+                f"--continue: found a release that {ledger.path} does not vouch for (run "
+                f"{self.ledger_run or 'none'}, hash {self.sha256[:12]}…); expected one that this "
+                "very ledger paid for"
+            )
+
+    def sentence(self) -> str:
+        """The label of the release: what it guarantees, and whether it may be handed out."""
+        if math.isinf(self.epsilon):
+            return "trained without differential privacy (ε = ∞): not for release"
+        parts = f", composed of the {counted(len(self.spent), 'release')} inside it"
+        guarantee = (
+            f"(ε = {rounded_up(self.epsilon)}, δ = {self.delta:g})-differential privacy, one of "
+            f"{counted(self.clients, 'client')} added or removed, by the "
+            f"{self.accountant.upper()} accountant"
+            f"{parts if len(self.spent) > 1 else ''}{drawn_seen(self)}"
+        )
+        if self.randomness == "secure":
+            return guarantee
+        return f"{guarantee}, but SEEDED: its noise is predictable, not for release"
+
+    def content_hash(self) -> str:
+        """A SHA-256 of everything but itself."""
+        sha = hashlib.sha256(self._about(sealed=False).encode())
+        sha.update(self.vector.tobytes())
+        return sha.hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Store the release, atomically."""
+        state = io.BytesIO()
+        np.save(state, self.vector, allow_pickle=False)
+
+        def fill(temporary: Path) -> None:
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
+                file.writestr(ABOUT, self._about(sealed=True))
+                file.writestr(STATE, state.getvalue())
+
+        write_atomic(path, fill)
+
+    def _about(self, *, sealed: bool) -> str:
+        """Everything but the state, as JSON in one way of writing."""
+        about = {k: v for k, v in vars(self).items() if k in type(self).__dataclass_fields__}
+        del about["vector"]
+        if not sealed:
+            del about["sha256"]
+        about |= {"kind": KIND, "settings": self.settings.to_toml()}
+        about |= {"first_day": str(self.first_day), "last_day": str(self.last_day)}
+        about["spent"] = [asdict(one) for one in self.spent]
+        return json.dumps(about, indent=2, ensure_ascii=False, sort_keys=True)
+
+
+def drawn_seen(release: Release) -> str:
+    """The other price, where sampling makes one: against whoever saw who was drawn."""
+    if all(one.sampling_rate == 1 for one in release.spent):
+        return ""
+    if release.epsilon_without_amplification == release.epsilon:
+        return " (against server and aggregators too: only a client's own site sees the draw)"
+    seen = rounded_up(release.epsilon_without_amplification)
+    return f" (ε = {seen} against whoever sees who was drawn)"
+
+
+def read_release(path: Path) -> Release:
+    """The release that `Release.write` stored; a damaged or changed one is refused."""
+    expected = "expected a release by 'epifed train' or a federation"
+    try:
+        with zipfile.ZipFile(path) as file:
+            sizes = {part.filename: part.file_size for part in file.infolist()}
+            if "model.json" in sizes:
+                raise EpifedError(
+                    f"{path}: found '{OLD_KIND}', of version 0.1; expected '{KIND}': train it "
+                    "again with this version, since the old label does not say from which day it "
+                    "is and what it continued"
+                )
+            for name, most in MOST_BYTES.items():
+                if sizes.get(name, 0) > most:
+                    raise EpifedError(
+                        f"{path}: found {sizes[name]:,} bytes of {name}; expected at most {most:,}"
+                    )
+            about = json.loads(_part(file, ABOUT))
+            vector = np.load(io.BytesIO(_part(file, STATE)), allow_pickle=False)
+        if not isinstance(about, dict) or about.pop("kind", None) != KIND:
+            raise EpifedError(f"{path}: expected '{KIND}'; it is of another version or kind")
+        about["settings"] = Settings.from_toml(about["settings"])
+        about["spent"] = tuple(Spent(**one) for one in about["spent"])
+        about |= {day: date.fromisoformat(about[day]) for day in ("first_day", "last_day")}
+        release = Release(vector=vector, **about)
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be read: {error.strerror}; {expected}") from None
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise EpifedError(f"{path}: {expected}; {error}") from None
+    found = release.content_hash()
+    if vector.dtype != np.float32 or found != release.sha256:
+        raise EpifedError(
+            f"{path}: found content with the hash {found[:12]}…; expected "
+            f"{release.sha256[:12]}…: the file was changed"
+        )
+    return release
+
+
+def _part(file: zipfile.ZipFile, name: str) -> bytes:
+    """A part of the archive, no more of it than is allowed, whatever its header says."""
+    with file.open(name) as part:
+        content = part.read(MOST_BYTES[name] + 1)
+    if len(content) > MOST_BYTES[name]:
+        raise ValueError(f"{name} is larger than {MOST_BYTES[name]:,} bytes")
+    return content
