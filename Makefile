@@ -3,11 +3,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
-THREADS = 1
-# Five workers for two cores: a federation mostly waits. Files in the order of tests/conftest.py.
-PARALLEL := -n 5 --dist loadfile --no-loadscope-reorder
+# Files in the order of tests/conftest.py.
+PARALLEL := --dist loadfile --no-loadscope-reorder
 
-.PHONY: run docs linkcheck figures-docs test test-long lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
+.PHONY: run docs linkcheck figures-docs test test-field lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
@@ -16,18 +15,20 @@ RUNS := $(VENV)/.runs$(subst [,-,$(subst ],,$(WITH)))
 run: $(RUNS)
 	$(BIN)/epifed run --out out
 
-# Modules are compiled once, not by each process that a test starts, and each has one thread for Polars and BLAS, since
-# the workers keep the cores busy; test-long has more.
-test coverage: export PYTHONDONTWRITEBYTECODE =
-test coverage: export POLARS_MAX_THREADS = $(THREADS)
-test coverage: export OMP_NUM_THREADS = $(THREADS)
-test: lint chromium haproxy promtool systemd-analyze
-	$(BIN)/python -m pytest $(PARALLEL)
+# Modules are compiled once, not by each process that a test starts, and each process has one thread for Polars and
+# BLAS, since the workers keep the cores busy.
+test test-field coverage: export PYTHONDONTWRITEBYTECODE =
+test test-field coverage: export POLARS_MAX_THREADS = 1
+test test-field coverage: export OMP_NUM_THREADS = 1
 
-# The tests with those that take minutes each: kills of sites and aggregators, three and five machines.
-test-long: export EPIFED_LONG = 1
-test-long: THREADS = 2
-test-long: test
+# Lint, types, and everything that is decided in process: minutes on two cores.
+test: lint
+	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m "not field"
+
+# Real processes, certificates, kills, browsers, systemd, the documentation site, and the audit at full power. Three
+# workers for two cores: a federation mostly waits.
+test-field: $(VENV)/.installed chromium haproxy promtool systemd-analyze
+	$(BIN)/python -m pytest -n 3 $(PARALLEL) -m field
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -50,16 +51,16 @@ figures-docs: $(VENV)/.installed
 
 # Which lines and branches the tests reach, their child processes included. It judges nothing.
 coverage: $(VENV)/.installed
-	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term $(TESTS)
+	$(BIN)/python -m pytest -n 3 $(PARALLEL) --cov --cov-report=term $(TESTS)
 
 $(VENV)/.venv: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "epifed needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# What `make run` needs: about 1.0 GB without PyTorch, 1.9 GB with its CPU build.
+# What `make run` needs: about 0.8 GB without PyTorch, 1.7 GB with its CPU build.
 $(RUNS): $(VENV)/.venv
-	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 1.0 GB without PyTorch, 1.9 GB with its CPU build"
+	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 0.8 GB without PyTorch, 1.7 GB with its CPU build"
 	@echo "(its default build for Linux brings gigabytes for graphics cards: see \"What to install\" in README.md, or make run WITH=)"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.$(WITH)'
 	@du -sh $(VENV) | sed 's/\t.*/ installed/'

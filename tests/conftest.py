@@ -13,7 +13,11 @@ with suppress(ModuleNotFoundError):  # many tests need no PyTorch
 
     torch.set_num_threads(1)
 settings.register_profile(
-    "epifed", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+    "epifed",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("epifed")
 
@@ -49,12 +53,8 @@ def _in_turn(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mix what waits with what computes; leave long tests to `make test-long`."""
+    """Mix what waits with what computes."""
     _in_turn(items)
-    if not os.environ.get("EPIFED_LONG"):
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="long: make test-long runs it"))
 
 
 @pytest.fixture(scope="session", autouse=True)

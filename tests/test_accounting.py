@@ -357,6 +357,7 @@ def test_only_our_own_call_is_silent(
     assert not logging.getLogger("absl").filters
 
 
+@pytest.mark.field
 def test_processes_share_what_they_found(tmp_path: Path) -> None:
     code = (
         "from epifed.privacy.accounting import calibrate;"

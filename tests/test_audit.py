@@ -33,6 +33,8 @@ from tests.test_audit_aggregators import CAUGHT as SEALED
 from tests.test_audit_planted import CAUGHT
 from tests.test_audit_planted_field import CAUGHT as FIELD
 
+pytestmark = pytest.mark.field
+
 CLIENTS = 8
 SETTINGS = small_settings(
     clients_per_round=4, rounds=8, epsilon=8.0, delta=1e-2, clip_norm=0.7, accountant="pld"

@@ -33,6 +33,8 @@ from epifed.privacy.plan import PrivacyPlan, Spent
 from epifed.training import rounds
 from tests.helpers import small_settings
 
+pytestmark = pytest.mark.field
+
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
 SMALL, LARGER = Layout(72), Layout(240)
 Plant = Callable[[pytest.MonkeyPatch], None]

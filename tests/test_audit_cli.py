@@ -53,6 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Audit:
     return audit
 
 
+@pytest.mark.field
 def test_json_and_a_picture(run: Audit, tmp_path: Path) -> None:
     picture = tmp_path / "audit.png"
     done = run(*QUICK, "--method", "both", "--out", str(picture), "--json")
@@ -71,6 +72,7 @@ def test_json_and_a_picture(run: Audit, tmp_path: Path) -> None:
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.field
 def test_a_failed_audit_says_so_and_exits_with_1(
     run: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_refuses(run: Audit, arguments: tuple[str, ...], words: str) -> None:
     assert words in str(done.exception)
 
 
+@pytest.mark.field
 def test_membership() -> None:
     """Certain without noise, and never significantly above what the noise allows."""
     settings = small_settings(model="mlp", rounds=4, epochs=3, clip_norm=0.2)

@@ -12,6 +12,8 @@ from epifed.audit.content_checks import read_folder, status_strangers
 from epifed.audit.findings import Check
 from epifed.settings import Settings
 
+pytestmark = pytest.mark.field
+
 LINE = {"round": 1, "epsilon": 0.5, "problems": [], "time": 1.0, "sites": ["a"]}
 
 

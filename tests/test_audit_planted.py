@@ -21,6 +21,8 @@ from epifed.training import loop, rounds
 from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
 
+pytestmark = pytest.mark.field
+
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
 Plant = Callable[[pytest.MonkeyPatch], None]
 KINDS = (SeededRandomness, SecureRandomness)

@@ -26,6 +26,8 @@ from epifed.audit.statistics import (
 )
 from tests.helpers import small_settings
 
+pytestmark = pytest.mark.field
+
 RNG = np.random.default_rng
 TIMES = 200
 

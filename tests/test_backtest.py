@@ -76,6 +76,7 @@ def test_a_future_spike_moves_no_forecast_before_it(
     assert not after[0].equals(after[1])
 
 
+@pytest.mark.field
 def test_it_resumes_and_the_number_of_workers_does_not_matter(
     panel: CasePanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_mistake_is_one_sentence(
     assert not (tmp_path / "out" / "backtest.json").exists()
 
 
+@pytest.mark.field
 def test_real_counties_beat_like_today_at_a_tenth(real_data: Path, tmp_path: Path) -> None:
     """Four months of the promise in docs/small-epsilon.md; the whole of it takes a minute."""
     arguments = ["backtest", "--data", str(real_data), "--from", "2021-10-05", "--to", "2022-02-01",

@@ -120,6 +120,7 @@ def test_nonsense_is_one_sentence(command: Command, arguments: str) -> None:
     assert "expected" in err
 
 
+@pytest.mark.field
 def test_a_fresh_process_says_nothing_but_json(tmp_path: Path) -> None:
     source = Path(epifed.__file__).parents[1]
     code = "import epifed.cli; epifed.cli.main()"

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,12 +23,19 @@ from epifed.evaluation.backtest import origins_between, run_backtest
 from epifed.evaluation.experiment import Grid, run_grid
 from epifed.learners.base import settings_for
 from tests.helpers import small_panel, small_settings
+from tests.waiting import GUARD, wait_for
+
+pytestmark = pytest.mark.field
 
 pytest.importorskip("distributed", reason="no Dask here: 'pip install epifed[cluster]'")
 
 
-SLOWLY = "(__import__('time').sleep(0.4), __import__('os').getpid())[1]"
-"""Where it is computed: in a process that has not these tests."""
+TOGETHER = """(lambda os, time, pathlib: (
+    pathlib.Path({folder!r}, str(os.getpid())).touch(),
+    [time.sleep(0.05) for _ in iter(lambda: len(os.listdir({folder!r})) < {pids}, False)],
+    os.getpid(),
+))(*map(__import__, ("os", "time", "pathlib")))[-1]"""
+"""Where it is computed, in a process that has not these tests, once so many have begun."""
 
 
 class Cluster:
@@ -40,7 +47,9 @@ class Cluster:
             self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         self._folder, self._closing = folder, closing
         port = self.address.rsplit(":", 1)[1]
-        self._start("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
+        address = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
+        scheduler = self._start("dask_scheduler", *address)
+        wait_for(lambda: _answers(int(port)), "the scheduler", lambda: scheduler.poll() is None)
         self.workers = [self.worker() for _ in range(workers)]
 
     def worker(self) -> "subprocess.Popen[bytes]":
@@ -57,6 +66,17 @@ class Cluster:
         self._closing.callback(process.wait)
         self._closing.callback(process.kill)
         return process
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), GUARD):
+        return True
+    return False
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "CONNECT", GUARD)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +115,7 @@ def test_a_grid_is_the_same_though_a_worker_is_killed_in_the_middle(
             cluster.workers[0].send_signal(signal.SIGKILL)
 
     run_grid(panel, grid, tmp_path / "there", scheduler=cluster.address, progress=kill_one)
-    assert cluster.workers[0].wait(timeout=30) == -signal.SIGKILL
+    assert cluster.workers[0].wait(timeout=GUARD) == -signal.SIGKILL
     assert seen == list(range(seen[-1] + 1))
     for one, two in zip(tables(tmp_path / "here"), tables(tmp_path / "there"), strict=True):
         assert one.equals(two)
@@ -126,11 +146,14 @@ def test_a_backtest_is_the_same(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_one_worker_computes_all_and_one_that_comes_later_helps(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
     with ExitStack() as closing:
         cluster = Cluster(tmp_path, closing, workers=1)
         seen: list[int] = []
         with workers.parallel(None, cluster.address) as run:
-            for pid in run(joblib.delayed(eval)(SLOWLY) for _ in range(40)):
+            told = [TOGETHER.format(folder=str(pids), pids=1 + (i > 0)) for i in range(40)]
+            for pid in run(joblib.delayed(eval)(one) for one in told):
                 if not seen:
                     cluster.workers.append(cluster.worker())
                 seen.append(pid)

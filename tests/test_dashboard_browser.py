@@ -19,15 +19,18 @@ from epifed.federation.status import Live
 from epifed.federation.training_history import Truth
 from tests.federation.overlooked import Folders
 from tests.test_report_browser import CHROMIUM, CONTRAST, FLAGS
+from tests.waiting import GUARD, wait_for
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: 'make chromium' installs it as root"
-)
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on this machine: 'make chromium' installs it as root"
+    ),
+]
 SITES = 400
 WEEKS = 5
 SOONER = "const later = setTimeout; window.setTimeout = (f, ms) => later(f, Math.min(ms, 300));"
 """The page asks every five seconds; nobody waits for that here."""
-expect.set_options(timeout=20_000)
 
 
 class Board:
@@ -73,7 +76,7 @@ class Board:
     def stop(self) -> None:
         self.watching.stop()
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(GUARD)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +146,7 @@ class SiteDataCheck:
             "timezone_id": "Europe/Berlin",
         } | options
         page = self.browser.new_context(**chosen).new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(1000 * GUARD)
         page.add_init_script(SOONER)
         page.on("console", lambda message: self.trouble.append(message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
@@ -171,10 +174,7 @@ def looked(browser: Browser, board: Board) -> Iterator[SiteDataCheck]:
 
 
 def _settled(board: Board, happened: Any) -> None:
-    until = datetime.now(UTC) + timedelta(seconds=30)
-    while not happened(board.watching.snapshot.overview):
-        assert datetime.now(UTC) < until
-        board.thread.join(0.05)
+    wait_for(lambda: happened(board.watching.snapshot.overview), "it", board.thread.is_alive)
 
 
 def test_one_sentence_says_whether_all_is_well(looked: SiteDataCheck, board: Board) -> None:

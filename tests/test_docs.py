@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from epifed.cli.app import COMMANDS, load_command
 from epifed.privacy.tradeoff import most_advantage, right_at_most
+
+pytestmark = pytest.mark.field
 
 ROOT = Path(__file__).parent.parent
 DOCS, BENCHMARKS = ROOT / "docs", ROOT / "benchmarks"

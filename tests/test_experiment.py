@@ -1,9 +1,7 @@
 import math
-import os
 import signal
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -45,6 +43,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.field
 def test_one_and_two_workers_give_the_same_numbers(undisturbed: Path, tmp_path: Path) -> None:
     run_grid(small_panel(), small_grid(), tmp_path, workers=2)
     same_tables(undisturbed, tmp_path)
@@ -62,37 +61,35 @@ def test_a_narrower_grid_gives_the_same_numbers_for_what_it_keeps(
 
 
 CHILD = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from tests.helpers import small_panel
 from tests.test_experiment import small_grid
 from epifed.evaluation.experiment import run_grid
-run_grid(small_panel(), small_grid(), Path(sys.argv[1]), workers=int(sys.argv[2]))
+out, workers, last = Path(sys.argv[1]), *map(int, sys.argv[2:])
+def progress(done, total):
+    if done >= last:
+        os.killpg(0, signal.SIGKILL)
+run_grid(small_panel(), small_grid(), out, workers=workers, progress=progress)
 """
 
 
+@pytest.mark.field
 def test_killed_at_any_point_it_resumes_to_the_same_result(
     undisturbed: Path, tmp_path: Path
 ) -> None:
-    """kill -9 the whole process group after each few new parts, until it gets through."""
+    """The whole process group kills itself with -9 after each few new parts, then gets through."""
     root = Path(__file__).resolve().parents[1]
     total = len(list(tasks(small_grid())))
-    kills = 0
-    for attempt in range(total + 2):
-        before = len(list(tmp_path.rglob("*.npz")))
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(tmp_path), "2" if attempt % 2 else "1"],
-            cwd=root, start_new_session=True, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        while child.poll() is None:
-            if kills < 4 and len(list(tmp_path.rglob("*.npz"))) >= before + 3:
-                os.killpg(child.pid, signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.005)
-        if child.wait() == 0:
-            break
-    assert kills == 4
+    for workers in (1, 2, 1):
+        last = len(list(tmp_path.rglob("*.npz"))) + (3 if workers == 1 else 1)
+        words = [sys.executable, "-c", CHILD, str(tmp_path), str(workers)]
+        assert last < total
+        child = subprocess.run([*words, str(last)], cwd=root, start_new_session=True, check=False)
+        assert child.returncode == -signal.SIGKILL
+        assert len(list(tmp_path.rglob("*.npz"))) >= last
+    done = subprocess.run([*words, str(total + 1)], cwd=root, start_new_session=True, check=False)
+    assert done.returncode == 0
     same_tables(undisturbed, tmp_path)
     assert not [p for p in tmp_path.rglob(".*") if p.suffix in {".parquet", ".json"}]
     work = read_grid(tmp_path).folder.manifest.work

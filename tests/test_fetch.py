@@ -18,6 +18,7 @@ from epifed.data.readers.download import ATTEMPTS, fetch, record_of
 from epifed.data.readers.formats import COLUMNS
 from epifed.errors import EpifedError
 from epifed.files import cache_root
+from tests.waiting import GUARD
 
 ROW = "1001,A15-A34,M,2020-10-28,2020-10-26,1,0,-9,0,2,0,2\n"
 CONTENT = (",".join(COLUMNS) + "\n" + ROW * 2000).encode()
@@ -107,7 +108,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def get(site: Site, cache: Path, *, refresh: bool = False) -> Path:
-    return fetch(site.url, cache, refresh=refresh, timeout=5, pause=0)
+    return fetch(site.url, cache, refresh=refresh, timeout=GUARD, pause=0)
 
 
 def part_of(cache: Path) -> Path:

@@ -22,6 +22,9 @@ from epifed.hubs.submission import write_hub
 from epifed.intervals import LEVELS
 from tests.commands import epifed
 from tests.helpers import small_panel
+from tests.waiting import GUARD
+
+pytestmark = pytest.mark.field
 
 MAIN = [sys.executable, "-c", "from epifed.cli import main; main()"]
 
@@ -29,7 +32,7 @@ MAIN = [sys.executable, "-c", "from epifed.cli import main; main()"]
 def limited(*arguments: str | Path, before: Callable[[], None]) -> subprocess.CompletedProcess[str]:
     command = [*MAIN, *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, preexec_fn=before, timeout=300
+        command, capture_output=True, text=True, check=False, preexec_fn=before, timeout=GUARD
     )
 
 
@@ -150,7 +153,7 @@ def test_an_interruption_is_one_sentence(command: list[str], delay: float, tmp_p
     assert child.stdout.readline() == "begun\n"
     time.sleep(delay)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=GUARD)
     assert child.returncode == 130
     assert said.splitlines()[-1] == "epifed: interrupted; what was finished is kept"
     assert "Traceback" not in said

@@ -154,19 +154,19 @@ def test_a_training_that_only_starts(running: Any, monkeypatch: pytest.MonkeyPat
     assert f"starting: {running.get('training', '1f')}\n" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.field
 def test_audits() -> None:
     printed("audit", "--epsilon", "0.5", "--runs", "60")
     printed("audit", "--membership", "--runs", "8")
 
 
-@pytest.mark.long
+@pytest.mark.field
 def test_the_papers_experiment(real_data: Path, tmp_path: Path) -> None:
     quick = ("--learner", "one-shot", "--runs", "1", "--epsilon", "1", "--split", "temporal")
     printed("reproduce", "--data", real_data, *quick, "--out", tmp_path / "paper")
 
 
-@pytest.mark.long
+@pytest.mark.field
 def test_a_rehearsal() -> None:
     pytest.importorskip("nvflare", reason="no federation here")
     printed("federation rehearse", "--sites", "2", "--clients", "6", "--learner", "trend")

@@ -27,7 +27,10 @@ from epifed.errors import EpifedError
 from epifed.ledger.budget import Cap, together
 from epifed.ledger.ledger import Ledger, OverspendError, Run, Witness, newest
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL"),
+]
 
 Case = dict[str, Any]
 
@@ -47,7 +50,7 @@ def victim(mode: str) -> list[Case]:
             [sys.executable, __file__, mode, directory],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
             env=os.environ | {"EPIFED_STATE": f"{directory}/state"},
         )

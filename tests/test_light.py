@@ -13,6 +13,8 @@ from tests import commands
 from tests.helpers import days_of
 from tests.like_windows import ABSENT, lay
 
+pytestmark = pytest.mark.field
+
 NOT_AT_A_SITE = ("torch", "matplotlib", "opendp", "pandas", "pyarrow", "joblib", "shapely", "httpx")
 FIRST = date(2020, 9, 1)
 

@@ -201,6 +201,7 @@ def promtool(*arguments: str, given: str | None = None) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.field
 @needs_promtool
 def test_prometheus_own_tool_takes_metrics_rules_and_configuration(text: str) -> None:
     assert promtool("check", "metrics", given=text).strip() == ""
@@ -208,11 +209,13 @@ def test_prometheus_own_tool_takes_metrics_rules_and_configuration(text: str) ->
     assert "SUCCESS" in promtool("check", "config", "prometheus.yml")
 
 
+@pytest.mark.field
 @needs_promtool
 def test_alerts_fire_when_they_should_and_not_before() -> None:
     assert "SUCCESS" in promtool("test", "rules", "alerts_test.yml")
 
 
+@pytest.mark.field
 @needs_promtool
 def test_the_board_asks_questions_that_prometheus_understands(tmp_path: Path) -> None:
     board = json.loads((MONITORING / "grafana.json").read_text())

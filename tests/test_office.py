@@ -32,6 +32,7 @@ from epifed.settings import Settings
 from epifed.training.rounds import Rounds
 from tests.commands import epifed
 from tests.helpers import small_panel
+from tests.waiting import GUARD
 
 DAYS, FIRST = 130, date(2026, 3, 2)
 MODEL = "epifed-trend"
@@ -290,7 +291,7 @@ def test_the_common_mornings_of_clients_that_were_kept_alone(tmp_path: Path) -> 
         ("print('date,region,cases')", ""),
         ("import sys; sys.exit('no database')", "found exit code 1: no database; expected 0"),
         ("pass", "found that it printed nothing; expected the file on standard output"),
-        ("import time; time.sleep(60)", "found no end of it after 2 seconds; expected one"),
+        ("import time; time.sleep(600)", "found no end of it after 1 seconds; expected one"),
     ],
 )
 def test_a_command_s_file_takes_the_place_of_the_last_only_if_it_ended_well(
@@ -298,7 +299,7 @@ def test_a_command_s_file_takes_the_place_of_the_last_only_if_it_ended_well(
 ) -> None:
     (tmp_path / "print.py").write_text(program)
     words = f'"{sys.executable}" "{tmp_path / "print.py"}"'
-    fetch = Fetch(tmp_path, words, None, 2.0)
+    fetch = Fetch(tmp_path, words, None, 1.0 if "sleep" in program else GUARD)
     fetch.path.write_text("before\n")
     assert fetch.run() == said
     assert fetch.path.read_text() == ("before\n" if said else "date,region,cases\n")

@@ -12,6 +12,8 @@ from epifed.simulate.simulation import write
 from tests import commands
 from tests.helpers import lay_package
 
+pytestmark = pytest.mark.field
+
 LEARNER = '''
 """The mean growth from a week to the next: one number of each client."""
 
@@ -125,7 +127,7 @@ check_learner("fedavg", model="narrow", epochs=2)
 
 @pytest.mark.parametrize(
     "settings",
-    ['learner = "drift"\nshare = 0.8', pytest.param('model = "narrow"', marks=pytest.mark.long)],
+    ['learner = "drift"\nshare = 0.8', 'model = "narrow"'],
 )
 def test_a_run_with_two_workers(
     other: dict[str, str], data: Path, tmp_path: Path, settings: str
@@ -162,7 +164,7 @@ def test_a_backtest_and_a_release(other: dict[str, str], data: Path, tmp_path: P
     "settings",
     [
         'model = "narrow"\nrounds = 2\nepochs = 1',
-        pytest.param('learner = "drift"\nshare = 0.8', marks=pytest.mark.long),
+        'learner = "drift"\nshare = 0.8',
     ],
 )
 def test_sites_of_a_federation_find_the_installed_code(

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 import epifed
 from epifed.cli.app import app
 
+pytestmark = pytest.mark.field
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DOCKERFILE = ROOT / "docs" / "containers" / "Dockerfile"
@@ -61,11 +63,12 @@ def test_the_readme_of_an_index_has_no_link_that_leads_nowhere() -> None:
 
 def test_extras_are_those_that_the_documentation_names() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert {"torch", "federation", "dashboard", "excel", "docs", "dev", "cluster"} == set(extras)
+    named = {"torch", "federation", "release", "dashboard", "excel", "docs", "dev", "cluster"}
+    assert named == set(extras)
     readme = (ROOT / "README.md").read_text()
     assert all(f"`{extra}`" in readme for extra in extras)
     light = " ".join(PROJECT["project"]["dependencies"])
-    assert "torch" not in light and "nvflare" not in light and "distributed" not in light
+    assert not any(name in light for name in ("torch", "nvflare", "distributed", "opendp"))
 
 
 def stages() -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from epifed.report.html import write_report
 from epifed.settings import Settings
 from tests import test_report
 from tests.test_report import NASTY, ORIGIN, forecasts
+from tests.waiting import GUARD
 
 made, report = test_report.made, test_report.report
 CHROMIUM = shutil.which("chromium")
@@ -29,9 +30,14 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: 'make chromium' installs it as root"
-)
+expect.set_options(timeout=1000 * GUARD)
+
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on this machine: 'make chromium' installs it as root"
+    ),
+]
 CENTRE_OF = """(region) => {
   const chart = echarts.getInstanceByDom(document.getElementById('map'));
   const box = document.getElementById('map').getBoundingClientRect();
@@ -67,7 +73,7 @@ class Watched:
     def open(self, path: Path, **options: Any) -> Page:
         chosen = {"viewport": {"width": 1366, "height": 900}, "locale": "en-GB"} | options
         page = self.browser.new_context(**chosen).new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(1000 * GUARD)
         page.on("console", lambda message: self.trouble.append(message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.on("request", lambda request: self._requested(request.url))
@@ -93,13 +99,17 @@ def names(made: Path) -> tuple[str, ...]:
     return load_panel(made / "country").names
 
 
+PAINTED = "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 150)))"
+"""A frame was painted, and time was left for another."""
+
+
 def centre(page: Page, region: int) -> tuple[float, float]:
     """Where a region is on the screen, once the page has stopped moving."""
     page.locator("#map").scroll_into_view_if_needed()
     place = None
     while place != (found := page.evaluate(CENTRE_OF, region)):
         place = found
-        page.wait_for_timeout(150)
+        page.evaluate(PAINTED)
     return found[0], found[1]
 
 

@@ -12,9 +12,12 @@ UNITS = sorted((Path(__file__).resolve().parents[1] / "docs" / "systemd").glob("
 ANALYZE = shutil.which("systemd-analyze") or shutil.which(
     "systemd-analyze", path=Path(sys.executable).parent
 )
-pytestmark = pytest.mark.skipif(
-    ANALYZE is None, reason="no systemd-analyze here: 'make systemd-analyze' fetches Debian's"
-)
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(
+        ANALYZE is None, reason="no systemd-analyze here: 'make systemd-analyze' fetches Debian's"
+    ),
+]
 TARGETS = ("sysinit", "basic", "shutdown", "network-online", "multi-user")
 
 

@@ -69,6 +69,18 @@ def test_a_training_that_does_not_fit_is_refused_before_the_first_round(ledger: 
     assert len(ledger.book().runs) == 1
 
 
+def test_without_the_library_of_the_noise_nothing_is_paid(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epifed.privacy.noise.find_spec", lambda _: None)
+    settings = small_settings(epsilon=2.0)
+    view = small_clients(settings).view
+    with pytest.raises(EpifedError, match=r"found no OpenDP.*pip install epifed\[release\]"):
+        train(view, settings, ledger=ledger, period=OCTOBER)
+    assert not ledger.book().runs
+    assert train(view, settings, period=OCTOBER).randomness == "seeded"
+
+
 def test_a_training_that_breaks_off_pays_for_the_rounds_it_drew(ledger: Ledger) -> None:
     settings = small_settings(epsilon=2.0)
 

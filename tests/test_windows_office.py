@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,10 +14,14 @@ import pytest
 from epifed.federation.site import Source
 from tests.like_windows import lay_strict
 from tests.test_office import FIRST, Office
+from tests.waiting import GUARD, wait_for
 
-pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows itself is better than what is like it"
-)
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(
+        sys.platform == "win32", reason="Windows itself is better than what is like it"
+    ),
+]
 
 
 @pytest.fixture
@@ -149,12 +152,8 @@ def test_the_service_without_its_federation(like_windows: dict[str, str], tmp_pa
     running = subprocess.Popen(
         [sys.executable, "-c", SERVICE, *words], env=like_windows, stderr=subprocess.PIPE
     )
-    until = time.monotonic() + 240
     page = north.out / "2026-W10" / "report.html"
-    while not page.is_file():
-        assert running.poll() is None, running.stderr.read() if running.stderr else ""
-        assert time.monotonic() < until, list(north.out.rglob("*"))
-        time.sleep(0.2)
+    wait_for(page.is_file, "the page of the week", lambda: running.poll() is None)
     assert (north.kit / "today.csv").is_file()
     running.send_signal(signal.SIGTERM)
-    assert running.wait(60) == 0
+    assert running.wait(GUARD) == 0

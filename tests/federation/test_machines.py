@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from epifed.federation.flare.kits import fingerprint
 from epifed.training.release import read_release
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
+from tests.waiting import wait_for
 
 HOST, PORT = "fed.example.org", 8002
 ADDRESSES = {
@@ -30,7 +30,6 @@ ADDERS = ("lab", "uni")
 MARK = f"epifed-{os.getpid()}"
 WIRE = f"{MARK}-wire"
 EPIFED = str(Path(sys.executable).parent / "epifed")
-PATIENCE = 120.0
 
 
 def _ip(*words: str) -> None:
@@ -51,9 +50,12 @@ def _can_have_namespaces() -> bool:
     return True
 
 
-pytestmark = pytest.mark.skipif(
-    not _can_have_namespaces(), reason="needs network namespaces: root, Linux and iproute2"
-)
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(
+        not _can_have_namespaces(), reason="needs network namespaces: root, Linux and iproute2"
+    ),
+]
 
 
 @pytest.fixture
@@ -104,16 +106,13 @@ def _said(namespace: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _until_connected(machine: str, kit: Path, sites: set[str]) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        found = _said(machine, "status", "--kit", str(kit), "--json")
-        if found.returncode == 0 and sites <= set(json.loads(found.stdout)["connected"]):
-            return
-        time.sleep(0.5)
-    raise AssertionError(f"{sites} did not connect: {found.stdout}{found.stderr}")
+    def connected() -> bool:
+        status = _said(machine, "status", "--kit", str(kit), "--json")
+        return status.returncode == 0 and sites <= set(json.loads(status.stdout)["connected"])
+
+    wait_for(connected, f"the connection of {sites}", every=0.5)
 
 
-@pytest.mark.long
 def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_port(
     machines: dict[str, str], tmp_path: Path
 ) -> None:
@@ -196,7 +195,6 @@ def _kit_of_its_own(flu: Path, roster: Path, name: str, folder: Path) -> Path:
     return kit
 
 
-@pytest.mark.long
 def test_five_machines_train_with_two_aggregators_whose_keys_were_told_by_telephone(
     machines: dict[str, str], tmp_path: Path
 ) -> None:

@@ -20,6 +20,8 @@ from tests.commands import epifed
 from tests.federation.helpers import REGIONS, federation
 from tests.helpers import small_panel, small_settings
 
+pytestmark = pytest.mark.field
+
 CASES = small_panel(REGIONS, 200)
 PERIOD = (CASES.end - timedelta(days=179), CASES.end)
 """180 days with Christmas in them and Easter Monday at the end, of 200 that the sites have."""
@@ -29,7 +31,7 @@ SITE, CLIENT = "site-2", "00005"
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     folder = tmp_path_factory.mktemp("neighbours")
-    with federation(folder, 2, cases=CASES, round_timeout=60) as local:
+    with federation(folder, 2, cases=CASES) as local:
         yield local
 
 

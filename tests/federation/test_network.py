@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from epifed.federation.flare import jobs
 from epifed.federation.server import Order
 from epifed.learners.base import Vector
 from epifed.ledger.budget import Cap
@@ -24,12 +25,15 @@ from epifed.training.release import read_release
 from tests.commands import PRELOADED
 from tests.federation.helpers import Training, panel, plan, settings_of, silenced, view_of
 from tests.federation.proxy import Proxy
+from tests.waiting import GUARD
+
+pytestmark = pytest.mark.field
 
 FAR = "site-3"
 """The site with a network of its own; the others share one."""
 SLOW = 0.05
 """Seconds that a byte takes from the far site, or to it."""
-WAITS = 15.0
+WAITS = 60.0
 """Seconds that a round waits for an answer."""
 ROUNDS = 16
 LARGE = 4e5
@@ -72,8 +76,8 @@ def _said_back(connection: socket.socket, data: bytes) -> float:
 
 
 def test_the_proxy_passes_delays_narrows_and_cuts(echo: int) -> None:
-    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 10) as one:
-        one.settimeout(10)
+    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), GUARD) as one:
+        one.settimeout(GUARD)
         _said_back(one, b"x" * 100_000)
         assert (proxy.passed, proxy.open) == (200_000, 1)
         proxy.delay = 0.1
@@ -87,7 +91,7 @@ def test_the_proxy_passes_delays_narrows_and_cuts(echo: int) -> None:
             one.recv(1)
         assert proxy.open == 1
         proxy.silent = False
-        one.settimeout(10)
+        one.settimeout(GUARD)
         assert one.recv(8) == b"anybody?"
         proxy.cut()
         with pytest.raises((ConnectionError, AssertionError)):
@@ -95,7 +99,7 @@ def test_the_proxy_passes_delays_narrows_and_cuts(echo: int) -> None:
         proxy.refusing = True
         with (
             pytest.raises((ConnectionError, AssertionError)),
-            socket.create_connection(("127.0.0.1", proxy.port), 10) as other,
+            socket.create_connection(("127.0.0.1", proxy.port), GUARD) as other,
         ):
             _said_back(other, b"x")
 
@@ -177,6 +181,8 @@ def networked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Networked]:
         terms={"epsilon_per_release": 1e6, "epsilon_total": 1e7},
     )
     with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(jobs, "REJOIN", GUARD)  # all sites come back, however late
         local = stack.enter_context(
             LocalFederation.make(folder, roster, panel(), ledger, PRELOADED)
         )
@@ -216,10 +222,9 @@ def test_a_training_that_nobody_comes_to_says_so_and_begins_when_they_do(
 ) -> None:
     networked.near.silent = networked.far.silent = True
     training, wanted = networked.train("late", 2)
-    training.until(lambda: bool(training.told), "a word")
-    networked.near.silent = networked.far.silent = False
     said = "the server waits for 1 site, or for an earlier job to end"
-    assert training.told[0] == {"waiting": said}
+    training.until(lambda: {"waiting": said} in training.told, "a word")
+    networked.near.silent = networked.far.silent = False
     assert training.finished()["missing"] == []
     assert networked.report(wanted) == {1: [], 2: []}
 

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,8 +16,12 @@ import pytest
 from epifed.rehearsal import fork_server
 from epifed.rehearsal.fork_server import Child, ForkServer, Wanted
 from tests import commands
+from tests.waiting import GUARD, wait_for
 
-pytestmark = pytest.mark.skipif(not fork_server.POSSIBLE, reason="needs fork and pidfd_open")
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(not fork_server.POSSIBLE, reason="needs fork and pidfd_open"),
+]
 
 TELL = """
 import json, os, sys
@@ -75,19 +79,21 @@ def _knowing(programs: Path) -> dict[str, str]:
 
 
 def _said(path: Path) -> list[int]:
-    until = time.monotonic() + 60
-    while not (path.exists() and len(path.read_text().split()) == 3):
-        assert time.monotonic() < until, "nothing was said"
-        time.sleep(0.02)
+    wait_for(lambda: path.exists() and len(path.read_text().split()) == 3, "a word")
     return [int(word) for word in path.read_text().split()]
 
 
 def _until_gone(*pids: int) -> None:
-    until = time.monotonic() + 30
-    for pid in pids:
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < until, f"process {pid} is still there"
-            time.sleep(0.02)
+    def gone() -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return all(
+                psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+                for pid in pids
+                if psutil.pid_exists(pid)
+            )
+        return False
+
+    wait_for(gone, f"the end of {pids}")
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -95,16 +101,16 @@ def test_a_program_has_its_arguments_environment_folder_log_and_exit_code(
     made: ForkServer, tmp_path: Path, code: int
 ) -> None:
     child = _born(made, tmp_path, "tell", str(code), "more")
-    assert child.wait(60) == child.poll() == code
+    assert child.wait(GUARD) == child.poll() == code
     told, aside = (tmp_path / "log").read_text().splitlines()
     assert json.loads(told) == [[str(code), "more"], str(tmp_path), "blue", True, "__main__"]
     assert aside == "aside"
 
 
 def test_what_cannot_be_run_says_so_and_harms_nobody(made: ForkServer, tmp_path: Path) -> None:
-    assert _born(made, tmp_path, "not_there").wait(60) == fork_server.FATAL
+    assert _born(made, tmp_path, "not_there").wait(GUARD) == fork_server.FATAL
     assert "No module named not_there" in (tmp_path / "log").read_text()
-    assert _born(made, tmp_path, "tell", "0").wait(60) == 0
+    assert _born(made, tmp_path, "tell", "0").wait(GUARD) == 0
 
 
 def test_a_worker_is_below_its_party_in_a_group_of_its_own_and_ends_with_it(
@@ -115,7 +121,7 @@ def test_a_worker_is_below_its_party_in_a_group_of_its_own_and_ends_with_it(
     assert session == worker
     assert psutil.Process(parent).ppid() == party.pid
     party.send_signal(signal.SIGKILL)
-    assert party.wait(60) == -signal.SIGKILL
+    assert party.wait(GUARD) == -signal.SIGKILL
     _until_gone(worker, parent)
 
 
@@ -123,7 +129,7 @@ def test_flare_ends_a_worker_and_is_told(made: ForkServer, tmp_path: Path) -> No
     party = _born(made, tmp_path, "party", str(tmp_path / "said"), "wait", party=True)
     worker, *_ = _said(tmp_path / "said")
     os.kill(worker, signal.SIGKILL)
-    assert party.wait(60) == 0
+    assert party.wait(GUARD) == 0
     assert "worker ended: -9" in (tmp_path / "log").read_text()
 
 

@@ -25,7 +25,10 @@ from tests.federation.helpers import Training, federation, on_path, plan, settin
 from tests.federation.lethal.points import POINTS, WHEN
 from tests.federation.parties import spent
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
+pytestmark = [
+    pytest.mark.field,
+    pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL"),
+]
 
 KILLS = int(os.environ.get("EPIFED_KILLS", "2"))
 
@@ -69,13 +72,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         environment=environment,
         ledger=ledger,
         rounds_per_job=5,
-        round_timeout=8,
+        round_timeout=40,
         terms={"epsilon_per_release": 1e6, "epsilon_total": 1e6},
     ) as local:
         yield local
 
 
-@pytest.mark.long
 def test_real_parties_killed_at_every_point_of_a_round(local: LocalFederation) -> None:
     """The server, both aggregators and a site in turn."""
     deaths = [
@@ -105,7 +107,7 @@ def test_real_parties_killed_at_every_point_of_a_round(local: LocalFederation) -
         if local.processes[party].poll() is not None:
             local.processes.pop(party).wait()
             local.start(party)
-    status = training.finished(600)
+    status = training.finished()
     assert status["round"] == rounds
     release = read_release(local.kit("site-1") / "models" / "lethal.epifed")
     assert spent(local.ledger) == release.spent[-1].rounds == rounds

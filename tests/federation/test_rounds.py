@@ -60,6 +60,7 @@ def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) 
         os._exit(1)
 
 
+@pytest.mark.field
 def test_killed_at_every_stage_the_ledger_shows_what_was_released_and_no_round_twice(
     tmp_path: Path,
 ) -> None:
@@ -94,6 +95,7 @@ def _spent(ledger: Path) -> int:
     return sum(record.spent for record in Ledger(ledger).book().runs.values())
 
 
+@pytest.mark.field
 def test_two_processes_never_play_the_same_training(tmp_path: Path) -> None:
     ledger = tmp_path / "budget.ledger"
     Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))

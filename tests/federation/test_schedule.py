@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import pytest
 
 from epifed.federation.schedule import Journal
 from epifed.ledger.budget import Cap
@@ -14,8 +16,9 @@ from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import LocalFederation
 from epifed.training.release import read_release
 from tests.federation.helpers import federation, panel
+from tests.waiting import wait_for
 
-KILLS = 3
+pytestmark = pytest.mark.field
 
 
 def _command(local: LocalFederation, folder: Path) -> list[str]:
@@ -50,11 +53,15 @@ def test_killed_or_doubled_a_week_is_run_and_paid_for_once(tmp_path: Path) -> No
         planned = subprocess.run([*command, "--plan"], capture_output=True, text=True, check=True)
         assert len(planned.stdout.splitlines()) == 2
         assert "2 weeks to come" in planned.stderr
-        for pause in range(KILLS):
-            one = subprocess.Popen([*command, "--once"], stderr=subprocess.DEVNULL)
-            time.sleep(4 + 3 * pause)
-            one.kill()
-            one.wait()
+        moments: tuple[Callable[[], object], ...] = (
+            (tmp_path / "weeks").exists,
+            lambda: Ledger(ledger).book().runs,
+            lambda: any(run.spent for run in Ledger(ledger).book().runs.values()),
+        )
+        for moment in moments:
+            with subprocess.Popen([*command, "--once"], stderr=subprocess.DEVNULL) as one:
+                wait_for(lambda: moment() or one.poll() is not None, "a moment to kill it in")  # noqa: B023
+                one.kill()
         both = [subprocess.Popen([*command, "--once"], stderr=subprocess.PIPE) for _ in range(2)]
         codes = sorted(one.wait() for one in both)
         assert codes in ([0, 2], [0, 0]), [one.stderr.read() for one in both if one.stderr]

@@ -299,7 +299,7 @@ from pathlib import Path
 from epifed.federation.schedule import Journal
 with Journal(Path(sys.argv[1])).held():
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

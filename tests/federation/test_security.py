@@ -5,8 +5,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,8 +21,9 @@ from epifed.federation.site import Source
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from tests.federation.helpers import panel, plan
 from tests.helpers import small_settings
+from tests.waiting import GUARD, wait_for
 
-PATIENCE = 60.0
+pytestmark = pytest.mark.field
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +39,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         yield made
 
 
-def _eventually(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.2)
-
-
 def _connected(local: LocalFederation) -> set[str]:
-    with local.desk.session() as session:
+    with local.desk.session(GUARD) as session:
         return {client.name for client in session.get_connected_client_list()}
 
 
@@ -119,7 +112,7 @@ def _refusal(local: LocalFederation, kit: Path) -> str:
     server = local.federation.server
     try:
         with (
-            socket.create_connection((server.host, server.port), timeout=10) as plain,
+            socket.create_connection((server.host, server.port), timeout=GUARD) as plain,
             context.wrap_socket(plain) as tls,
         ):
             while tls.recv(1024):
@@ -140,7 +133,7 @@ def test_a_certificate_of_another_root_or_an_expired_one_is_refused(
     assert _refusal(local, tmp_path / "foreign" / "kits" / "site-2") != "accepted"
     assert _refusal(local, expired) != "accepted"
     for words in ("unable to get local issuer certificate", "certificate has expired"):
-        _eventually(lambda words=words: words in local.log(SERVER), words)  # type: ignore[misc]
+        wait_for(lambda words=words: words in local.log(SERVER), words)  # type: ignore[misc]
 
 
 def test_a_check_says_whether_the_server_takes_the_certificate(
@@ -171,22 +164,22 @@ def test_a_removed_site_and_one_that_claims_anothers_name_are_refused(
             "Reject disabled client registration: site-4",
             "authenticated as 'site-3' but claimed endpoint 'site-1'",
         ):
-            _eventually(lambda words=words: words in local.log(SERVER), words)  # type: ignore[misc]
+            wait_for(lambda words=words: words in local.log(SERVER), words)  # type: ignore[misc]
         assert _connected(local) == {"site-1"}
 
 
 def test_a_plain_text_connection_gets_no_answer(local: LocalFederation) -> None:
     server = local.federation.server
-    with socket.create_connection((server.host, server.port), timeout=10) as plain:
+    with socket.create_connection((server.host, server.port), timeout=GUARD) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"\0" * 64)
-        plain.settimeout(20)
+        plain.settimeout(GUARD)
         try:
             answer = plain.recv(1024)
         except ConnectionResetError:
             answer = b""
     assert not answer.startswith(b"HTTP")
     assert b"epifed" not in answer
-    _eventually(lambda: "HTTP_REQUEST" in local.log(SERVER), "a reason")
+    wait_for(lambda: "HTTP_REQUEST" in local.log(SERVER), "a reason")
 
 
 def test_a_job_with_code_in_it_is_refused(local: LocalFederation, tmp_path: Path) -> None:
@@ -195,13 +188,13 @@ def test_a_job_with_code_in_it_is_refused(local: LocalFederation, tmp_path: Path
     custom.mkdir()
     (custom / "evil.py").write_text("print('mine')")
     _does_not_run(local, job)
-    assert "BYOC not permitted" in local.log(SERVER)
+    wait_for(lambda: "BYOC not permitted" in local.log(SERVER), "the reason in the log")
 
 
 def _does_not_run(local: LocalFederation, job: Path) -> None:
-    with local.desk.session() as session:
+    with local.desk.session(GUARD) as session:
         name = session.submit_job(str(job))
-        _eventually(lambda: "FINISHED" in str(session.get_job_status(name)), "an end")
+        wait_for(lambda: "FINISHED" in str(session.get_job_status(name)), "an end")
         assert "COMPLETED" not in str(session.get_job_status(name))
 
 
@@ -216,7 +209,7 @@ def test_a_job_with_another_class_does_not_run(local: LocalFederation, tmp_path:
     }
     config.write_text(json.dumps(values))
     _does_not_run(local, job)
-    assert "not in allow_list" in local.log(SERVER)
+    wait_for(lambda: "not in allow_list" in local.log(SERVER), "the reason in the log")
 
 
 def test_a_submitter_without_the_role_is_refused(local: LocalFederation, tmp_path: Path) -> None:
@@ -225,7 +218,7 @@ def test_a_submitter_without_the_role_is_refused(local: LocalFederation, tmp_pat
     _reissued(local, kit, days=1, role="member")
     job = write_job(tmp_path, local.federation, plan("unasked", small_settings()), 1)
     with (
-        CoordinatorSession(kit).session() as session,
+        CoordinatorSession(kit).session(GUARD) as session,
         pytest.raises(AuthorizationError, match="not authorized"),
     ):
         session.submit_job(str(job))

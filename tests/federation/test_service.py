@@ -2,8 +2,6 @@
 
 import json
 import signal
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -19,6 +17,9 @@ from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
 from tests.helpers import small_panel
 from tests.like_windows import lay_strict
+from tests.waiting import GUARD, wait_for
+
+pytestmark = pytest.mark.field
 
 DAYS = 100
 SETTINGS = Settings.for_learner("trend", 4, epsilon=1.0)
@@ -28,13 +29,6 @@ TODAY = date.today()
 def _panel() -> CasePanel:
     """Counts of four counties up to yesterday."""
     return replace(small_panel(4, DAYS), start=TODAY - timedelta(days=DAYS))
-
-
-def _until(happened: Callable[[], bool], what: str, patience: float = 240.0) -> None:
-    until = time.monotonic() + patience
-    while not happened():
-        assert time.monotonic() < until, f"{what} did not come"
-        time.sleep(0.2)
 
 
 def _week(day: date) -> str:
@@ -56,7 +50,6 @@ def _write(local: LocalFederation, site: str, panel: CasePanel, last: date) -> P
     return path
 
 
-@pytest.mark.long
 def test_two_weeks_of_two_offices_one_of_which_has_a_bad_file(tmp_path: Path) -> None:
     cases = _panel()
     ledger = tmp_path / "budget.ledger"
@@ -73,27 +66,27 @@ def test_two_weeks_of_two_offices_one_of_which_has_a_bad_file(tmp_path: Path) ->
         local.train(_order(first))
         for out in (good, bad):
             folder = out / _week(first)
-            _until((folder / "report.html").is_file, f"{folder}/report.html")
+            wait_for((folder / "report.html").is_file, f"{folder}/report.html")
             names = {path.name for path in folder.iterdir()}
             assert names == {"report.html", "forecast.csv", "hub", "results"}
         _write(local, "site-1", cases, second - timedelta(days=1))
         broken = _write(local, "site-2", cases, second - timedelta(days=1))
         broken.write_text(broken.read_text().replace("region", "Region id"))
-        _until((bad / "problem.txt").is_file, "problem.txt")
+        wait_for((bad / "problem.txt").is_file, "problem.txt")
         assert "Your data cannot be read: " in (bad / "problem.txt").read_text()
         status = local.train(_order(second))
         assert status["delivered"] == ["site-1", "site-2"]
         folder = good / _week(second)
-        _until((folder / "report.html").is_file, f"{folder}/report.html")
+        wait_for((folder / "report.html").is_file, f"{folder}/report.html")
         said = f"sat out the training 'week-{second}'"
-        _until(lambda: said in (bad / "problem.txt").read_text(), "the week that was sat out")
+        wait_for(lambda: said in (bad / "problem.txt").read_text(), "the week that was sat out")
         assert not (bad / _week(second)).exists()
         _write(local, "site-2", cases, second - timedelta(days=1))
-        _until((bad / _week(second) / "report.html").is_file, "the report of the mended file")
+        wait_for((bad / _week(second) / "report.html").is_file, "the report of the mended file")
         pids = local.workers("site-1")
         local.processes["site-1"].send_signal(signal.SIGTERM)
-        assert local.processes["site-1"].wait(60) == 0
-        _until(lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in pids), "the end")
+        assert local.processes["site-1"].wait(GUARD) == 0
+        wait_for(lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in pids), "the end")
     report = local.training_folder(_order(second)) / "report.jsonl"
     (line,) = map(json.loads, report.read_text().splitlines())
     assert line["problems"] == [{"site": "site-2", "reason": "data"}]
@@ -122,11 +115,11 @@ def test_without_posix_a_site_takes_part_and_a_killed_service_takes_its_client_a
         local.environment["site-1"] = {"PYTHONPATH": windows, "LIKE_WINDOWS": kits}
         local.start()
         local.train(replace(_order(TODAY), seeded=True))
-        _until((local.reports("site-1") / _week(TODAY) / "report.html").is_file, "the report")
+        wait_for((local.reports("site-1") / _week(TODAY) / "report.html").is_file, "the report")
         pids = local.workers("site-1")
         assert pids
         local.kill("site-1")
-        _until(lambda: not any(_alive(pid) for pid in pids), "the end of the client")
+        wait_for(lambda: not any(_alive(pid) for pid in pids), "the end of the client")
 
 
 def _alive(pid: int) -> bool:

@@ -96,6 +96,7 @@ def test_a_site_s_check_says_whether_the_server_was_understood(
     assert "upgrade the older one" in _version(tmp_path).sentence
 
 
+@pytest.mark.field
 def test_neighbours_go_on_and_a_stranger_is_named_before_it_costs(tmp_path: Path) -> None:
     """Real sites: of this version, of the next, of one before there was a number, of a far one."""
     speaks = {

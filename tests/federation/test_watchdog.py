@@ -1,12 +1,13 @@
 """A call that hangs is given up; what it would have said or raised otherwise comes through."""
 
+import queue
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,6 +17,9 @@ from epifed.errors import EpifedError
 from epifed.federation.flare import engine_patches, jobs
 from epifed.federation.flare.engine_patches import Alive, HungError, quietly, watched
 from epifed.federation.flare.jobs import CoordinatorSession, look
+from tests.waiting import GUARD, wait_for
+
+pytestmark = pytest.mark.field
 
 
 def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(
@@ -24,11 +28,11 @@ def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(
     stuck, ended = threading.Event(), threading.Event()
 
     def hanging(alive: Alive) -> None:
-        alive()
-        with quietly():
-            print("FLARE's")
-            stuck.wait()
         try:
+            alive()
+            with quietly():
+                print("FLARE's")
+                stuck.wait()
             alive()
         finally:
             ended.set()
@@ -37,7 +41,7 @@ def test_a_call_that_never_returns_is_given_up_and_its_thread_ends(
         watched(hanging, 0.3)
     print("ours")
     stuck.set()
-    assert ended.wait(5)
+    assert ended.wait(GUARD)
     assert capsys.readouterr().out == "ours\n"
 
 
@@ -52,15 +56,15 @@ def test_two_quiet_threads_that_overlap_leave_the_output_as_it_was(
     def first() -> None:
         with quietly():
             turns[0].set()
-            turns[1].wait(5)
+            turns[1].wait(GUARD)
             print("FLARE's")
         turns[2].set()
 
     def second() -> None:
-        turns[0].wait(5)
+        turns[0].wait(GUARD)
         with quietly():
             turns[1].set()
-            turns[2].wait(5)
+            turns[2].wait(GUARD)
             print("FLARE's")
 
     threads = [threading.Thread(target=one) for one in (first, second)]
@@ -75,14 +79,25 @@ def test_two_quiet_threads_that_overlap_leave_the_output_as_it_was(
     assert capsys.readouterr().out == "ours\n"
 
 
-def test_signs_of_life_keep_a_long_call_going() -> None:
+def test_signs_of_life_keep_a_long_call_going(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each sign the whole patience is left, and no longer than that is waited for one."""
+    waits: list[float | None] = []
+
+    class Recorded(queue.SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            waits.append(timeout)
+            return super().get(block, timeout)
+
+    modified = SimpleNamespace(SimpleQueue=Recorded, Empty=queue.Empty)
+    monkeypatch.setattr(engine_patches, "queue", modified)
+
     def long(alive: Alive) -> int:
         for _ in range(8):
-            threading.Event().wait(0.1)
             alive()
         return 8
 
-    assert watched(long, 0.4) == 8
+    assert watched(long, GUARD) == 8
+    assert waits == [GUARD] * 9
 
 
 def test_what_a_call_says_and_raises_comes_through() -> None:
@@ -99,9 +114,11 @@ def test_a_status_that_never_comes_is_said_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setattr(jobs, "HUNG", 0.2)
-    monkeypatch.setattr(CoordinatorSession, "session", lambda self: threading.Event().wait(2))
+    stuck = threading.Event()
+    monkeypatch.setattr(CoordinatorSession, "session", lambda self: stuck.wait())
     with pytest.raises(EpifedError, match=r"has not answered for 0\.2 seconds"):
         look(CoordinatorSession(tmp_path))
+    stuck.set()
 
 
 def test_a_worker_whose_party_was_killed_ends(tmp_path: Path) -> None:
@@ -114,9 +131,10 @@ def test_a_worker_whose_party_was_killed_ends(tmp_path: Path) -> None:
     )
     party = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
     with subprocess.Popen([sys.executable, "-c", party]) as running:
-        _until(lambda: pid.exists() and pid.read_text() != "")
+        alive = partial(_running, running)
+        wait_for(lambda: pid.exists() and pid.read_text() != "", "the worker", alive)
         running.kill()
-    _until(lambda: not psutil.pid_exists(int(pid.read_text())))
+    wait_for(lambda: not psutil.pid_exists(int(pid.read_text())), "its end")
 
 
 def test_a_party_on_windows_waits_at_no_pipe_and_still_ends_with_its_starter(
@@ -148,14 +166,14 @@ held = os.environ | {{LEASH: str(os.getpid())}}
 subprocess.Popen([sys.executable, "-c", {party!r}], env=held, stdin=subprocess.PIPE).wait()
 """
     with subprocess.Popen([sys.executable, "-c", starter]) as running:
-        _until(lambda: (pid.exists() and pid.read_text() != "") or read.exists())
+        alive = partial(_running, running)
+        wait_for(
+            lambda: (pid.exists() and pid.read_text() != "") or read.exists(), "the party", alive
+        )
         running.kill()
     assert not read.exists()
-    _until(lambda: not psutil.pid_exists(int(pid.read_text())))
+    wait_for(lambda: not psutil.pid_exists(int(pid.read_text())), "its end")
 
 
-def _until(happened: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+def _running(process: "subprocess.Popen[bytes]") -> bool:
+    return process.poll() is None

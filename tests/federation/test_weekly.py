@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from epifed.cli.app import app
+
+pytestmark = pytest.mark.field
 
 
 def test_a_federation_on_weeks_makes_the_state_of_one_process(tmp_path: Path) -> None:

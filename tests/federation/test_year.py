@@ -20,6 +20,8 @@ from epifed.rehearsal.plan import Events, Plan
 from epifed.rehearsal.report import settle_accounts
 from epifed.settings import Settings
 
+pytestmark = pytest.mark.field
+
 SIZE = {"weeks": 2, "sites": 2, "aggregators": 0, "clients": 4}
 EVENTS = """
 [[events]]

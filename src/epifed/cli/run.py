@@ -114,13 +114,14 @@ def run(
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
     weekly = parse_epsilons(epsilon) if epsilon else WEEKLY_EPSILONS
     named = _learner(learner, settings, model)
-    wish = SettingsRequest(settings, learner=named, model=model, seed=seed)
+    with messages.status("starting"):  # the imports take seconds
+        wish = SettingsRequest(settings, learner=named, model=model, seed=seed)
 
-    from epifed.evaluation.experiment import Grid, run_grid
-    from epifed.evaluation.metrics import beside
-    from epifed.evaluation.results_folder import read_folder
-    from epifed.report import figures
-    from epifed.report.html import write_report
+        from epifed.evaluation.experiment import Grid, run_grid
+        from epifed.evaluation.metrics import beside
+        from epifed.evaluation.results_folder import read_folder
+        from epifed.report import figures
+        from epifed.report.html import write_report
 
     panel = reading.read(data) if data else _simulated(int(wish.said.get("seed", 0)), out)
     end = last.date() if last else panel.end

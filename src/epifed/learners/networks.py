@@ -6,7 +6,7 @@ A model maps [windows, H] counts to [windows] predictions. Any can be made scale
 backward pass and one Adam step train every client as if it were alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.optim.adam import adam
 
 from epifed.errors import EpifedError
 from epifed.learners.base import Baseline, Floats
@@ -245,14 +246,45 @@ def _train(
     share = share / share.sum(dim=1, keepdim=True).clamp(min=1.0)
     stack = [p.expand(len(inputs), *p.shape).clone() for p in unflatten(model, weights).values()]
     buffers = [torch.empty_like(p) for p in stack]
-    for parameter, buffer in zip(stack, buffers, strict=True):
-        parameter.grad = buffer
     differentiate = _gradients_of(model)
-    adam = torch.optim.Adam(stack, lr=learning_rate, fused=True)
+    optimizer = Adam(stack, learning_rate)
     for _ in range(epochs):
         differentiate(stack, buffers, inputs, targets, share)
-        adam.step()
+        optimizer.step(buffers)
     return torch.cat([p.reshape(len(inputs), -1) for p in stack], dim=1) - weights
+
+
+class Adam:
+    """Adam's fused steps, as `torch.optim.Adam` makes them.
+
+    That class imports PyTorch's compiler, which takes seconds in each worker.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
+        self.parameters, self.learning_rate = list(parameters), learning_rate
+        self.means = [torch.zeros_like(p) for p in self.parameters]
+        self.squares = [torch.zeros_like(p) for p in self.parameters]
+        self.steps = [torch.zeros(()) for _ in self.parameters]
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Move the parameters by one step, in place."""
+        with torch.no_grad():
+            adam(
+                self.parameters,
+                list(gradients),
+                self.means,
+                self.squares,
+                [],
+                self.steps,
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=self.learning_rate,
+                weight_decay=0.0,
+                eps=1e-8,
+                maximize=False,
+            )
 
 
 def _gradients_of(model: nn.Module) -> Gradients:
@@ -331,15 +363,14 @@ def central_mlp(clients: "Clients", settings: Settings, seeds: np.random.SeedSeq
     pooled_inputs, pooled_targets = clients.train.pooled()
     inputs = torch.from_numpy(pooled_inputs.astype(np.float32))
     targets = torch.from_numpy(pooled_targets.astype(np.float32))
-    adam = torch.optim.Adam(model.parameters(), lr=learner.own.learning_rate, fused=True)
+    parameters = list(model.parameters())
+    optimizer = Adam(parameters, learner.own.learning_rate)
     for _ in range(CENTRAL_EPOCHS):
         order = rng.permutation(len(inputs))
         for begin in range(0, len(order), CENTRAL_BATCH):
             batch = order[begin : begin + CENTRAL_BATCH]
-            adam.zero_grad()
             loss = (model(inputs[batch]).squeeze(-1) - targets[batch]).square().mean()
-            loss.backward()
-            adam.step()
+            optimizer.step(torch.autograd.grad(loss, parameters))
     return predictions(model, flatten(model).numpy(), clients.test.inputs)
 
 

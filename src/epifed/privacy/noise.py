@@ -15,11 +15,13 @@ noise that much wider costs what the continuous one does, by any accountant and 
 import math
 import secrets
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.errors import EpifedError
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import of_training
 
@@ -190,6 +192,15 @@ ROUNDING = 3.0
 """The deviation, in steps, of the randomised rounding that links discrete to continuous noise."""
 
 
+def refuse_without_noise() -> None:
+    """Refuse to prepare a release where the library that draws secure noise is not installed."""
+    if find_spec("opendp") is None:
+        raise EpifedError(
+            "secure noise: found no OpenDP, which draws it; expected epifed installed with "
+            "'pip install epifed[release]', or a training with --seeded, which nobody may release"
+        )
+
+
 def noisy_sum(updates: Rows, clip_norm: float, noise_multiplier: float) -> NDArray[np.float64]:
     """Σ Δŵ + ξ with ξ ~ N(0, S²c²I), on the grid, in double precision.
 
@@ -268,6 +279,7 @@ def grid_deviation(noise_multiplier: float) -> float:
 @lru_cache(maxsize=16)
 def _mechanism(deviation: float) -> "Measurement":
     """OpenDP's mechanism; it is imported by who adds noise, and a site adds none."""
+    refuse_without_noise()
     from opendp.domains import atom_domain, vector_domain  # noqa: PLC0415
     from opendp.measurements import make_gaussian  # noqa: PLC0415
     from opendp.metrics import l2_distance  # noqa: PLC0415

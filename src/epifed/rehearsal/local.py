@@ -46,12 +46,15 @@ from epifed.simulate import SimulationSettings, simulate
 from epifed.training.loop import train
 from epifed.training.release import read_release
 
-START_SECONDS = 90.0
-"""Seconds in which a party must have started."""
+START_SECONDS = 600.0
+"""Seconds in which a party must have started: a guard; one that has ended is noticed at once."""
 START_EACH = 5.0
 """Seconds more for each site, since all of them start on this one machine."""
-NICE = 10
-"""How far a site stands back behind the server, whose cores it would not share elsewhere."""
+NICE = 3
+"""How far a site stands back behind the server, whose cores it would not share elsewhere.
+
+Further back, other work on a busy machine would leave it almost nothing.
+"""
 
 
 class _OverError(EpifedError):

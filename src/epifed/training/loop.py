@@ -24,7 +24,12 @@ from epifed.learners.base import (
 from epifed.ledger.ledger import Ledger, Run
 from epifed.ledger.rows import Key
 from epifed.privacy.accounting import Calibration
-from epifed.privacy.noise import Randomness, SecureRandomness, SeededRandomness
+from epifed.privacy.noise import (
+    Randomness,
+    SecureRandomness,
+    SeededRandomness,
+    refuse_without_noise,
+)
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import NoiseName, Settings, seed_sequence
 from epifed.training.public_inputs import ReleasableData
@@ -249,6 +254,8 @@ def refuse_unreleasable(plan: PrivacyPlan, noise: NoiseName = "server") -> None:
             f"noise: found '{plan.noise}'; expected '{noise}' for a secure release: aggregators "
             "are parties of a federation, and the other kinds are for comparison in experiments"
         )
+    if noise == "server":
+        refuse_without_noise()
 
 
 def ledger_key(

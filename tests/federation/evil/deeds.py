@@ -25,8 +25,7 @@ DEEDS = {
 }
 ALONE = ("nan", "infinite")
 """Deeds that spoil the vector of the site's first client and no other."""
-ROUND = 25.0
+ROUND = 60.0
 """Seconds that a round waits."""
-LATE = ROUND + 2
 LARGE = int(os.environ.get("EVIL_LARGE", "8000000"))
 """Bytes of an answer that is larger than any can be."""

@@ -2,6 +2,7 @@
 
 It keeps the bytes of all that its processes hand to TLS in the folder EVIL_FOLDER, and in
 trainings whose name begins with "evil" it answers each round with another thing a site must not.
+It answers late when the server's report EVIL_REPORT has closed the round.
 """
 
 import importlib
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from changing import on_import  # type: ignore[import-not-found]
-from deeds import DEEDS, LARGE, LATE, SECRET  # type: ignore[import-not-found]
+from deeds import DEEDS, LARGE, SECRET  # type: ignore[import-not-found]
 
 FOLDER = Path(os.environ["EVIL_FOLDER"])
+REPORT = Path(os.environ["EVIL_REPORT"])
 
 
 def _record(module: Any) -> None:
@@ -59,7 +61,8 @@ def _corrupt(module: Any) -> None:
         elif deed == "rows":
             rows = numpy.concatenate([rows, rows[:1]])
         elif deed == "late":
-            time.sleep(LATE)
+            while f'"round": {task.round},' not in REPORT.read_text():  # until it is closed
+                time.sleep(0.5)
         number = task.round - 1 if deed == "stale" else task.round
         sent = module.pack_contribution(task.training, number, rows)
         return sent | _said(deed, about), None

@@ -15,7 +15,7 @@ from typing import Any
 from changing import on_import  # type: ignore[import-not-found]
 
 FOLDER = Path(os.environ["TAMPER_FOLDER"])
-PATIENCE = 60.0
+PATIENCE = 600.0
 
 
 def _tampering(module: Any) -> None:

@@ -55,6 +55,8 @@ TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
 SILENT_ROUNDS = 2
 """Rounds without an answer after which a site is not waited for any more in this job."""
+LET_GO = 60.0
+"""Seconds in which the worker of a server that crashed must have let go of a training."""
 RECENT = 20
 """Rounds that a status tells about."""
 ROSTER, SERVER_FILE, TRAININGS = "federation.toml", "server.json", "trainings"
@@ -171,7 +173,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self, folder: Path, federation: Federation, ledger: Ledger | None
     ) -> ServedTraining | SecureTraining:
         """The training, once the worker of a server that crashed has let go of them."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + LET_GO
         while True:
             try:
                 kind = SecureTraining if self._aggregated else ServedTraining
