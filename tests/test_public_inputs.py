@@ -1,10 +1,11 @@
 """What all clients of a releasable training share never comes from the rows of one of them."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -18,13 +19,22 @@ import epifed
 from epifed.cli.app import app
 from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
+from epifed.federation.flare import jobs
+from epifed.federation.messages import Task, pack_task
+from epifed.federation.roster import Federation, Server, Site
+from epifed.federation.schedule import Schedule, Weekday
+from epifed.federation.server import Answers, Order, ServedTraining, take_in
+from epifed.federation.site import SiteWork, Source
+from epifed.federation.terms import Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import Rows, SecureRandomness
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
+from epifed.settings import Settings
 from epifed.training.public_inputs import PublicRegions
 from epifed.training.release import Release, read_release
+from epifed.training.rounds import Rounds
 from tests.helpers import START, small_panel
 
 REGIONS = tuple(f"{i:05d}" for i in range(6))
@@ -37,13 +47,14 @@ CASES = [(learner, "day") for learner in LEARNERS.names()] + [
     ("trend", "week"),
     ("fedavg", "week"),
 ]
+START_OF = {"day": START, "week": date(2019, 9, 2)}
 CHANGES = ("gone", "row ahead", "early row", "last row only", "huge counts", "zero counts")
 
 
 def cases(step: str) -> pl.DataFrame:
     panel = small_panel(len(REGIONS), STEPS)
     if step == "week":
-        panel = replace(panel, step="week", start=date(2019, 9, 2))
+        panel = replace(panel, step="week", start=START_OF["week"])
     return panel.to_long().rename({"day": "date"})
 
 
@@ -282,3 +293,73 @@ def test_most_regions_without_reports_at_the_end_are_noted(tmp_path: Path) -> No
     late = ["--regions", listed, "--from", "2020-10-05", "--to", "2021-03-01"]
     done = CliRunner().invoke(app, [*map(str, (*words, "--out", tmp_path / "m", *late))])
     assert "6 of 6 regions have no report in the last week" in " ".join(done.stderr.split())
+
+
+def played(frame: pl.DataFrame, learner: str, step: str, folder: Path) -> Release:
+    """The release of a scheduled week at two sites, the hostile client at the first."""
+    folder.mkdir()
+    chosen = Settings.for_learner(learner, len(REGIONS), epsilon=1.0, step=step)
+    chosen = chosen.but(**SMALL.get(learner, {}))
+    first, _ = given_days(cases(step), step)
+    last = START_OF[step] + timedelta(days=STEPS * (7 if step == "week" else 1) - 1)
+    when = Schedule(first=last + timedelta(days=1), days=(last - first).days + 1)
+    when = when.model_copy(update={"weekday": get_args(Weekday)[when.first.weekday()]})
+    hosted = tuple(Site(name=f"s{i}", clients=REGIONS[i::2]) for i in (1, 0))
+    roster = Federation(server=Server(host="localhost"), sites=hosted)
+    ledger = Ledger.create(folder / "budget.ledger", Cap(50.0, 1e-5, "pld"))
+    for site in hosted:
+        kit = folder / site.name
+        kit.mkdir()
+        (kit / "site.toml").write_text(Terms(epsilon_per_release=9.0).to_toml())
+        (kit / "clients.json").write_text(json.dumps(site.clients))
+        frame.filter(pl.col("region").is_in(site.clients)).write_csv(kit / "cases.csv")
+        Source(str(kit / "cases.csv"), None, {}).write(kit)
+    made: list[Release] = []
+
+    def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+        answers = {}
+        for name, task in tasks.items():
+            answers[name], error = SiteWork(folder / name).answer(pack_task(task))
+            assert error is None
+        vectors, problems = take_in(answers, tasks, rounds)
+        assert (set(vectors), problems) == (set(REGIONS), [])
+        return vectors, problems
+
+    def run_training(desk: object, roster: Federation, order: Order, watch: object) -> Any:
+        training = ServedTraining(folder / "training", roster, order, ledger)
+        while not training.finished:
+            training.play(ask, lambda _: None)
+        made.append(training.finish())
+        return {"finished": True}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "run_training", run_training)
+        desk: Any = None
+        running = jobs.Trainings(desk, roster, when, chosen, ledger, print)
+        running.train(when.planned()[0])
+    assert (made[0].first_day, made[0].last_day) == (first, last)
+    return made[0]
+
+
+@pytest.mark.parametrize(("learner", "step"), CASES)
+def test_one_client_s_rows_change_nothing_that_others_send_from_sites_each_week(
+    learner: str, step: str, sums: list[Rows], tmp_path: Path
+) -> None:
+    """Schedule, server, tasks and sites: the days are the calendar's, the list is the roster's."""
+    plain = cases(step)
+    about = un_noised(played(plain, learner, step, tmp_path / "plain"))
+    everybody = [row for row, name in enumerate(sorted(REGIONS)) if name != HOSTILE]
+    expected = sums[0][everybody]
+    assert expected.any(axis=1).sum() >= 4
+    for change in CHANGES:
+        sums.clear()
+        frame = changed(plain, change, step)
+        found = un_noised(played(frame, learner, step, tmp_path / change))
+        assert found == about, change
+        np.testing.assert_array_equal(sums[0][everybody], expected, err_msg=change)
+
+
+@pytest.mark.parametrize("pair", [("01001", "1001"), ("Harz", "harz"), ("a", " a")])
+def test_one_client_is_not_listed_under_two_ids(pair: tuple[str, str]) -> None:
+    with pytest.raises(EpifedError, match=r"^regions: .*expected each"):
+        PublicRegions.of(list(pair))

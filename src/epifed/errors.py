@@ -3,9 +3,28 @@
 The command line turns an `EpifedError` into one sentence and exit code 2.
 """
 
+import re
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Signs that a terminal obeys instead of showing them: codes for colours and titles, and such that
+turn the direction of writing."""
+
+
+def printable(text: str) -> str:
+    """A text whose control signs are spelled out, so that no terminal obeys them.
+
+    >>> printable("North\\x1b[31m")
+    'North\\\\x1b[31m'
+    """
+    return _UNPRINTABLE.sub(lambda sign: ascii(sign[0])[1:-1], text)
+
 
 class EpifedError(Exception):
     """A mistake the user can mend: says what was found and what was expected."""
+
+    def __str__(self) -> str:
+        """The sentence; what a file says in it cannot command a terminal."""
+        return printable(super().__str__())
 
 
 def counted(number: int, word: str) -> str:

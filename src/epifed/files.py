@@ -63,6 +63,19 @@ def write_parquet(path: Path, frame: "pl.DataFrame") -> None:
     write_atomic(path, write)
 
 
+def write_sheet(path: Path, frame: "pl.DataFrame") -> None:
+    """Write a CSV for a spreadsheet, atomically: a text that it would compute stays a text."""
+    import polars as pl
+
+    def safe(name: str) -> pl.Expr:
+        text = pl.col(name)
+        computed = text.str.contains(r"^[=+\-@\t\r]")
+        return pl.when(computed).then(pl.concat_str(pl.lit("'"), text)).otherwise(text).alias(name)
+
+    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    write_atomic(path, frame.with_columns(map(safe, texts)).write_csv)
+
+
 def save_part(path: Path, part: Part) -> None:
     """Keep the result of one task."""
     import numpy as np

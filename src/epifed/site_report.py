@@ -35,7 +35,7 @@ from epifed.errors import EpifedError, counted
 from epifed.evaluation.past_weeks import keep_week, label
 from epifed.federation.answers import MODELS
 from epifed.federation.site import LEDGER, Fetched, LastAsked, Source, archive_of, hosted_clients
-from epifed.files import to_json, write_atomic, write_text
+from epifed.files import to_json, write_atomic, write_sheet, write_text
 from epifed.forecasting import SiteForecast, horizons_of, joined_state, timely
 from epifed.hubs.submission import write_hub
 from epifed.nowcasting.transmission import nowcast_on
@@ -245,19 +245,15 @@ def _make(
     about = label(training, mine)
     results = folder / RESULTS
     keep_week(results, plain, outlook, nowcast, release, about, earlier)
-    _write_csv(folder / FORECAST, outlook.table(used.names))
+    write_sheet(folder / FORECAST, outlook.table(used.names))
     if nowcast is not None:
-        _write_csv(folder / NOWCAST, nowcast.with_columns(pl.selectors.float().round(3)))
+        write_sheet(folder / NOWCAST, nowcast.with_columns(pl.selectors.float().round(3)))
     if all(one * DAYS_OF[used.step] % WEEK == 0 for one in horizons):
         write_hub(outlook.forecasts, folder / HUB, model_name)
     ledger = kit / LEDGER
     write_report(
         results, folder / REPORT, plain, ledger=ledger if ledger.is_file() else None, remark=say
     )
-
-
-def _write_csv(path: Path, table: pl.DataFrame) -> None:
-    write_atomic(path, table.write_csv)
 
 
 def _latest(out: Path) -> str | None:

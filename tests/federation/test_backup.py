@@ -95,7 +95,7 @@ class Country:
         for party in ("site-1", "site-2", "sum-1", "sum-2"):
             kind = site.SiteWork if party.startswith("site") else aggregator.AggregatorWork
             try:
-                got = kind(self.parties.kit(party)).receive(content, training.paid, f"week-{week}")
+                got = kind(self.parties.kit(party)).receive(content, f"week-{week}")
             except EpifedError:
                 continue
             assert got.sha256 == release.sha256

@@ -124,7 +124,7 @@ def test_a_training_is_paid_once_by_everybody_and_priced_by_one_share(tmp_path: 
         path = parties.kit(name) / aggregators.LEDGER
         assert spent(path) == chosen.rounds
         content = (tmp_path / "trainings" / "paid" / "model.epifed").read_bytes()
-        AggregatorWork(parties.kit(name)).receive(content, chosen.rounds, "paid")
+        AggregatorWork(parties.kit(name)).receive(content, "paid")
         (run,) = Ledger(path).book().runs.values()
         assert (run.outcome, run.model_hash) == ("finished", release.sha256)
     assert spent(parties.kit("site-1") / site.LEDGER) == chosen.rounds

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import mornings_kept
 from epifed.federation import site
-from epifed.federation.messages import Code, Parts, Task, pack_task
+from epifed.federation.messages import Code, MessageError, Parts, Task, pack_task, unpack_task
 from epifed.federation.site import TERMS, SiteWork, Source, archive_of
 from epifed.federation.terms import Terms
 from epifed.learners.base import Vector, make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
 from epifed.settings import Settings, seed_sequence
+from epifed.simulate.settings import SIMULATION
 from epifed.training.rounds import contribution
 from tests.federation.helpers import panel, settings_of
 from tests.helpers import small_settings
@@ -39,6 +40,7 @@ def _kit(folder: Path, rows: pl.DataFrame) -> Path:
     terms = Terms(epsilon_per_release=float("inf"), seeded=True)
     (folder / TERMS).write_text(terms.to_toml())
     rows.rename({"day": "date"}).write_csv(folder / "cases.csv")
+    (folder / SIMULATION).write_text("{}")
     Source(str(folder / "cases.csv"), None, {}).write(folder)
     return folder
 
@@ -240,6 +242,22 @@ def test_a_setting_beyond_the_terms_is_refused_before_a_learner_is_made(
     parts, _ = work.answer(task)
     assert json.loads(parts["about"])["code"] == Code.REFUSED_SETTINGS
     assert "array" not in parts
+
+
+@pytest.mark.parametrize("learner", ["fedavg", "trend", "one-shot"])
+def test_real_counts_never_meet_predictable_noise(tmp_path: Path, learner: str) -> None:
+    """A seed that draws one client, and known noise taken off, would show its vector."""
+    kit, task = _kit(tmp_path / "kit", _long(panel())), _task(settings_of(learner), "1000")
+    assert "array" in SiteWork(kit).answer(task)[0]
+    (kit / SIMULATION).unlink()
+    work = SiteWork(kit)
+    work.prepare(settings_of(learner).to_toml())
+    parts, error = work.answer(task)
+    assert json.loads(parts["about"])["code"] == Code.REFUSED_SEEDED
+    assert "array" not in parts
+    assert "expected counts in a folder that 'epifed simulate' wrote" in str(error)
+    with pytest.raises(MessageError, match="refused-seeded"):
+        work.vectors(unpack_task(task))
 
 
 def test_an_answer_is_made_for_the_n_that_the_task_says(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -25,7 +26,7 @@ from rich.progress import (
 from rich.table import Table
 
 from epifed.data.readers.options import Assumptions, option_of
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, printable
 from epifed.settings import Settings, read_values
 
 if TYPE_CHECKING:
@@ -68,7 +69,17 @@ ModelName = Annotated[
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 
-messages = Console(stderr=True, highlight=False, markup=False)
+
+class _Messages(Console):
+    """A console on which no text commands the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, with the control signs of texts spelled out."""
+        shown = (printable(one) if isinstance(one, str) else one for one in objects)
+        super().print(*shown, **options)
+
+
+messages = _Messages(stderr=True, highlight=False, markup=False)
 """For progress and remarks, so that stdout holds the result alone."""
 
 
@@ -130,20 +141,28 @@ def print_table(
     `sections` has a heading for the rows from each of some positions on.
     """
     table = Table(
-        title=title, title_justify="left", caption=caption or None, caption_justify="left"
+        title=_shown(title),
+        title_justify="left",
+        caption=_shown(caption) or None,
+        caption_justify="left",
     )
     for i, column in enumerate(header):
         words = i < 2
-        table.add_column(column, justify="left" if words else "right", no_wrap=words)
+        table.add_column(_shown(column), justify="left" if words else "right", no_wrap=words)
     for i, row in enumerate(rows):
         if i in sections:
             table.add_section()
-            table.add_row(f"[italic]{sections[i]}[/italic]")
-        table.add_row(*row)
+            table.add_row(f"[italic]{_shown(sections[i])}[/italic]")
+        table.add_row(*map(_shown, row))
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 130)
     console.print(table)
+
+
+def _shown(text: str) -> str:
+    """A text as it is, not what it would mean to the table or to the terminal."""
+    return escape(printable(text))
 
 
 SEEDED = (

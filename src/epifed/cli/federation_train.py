@@ -36,6 +36,13 @@ def schedule(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what all weeks cost and when they are; run none.")
     ] = False,
+    confirm_clock: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-clock",
+            help="Say, once, that this machine's clock is right after it jumped; run nothing.",
+        ),
+    ] = False,
 ) -> None:
     """Train every week at its time: missed weeks are made up or skipped by the schedule's rule.
 
@@ -45,6 +52,7 @@ def schedule(
     from epifed.federation.flare.jobs import Trainings
     from epifed.federation.roster import Federation
     from epifed.federation.schedule import (
+        ClockWatch,
         Journal,
         Schedule,
         begun_in,
@@ -66,6 +74,11 @@ def schedule(
             f"{weeks}: least_sites: found {when.least_sites}; expected at most the "
             f"{counted(len(roster.sites), 'site')} of {federation}"
         )
+    watch = ClockWatch(out)
+    if confirm_clock:
+        watch.confirm(datetime.now(UTC))
+        messages.print(f"noted in {watch.path}: a scheduler that waits goes on within 5 minutes")
+        return
     found = book.book()
     left = weeks_left(when, journal, found, datetime.now(UTC))
     if left:
@@ -81,7 +94,9 @@ def schedule(
 
     runner = Trainings(desk_of(kit), roster, when, chosen, book, messages.print, say)
     run = run_due if once else run_weeks
-    run(when, journal, runner, begun_in(book), messages.print)
+    run(when, journal, runner, begun_in(book), messages.print, watch=watch)
+    if watch.doubted:
+        raise typer.Exit(1)
 
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")

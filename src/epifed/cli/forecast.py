@@ -370,12 +370,12 @@ def _until(history: "Vintages", day: date, *, own: bool) -> "Vintages":
 def _write(
     out: Path, made: "Nowcast", fallen_ill: "OnsetNowcast | None", number: "Reproduction"
 ) -> None:
-    from epifed.files import write_text
+    from epifed.files import write_sheet
 
-    write_text(out / "reported.csv", made.to_long().write_csv())
-    write_text(out / "reproduction.csv", number.to_long().write_csv())
+    write_sheet(out / "reported.csv", made.to_long())
+    write_sheet(out / "reproduction.csv", number.to_long())
     if fallen_ill is not None:
-        write_text(out / "onset.csv", fallen_ill.to_long().write_csv())
+        write_sheet(out / "onset.csv", fallen_ill.to_long())
 
 
 def _record(

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.data.calendar import DAYS_OF, WEEK, Day, Step, refuse_apart, to_day
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, printable
 
 if TYPE_CHECKING:
     from epifed.data.vintages import Vintages
@@ -174,8 +174,8 @@ class CasePanel:
         """Refuse a panel that cannot be one."""
         counts = np.ascontiguousarray(self.counts, dtype=np.float64)
         object.__setattr__(self, "counts", counts)
-        if not self.names:
-            object.__setattr__(self, "names", self.regions)
+        names = tuple(map(printable, self.names)) if self.names else self.regions
+        object.__setattr__(self, "names", names)
         if counts.ndim != 2 or counts.size == 0:
             raise EpifedError(f"{self.source}: found no case counts; expected regions × days")
         regions = len(counts)

@@ -371,6 +371,7 @@ KEPT_MORNINGS = 84
 KEPT_DAYS = KEPT_MORNINGS + 56
 """Reporting dates that are kept, before the last."""
 FILE = "vintages.parquet"
+_COLUMNS = {"as_of": pl.Date, "region": pl.String, "reported": pl.Date, "cases": pl.Int64}
 
 
 def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel:
@@ -428,17 +429,30 @@ def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
 
 def mornings_kept(folder: Path) -> int:
     """How many mornings an archive has."""
-    path = folder / FILE
-    return pl.read_parquet(path, columns=["as_of"])["as_of"].n_unique() if path.is_file() else 0
+    kept = _changes(folder / FILE)
+    return 0 if kept is None else kept["as_of"].n_unique()
 
 
 def _read(path: Path, panel: CasePanel) -> Vintages | None:
-    try:
-        kept = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError):
+    if (kept := _changes(path)) is None:
         return None
     found = Vintages.from_changes(kept, source=str(path))
     return found if set(found.regions) >= set(panel.regions) else None
+
+
+def _changes(path: Path) -> pl.DataFrame | None:
+    """The rows of an archive; none if there are none, or if it is damaged."""
+    try:
+        kept = pl.read_parquet(path).with_columns(
+            pl.col(name).cast(kind) for name, kind in _COLUMNS.items()
+        )
+        if kept.is_empty() or any(kept.select(*_COLUMNS).null_count().row(0)):
+            return None
+        oldest = pl.col("as_of").max() - pl.duration(days=KEPT_DAYS)
+        dated = kept.select(pl.col("reported").is_between(oldest, pl.col("as_of").max()).all())
+    except (OSError, ValueError, pl.exceptions.PolarsError):
+        return None
+    return kept if dated.item() else None
 
 
 def _with(panel: CasePanel, kept: Vintages, morning: date) -> CasePanel:

@@ -60,9 +60,9 @@ class AggregatorWork:
         except Exception as error:
             return pack_code(training, number, Code.ERROR), error
 
-    def receive(self, content: bytes, paid: int, training: str) -> Release:
+    def receive(self, content: bytes, training: str) -> Release:
         """Keep the finished release, once it has been checked."""
-        return keep_release(self.kit, LEDGER, self.terms, content, paid, training)
+        return keep_release(self.kit, LEDGER, self.terms, content, training)
 
     def _sum(self, question: Question, asked: str) -> Parts:
         pact = question.pact

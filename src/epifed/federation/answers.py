@@ -16,9 +16,9 @@ from filelock import FileLock
 from epifed.errors import EpifedError
 from epifed.federation.crypto import digest
 from epifed.federation.messages import NAME, Code, MessageError, Parts
-from epifed.federation.terms import SiteLedger, Terms
+from epifed.federation.terms import Owner, SiteLedger, Terms
 from epifed.files import write_atomic
-from epifed.training.release import Release, read_release
+from epifed.training.release import MOST_LABEL, Release, read_release
 
 Make = Callable[[], Parts]
 Spent = Callable[[], int]
@@ -95,25 +95,25 @@ class AnswerCache:
             yield
 
 
-MODELS = "models"
+MODELS = Owner.MODELS
 
 
-def keep_release(
-    kit: Path, ledger: str, terms: Terms, content: bytes, paid: int, training: str
-) -> Release:
+def keep_release(kit: Path, ledger: str, terms: Terms, content: bytes, training: str) -> Release:
     """Keep the finished release, once it has been checked, and close the party's book on it.
 
     One that is not private is taken only where the party agrees to such tests, and none takes the
-    place of another.
+    place of another. What it cost the party, its own book says, not the server.
     """
-    if not NAME.fullmatch(training):
+    if not isinstance(training, str) or not NAME.fullmatch(training):
         raise MessageError(Code.BAD_TASK)
+    if not isinstance(content, bytes) or len(content) > 4 * terms.most_numbers + MOST_LABEL:
+        raise MessageError(Code.SIZE)
     path = kit / MODELS / f"{training}.epifed"
     path.parent.mkdir(exist_ok=True)
     waiting = path.with_suffix(".received")
     waiting.write_bytes(content)
     try:
-        release = read_release(waiting)
+        release = read_release(waiting, terms.most_numbers)
         if release.randomness != "secure" and not terms.seeded:
             raise MessageError(Code.REFUSED_SEEDED)
         if path.exists() and read_release(path).sha256 != release.sha256:
@@ -121,7 +121,9 @@ def keep_release(
                 f"{path}: another release of training '{training}' came; expected the same"
             )
         if release.randomness == "secure":
-            SiteLedger(kit / ledger, terms).finish(training, paid, release.sha256)
+            book = SiteLedger(kit / ledger, terms)
+            book.refuse_label(training, release)
+            book.finish(training, release.sha256)
         waiting.replace(path)
     finally:
         waiting.unlink(missing_ok=True)

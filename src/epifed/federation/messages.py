@@ -70,13 +70,13 @@ SENTENCES = {
     Code.REFUSED_TOTAL: "the training does not fit into the site's total ε",
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
     Code.REFUSED_SETTINGS: "a setting or the model is larger than the site allows",
-    Code.REFUSED_SEEDED: "the site takes no part in tests, whose predictable noise protects nobody",
+    Code.REFUSED_SEEDED: "a test, whose predictable noise protects nobody: simulated counts only",
     Code.REFUSED_CHANGE: "the training's name is in the site's book with other noise or content",
     Code.REFUSED_TRUST: "the training asks to trust others than those the party has pinned",
     Code.REFUSED_REPEAT: "the round was answered before, to another question",
     Code.REFUSED_ROSTER: "N or the aggregators are not those of the aggregator's own roster",
     Code.DATA: "the site's data cannot be read or does not cover the training's days",
-    Code.LEDGER: "the party's own ledger is damaged, an older copy, or new to its machine",
+    Code.LEDGER: "the party's own ledger is lost, damaged, an older copy, or new to its machine",
     Code.BAD_TASK: "the site did not understand the task: another version of epifed",
     Code.ERROR: "an error at the site, which is in the site's own log",
     Code.ABSENT: "the site is not connected",
@@ -105,7 +105,7 @@ GERMAN = {
     Code.REFUSED_PERIOD: "der Standort stellt die Tage des Trainings nicht bereit",
     Code.REFUSED_SETTINGS: "eine Einstellung oder das Modell ist größer, als der Standort erlaubt",
     Code.REFUSED_SEEDED: (
-        "der Standort nimmt an keinen Tests teil, deren vorhersagbares Rauschen niemanden schützt"
+        "ein Test, dessen vorhersagbares Rauschen niemanden schützt: nur mit erfundenen Fallzahlen"
     ),
     Code.REFUSED_CHANGE: (
         "der Name des Trainings steht im Buch des Standorts mit anderem Rauschen oder Inhalt"
@@ -114,7 +114,7 @@ GERMAN = {
     Code.REFUSED_REPEAT: "die Runde wurde schon beantwortet, auf eine andere Frage",
     Code.REFUSED_ROSTER: "N oder die Aggregatoren stehen anders in der Liste des Aggregators",
     Code.DATA: "die Daten des Standorts sind nicht lesbar oder decken die Tage nicht ab",
-    Code.LEDGER: "das eigene Buch ist beschädigt, eine ältere Kopie oder neu auf dem Rechner",
+    Code.LEDGER: "das eigene Buch fehlt, ist beschädigt, veraltet oder neu auf dem Rechner",
     Code.BAD_TASK: "der Standort hat die Aufgabe nicht verstanden: eine andere Version von epifed",
     Code.ERROR: "ein Fehler am Standort, der in seinem eigenen Protokoll steht",
     Code.ABSENT: "der Standort ist nicht verbunden",

@@ -11,6 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from epifed.data.readers.regions import refuse_alike
 from epifed.errors import EpifedError, counted
 from epifed.federation.terms import Table, Terms
 
@@ -86,6 +87,10 @@ class Federation(Table):
             name, times = Counter(taken).most_common(1)[0]
             if times > 1:
                 raise ValueError(f"sites: found '{name}' {times} times; expected it once")
+        try:
+            refuse_alike("sites", self.clients)
+        except EpifedError as error:
+            raise ValueError(str(error)) from None
         reserved = {"server", "all", self.server.host.lower()} & set(names)
         if reserved:
             raise ValueError(f"sites: found the name '{min(reserved)}', which is not free")

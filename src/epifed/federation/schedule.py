@@ -6,12 +6,15 @@ after that. Too few sites by the deadline skip the week, or do not, as was said 
 spent on a week that is skipped. What became of each week stands in a journal, and one process at a
 time writes it; the training of a week has the week's name, so that whatever runs it twice goes on
 with the same training and the ledger pays it once.
+
+A clock that jumped is not believed (`ClockWatch`): nothing is begun or skipped until it is right
+again, or somebody confirms it.
 """
 
 import json
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as wall_time
@@ -24,6 +27,7 @@ from pydantic import Field, field_validator
 
 from epifed.errors import EpifedError, counted
 from epifed.federation.terms import Table
+from epifed.files import write_text
 from epifed.learners.base import Period
 from epifed.ledger.budget import Cap, Spending, most_trainings, together
 from epifed.ledger.ledger import Ledger
@@ -39,6 +43,13 @@ EARLIEST, LATEST = date(2000, 1, 1), date(2999, 12, 31)
 """Of a schedule's first day."""
 LONGEST_SLEEP = 300.0
 """Seconds after which the clock is looked at again: it may have been set."""
+CLOCK = "clock.json"
+LARGEST_STEP = timedelta(hours=1)
+"""By how much a clock may be corrected while the scheduler runs."""
+LONGEST_PAUSE = timedelta(days=3)
+"""How long a scheduler may be away without anybody confirming the time afterwards."""
+MISSED = "missed"
+"""With this word begins why a week was too old to be begun."""
 
 
 class Schedule(Table):
@@ -213,6 +224,87 @@ def read_outcomes(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def steady_seconds() -> float:
+    """Seconds by a clock that nobody can set; it goes on while the machine sleeps, where it can."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class ClockWatch:
+    """Notices a clock that jumped, by a steady one and by when a scheduler last looked at it.
+
+    The last look is kept in the schedule's folder. `confirm` says that the clock is right; a
+    scheduler that waits reads it with its next look.
+    """
+
+    def __init__(self, folder: Path, steady: Callable[[], float] = steady_seconds) -> None:
+        self.path, self.steady = folder / CLOCK, steady
+        self.doubted = False
+        self._looked: tuple[datetime, float] | None = None
+
+    def confirm(self, now: datetime) -> None:
+        """Note that somebody has compared the clock with another one."""
+        self._note(now, now)
+
+    def doubts(
+        self, missed: Sequence[Week], now: datetime, say: Callable[[str], None] = lambda _: None
+    ) -> bool:
+        """Whether the clock is not believed, given the weeks that are missed by it; said once."""
+        looked, confirmed = self._read()
+        sure = confirmed is not None and timedelta(0) <= now - confirmed <= timedelta(days=1)
+        reason = None if sure else self._jumped(looked, now) or _many(missed)
+        if reason and not self.doubted:
+            say(
+                f"the clock shows {now:%Y-%m-%d %H:%M} UTC, but {reason}; nothing is begun or "
+                "skipped until the clock is set right, or confirmed with --confirm-clock"
+            )
+        self.doubted = reason is not None
+        if not reason:
+            self._looked = now, self.steady()
+            self._note(now, confirmed)
+        return self.doubted
+
+    def _jumped(self, looked: datetime | None, now: datetime) -> str | None:
+        if self._looked is not None:
+            before, seconds = self._looked
+            expected = before + timedelta(seconds=self.steady() - seconds)
+            if abs(now - expected) > LARGEST_STEP:
+                return f"it should show about {expected:%Y-%m-%d %H:%M}"
+        elif looked is not None and not -LARGEST_STEP <= now - looked <= LONGEST_PAUSE:
+            return f"a scheduler last looked at it at {looked:%Y-%m-%d %H:%M}"
+        return None
+
+    def _read(self) -> tuple[datetime | None, datetime | None]:
+        """When the clock was looked at last, and confirmed last; what cannot be read is not."""
+        try:
+            values = json.loads(self.path.read_text(encoding="utf-8"))
+            looked, confirmed = (
+                datetime.fromisoformat(values[name]) if values.get(name) else None
+                for name in ("looked", "confirmed")
+            )
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None, None
+        return looked, confirmed
+
+    def _note(self, looked: datetime, confirmed: datetime | None) -> None:
+        values = {"looked": looked.isoformat(), "confirmed": confirmed and confirmed.isoformat()}
+        write_text(self.path, json.dumps(values))
+
+
+def _many(missed: Sequence[Week]) -> str | None:
+    """Several weeks that would be skipped at once: a clock that is wrong, or a schedule that is."""
+    if len(missed) < 2:
+        return None
+    return f"by it {len(missed)} weeks were missed, {missed[0].name} to {missed[-1].name}"
+
+
+def _too_old(
+    schedule: Schedule, weeks: Sequence[Week], begun: Callable[[Week], bool], now: datetime
+) -> list[Week]:
+    """The weeks that would be skipped because it is too late to begin them."""
+    return [week for week in weeks if schedule.missed(week, now) and not begun(week)]
+
+
 def run_due(
     schedule: Schedule,
     journal: Journal,
@@ -221,16 +313,18 @@ def run_due(
     say: Callable[[str], None],
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
+    watch: ClockWatch | None = None,
 ) -> Week | None:
     """Bring every week that is due to its end; the next week that is not, if there is one.
 
     `begun` says whether something was spent on a week: then it is run to its end, however late.
+    With a `watch`, the next week may be one that is due by a clock that is not believed.
     """
     with journal.held():
-        known = journal.outcomes()
-        for week in schedule.planned():
-            if week.name in known:
-                continue
+        weeks = open_weeks(schedule, journal, now())
+        for place, week in enumerate(weeks):
+            if watch and watch.doubts(_too_old(schedule, weeks[place:], begun, now()), now(), say):
+                return week
             if week.due > now():
                 return week
             outcome, reason = _run(schedule, week, running, begun, now, sleep)
@@ -239,6 +333,23 @@ def run_due(
             journal.write(week, outcome, reason, now())
             say(f"{week.name}: {outcome}{f', {reason}' if reason else ''}")
     return None
+
+
+def open_weeks(schedule: Schedule, journal: Journal, now: datetime) -> list[Week]:
+    """The weeks of which nothing is in the journal.
+
+    A week that a clock called missed which showed more than this one is open again.
+    """
+    outcomes = journal.outcomes()
+
+    def is_open(week: Week) -> bool:
+        entry = outcomes.get(week.name)
+        if entry is None:
+            return True
+        missed = entry["outcome"] == "skipped" and str(entry["reason"]).startswith(MISSED)
+        return missed and datetime.fromisoformat(entry["time"]) > now + LARGEST_STEP
+
+    return [week for week in schedule.planned() if is_open(week)]
 
 
 def run_weeks(
@@ -250,11 +361,12 @@ def run_weeks(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
     longest: float = LONGEST_SLEEP,
+    watch: ClockWatch | None = None,
 ) -> None:
     """Run every week at its time, until the last one is over."""
-    while coming := run_due(schedule, journal, running, begun, say, now, sleep):
+    while coming := run_due(schedule, journal, running, begun, say, now, sleep, watch):
         wait = (coming.due - now()).total_seconds()
-        sleep(min(longest, max(1.0, wait)))
+        sleep(longest if watch and watch.doubted else min(longest, max(1.0, wait)))
 
 
 def _run(
@@ -270,7 +382,7 @@ def _run(
             hours = (now() - week.due) / timedelta(hours=1)
             return (
                 "skipped",
-                f"missed: {counted(round(hours), 'hour')} late, {schedule.make_up_hours} allowed",
+                f"{MISSED}: {counted(round(hours), 'hour')} late, {schedule.make_up_hours} allowed",
             )
         if other := running.rival(week):
             return "skipped", f"'{other}' is this week's training already"
@@ -300,13 +412,10 @@ def begun_in(ledger: Ledger) -> Callable[[Week], bool]:
 
 def weeks_left(schedule: Schedule, journal: Journal, book: Book, now: datetime) -> list[Week]:
     """The weeks that are still to be paid for."""
-    past = journal.outcomes()
     return [
         week
-        for week in schedule.planned()
-        if week.name not in past
-        and book.named(week.name) is None
-        and not schedule.missed(week, now)
+        for week in open_weeks(schedule, journal, now)
+        if book.named(week.name) is None and not schedule.missed(week, now)
     ]
 
 

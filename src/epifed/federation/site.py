@@ -13,7 +13,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -47,7 +47,7 @@ from epifed.federation.messages import (
     unpack_task,
 )
 from epifed.federation.round_terms import RoundTerms, make_report, pack_report, report_bytes
-from epifed.federation.terms import SiteLedger, Terms, book_key
+from epifed.federation.terms import Owner, SiteLedger, Terms, book_key
 from epifed.files import write_text
 from epifed.learners.base import Learner, Period, Vector, View, make_learner
 from epifed.ledger.budget import Cap, together
@@ -55,8 +55,12 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import sample_clients, to_grid
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
+from epifed.simulate.settings import is_simulated
 from epifed.training.release import Release
 from epifed.training.rounds import contribution
+
+_MOST_BLANK = 4096
+"""Bytes of a file that may be blank."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,11 @@ def load_hosted(
     Rows that count another step than the training's are bad. Weeks go by their Mondays here,
     whatever day each client dates its own by. In a tidy CSV a line is a row, whatever quotation
     marks say. Other formats are refused as a whole for one bad row, so a site with several clients
-    cannot have them.
+    cannot have them. A file without a sign in it is one without rows: that a client is gone must
+    not show.
     """
+    if _blank(Path(path)):
+        return Hosted(None, {})
     path = existing(Path(path))
     found = format or recognise(path, options)
     if found != "tidy":
@@ -93,8 +100,11 @@ def load_hosted(
                 "one client's bad row would silence all; expected a table, as 'epifed data "
                 "convert' writes it"
             )
-        whole = load_panel(path, format, **options)
-        whole.refuse_step(step)
+        try:
+            whole = load_panel(path, format, **options)
+            whole.refuse_step(step)
+        except EpifedError as error:
+            return Hosted(None, dict.fromkeys(clients, str(error)))
         mine = [region for region in whole.regions if region in clients]
         return Hosted(whole.of(mine) if mine else None, {})
     said = Assumptions.of(options, str(path))
@@ -122,6 +132,13 @@ def load_hosted(
         return Hosted(None, left_out)
     panel = CasePanel.from_long(pl.concat(good), source=str(path), step=step, **vars(facts))
     return Hosted(panel, left_out)
+
+
+def _blank(path: Path) -> bool:
+    """Whether nothing stands in a file."""
+    if not path.is_file() or path.stat().st_size > _MOST_BLANK:
+        return False
+    return not path.read_bytes().strip(b"\xef\xbb\xbf \t\r\n")
 
 
 def _counted(tidy: Tidy, step: Step) -> pl.DataFrame:
@@ -281,9 +298,9 @@ def _waited(
     return None
 
 
-DATA, TERMS, LEDGER, LOG = "data.json", "site.toml", "site.ledger", "participation.jsonl"
+DATA, TERMS, LEDGER = "data.json", "site.toml", "site.ledger"
 KEY, ANSWERS, ARCHIVE = "report.key", "answers", "archive"
-CLIENTS, ASKED = "clients.json", "asked.json"
+CLIENTS, LOG, ASKED = Owner.CLIENTS, Owner.LOG, "asked.json"
 
 
 def hosted_clients(kit: Path) -> tuple[str, ...]:
@@ -307,6 +324,11 @@ class Source:
     def load(self, clients: Collection[str], step: Step = "day") -> Hosted:
         """What it has of these clients, for a training on such steps."""
         return load_hosted(Path(self.path), clients, self.format, step=step, **self.options)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the counts are invented, as 'epifed simulate' marks them in their folder."""
+        return is_simulated(Path(self.path))
 
     def write(self, kit: Path) -> None:
         """Remember the source in the kit, for the worker that FLARE starts."""
@@ -379,7 +401,8 @@ class SiteWork:
     """A site at work, in its kit. Its answers hold vectors or a code, never words.
 
     What `say` is told, a client that is left out and why, stays at the site. Without `keeps`
-    nothing is written down: for a look ahead, perhaps at another source than the kit's.
+    nothing is written down: for a look ahead, perhaps at another source than the kit's. Whoever
+    gives a source of its own says whether tests with predictable noise may read it.
     """
 
     def __init__(
@@ -394,6 +417,7 @@ class SiteWork:
         self.terms = Terms.read(kit / TERMS)
         self._ready: Work | None = None
         self._hosted: tuple[tuple[tuple[str, ...], Step], Hosted] | None = None
+        self._simulated = False
         self._asked: LastAsked | None = None
         self._foreign = False
 
@@ -429,9 +453,9 @@ class SiteWork:
         self._keep_asked(task)
         return given, None
 
-    def receive(self, content: bytes, paid: int, training: str) -> Release:
+    def receive(self, content: bytes, training: str) -> Release:
         """Keep the finished release, once it has been checked."""
-        return keep_release(self.kit, LEDGER, self.terms, content, paid, training)
+        return keep_release(self.kit, LEDGER, self.terms, content, training)
 
     def vectors(self, task: Task) -> tuple[Vector, Work]:
         """The clipped vector of every client of a task, drawn or not, and what they are made from.
@@ -459,7 +483,14 @@ class SiteWork:
             state = work.learner.unpack(task.state)
         except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
-        return self._read(task, work), state
+        work = self._read(task, work)
+        if task.randomness != "secure" and not self._simulated:
+            raise MessageError(
+                Code.REFUSED_SEEDED,
+                "found real counts in a test with predictable noise, which protects nobody; "
+                "expected counts in a folder that 'epifed simulate' wrote",
+            )
+        return work, state
 
     def _contribute(self, task: Task, parts: Parts) -> Parts:
         settings, plan = self._asked_for(task)
@@ -506,7 +537,8 @@ class SiteWork:
         marked = {task.clients[i]: i for i in drawn}
         for view, clients in work.read or ():
             # All are computed and the drawn sent, so that the time of an answer tells nothing.
-            every = contribution(work.learner, state, view, work.plan)
+            alone = task.randomness == "secure"
+            every = contribution(work.learner, state, view, work.plan, alone=alone)
             for client, row in zip(clients, every, strict=True):
                 if client in marked:
                     rows[marked[client]] = row
@@ -536,14 +568,26 @@ class SiteWork:
                     panels = [known[client] for client in mine]
                 elif mine:
                     panels = [panel.of(mine)]
-            read = tuple(
-                (work.learner.deployed_view(one, (first, last)), one.regions) for one in panels
-            )
-            left_out = _left_out(task, found, mine)
+            read, unread = self._views(work, panels, (first, last))
+            left_out = _left_out(task, found, mine) | unread
             for client in left_out.keys() - found.left_out.keys():
                 self.say(f"client {client} counts as zero: {left_out[client]}")
             work = self._ready = replace(work, read=read, left_out=left_out)
         return work
+
+    def _views(
+        self, work: Work, panels: Sequence[CasePanel], period: Period
+    ) -> tuple[tuple[tuple[View, tuple[str, ...]], ...], dict[str, str]]:
+        """What the learner reads of each panel; one client's that it cannot read is left out."""
+        read, unread = [], dict[str, str]()
+        for panel in panels:
+            try:
+                read.append((work.learner.deployed_view(panel, period), panel.regions))
+            except Exception as error:
+                if len(panel.regions) > 1:
+                    raise
+                unread[panel.regions[0]] = f"the learner cannot read its counts: {error}"
+        return tuple(read), unread
 
     def _remember(self, panel: CasePanel) -> CasePanel:
         """What the site was given of a client today is kept, for itself; with all that is kept.
@@ -552,14 +596,16 @@ class SiteWork:
         """
         try:
             return remember(archive_of(self.kit, panel.regions[0]), panel, write=self.keeps)
-        except EpifedError as error:
+        except Exception as error:  # what is kept of one client must not silence the others
             self.say(f"today's counts of client {panel.regions[0]} are not kept: {error}")
             return panel
 
     def _load(self, clients: tuple[str, ...], step: Step) -> Hosted:
         """What the site's file has of its clients, read once."""
         if self._hosted is None or self._hosted[0] != (clients, step):
-            found = (self.source or Source.of(self.kit)).load(clients, step)
+            source = self.source or Source.of(self.kit)
+            self._simulated = self.source is not None or source.simulated
+            found = source.load(clients, step)
             for client, reason in found.left_out.items():
                 self.say(f"client {client} counts as zero: {reason}")
             self._hosted = (clients, step), found
@@ -725,6 +771,7 @@ def preview(
 
 def _fits(kit: Path, plan: PrivacyPlan) -> bool:
     terms, path = Terms.read(kit / TERMS), kit / LEDGER
+    Owner.of(kit).refuse_lost(path, terms)
     cap = Cap(terms.epsilon_total, terms.delta, terms.accountant)
     taken = Ledger(path, copy=True).book().taken() if path.exists() else ()
     part = (plan.priced_rate, plan.noise_multiplier, plan.rounds)

@@ -157,21 +157,26 @@ def contributions(
     A scale-free model is trained on scale-free errors: a county of a million and one of fifty
     thousand have the same say.
     """
-    x, y = torch.from_numpy(inputs), torch.from_numpy(targets)
+    x, y, real, start = (_aligned(array) for array in (inputs, targets, share, weights))
     if isinstance(model, ScaleFree):
         y = model.residual(x, y)
         x, _, _ = model.scaled(x)
         model = model.net
     updates = train_stack(
         model,
-        torch.from_numpy(weights),
+        start,
         x,
         y,
-        torch.from_numpy(share),
+        real,
         epochs=epochs,
         learning_rate=learning_rate,
     )
     return updates.numpy()
+
+
+def _aligned(array: NDArray[np.float32]) -> Tensor:
+    """The array in memory of PyTorch's own: the last bits depend on where it begins."""
+    return torch.from_numpy(array).clone()
 
 
 def predictions(

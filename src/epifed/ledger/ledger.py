@@ -12,12 +12,14 @@ the call returns, and is locked from before the ledger is read: of two copies th
 time, the second sees what the first wrote.
 """
 
+import hashlib
+import json
 import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Self
@@ -25,6 +27,7 @@ from typing import Self
 import platformdirs
 
 from epifed.errors import EpifedError
+from epifed.files import write_text
 from epifed.ledger.budget import Cap, refusal, together
 from epifed.ledger.rows import (
     GENESIS,
@@ -136,6 +139,59 @@ def _seen(connection: sqlite3.Connection) -> Seen | None:
         return None
     found = connection.execute("SELECT number, hash FROM seen").fetchone()
     return found and Seen(*found)
+
+
+@dataclass(frozen=True)
+class Use:
+    """The ledger that a party of a federation pays from, as this machine remembers it."""
+
+    federation: str
+    """What stands for the federation: a digest of its root certificate."""
+    party: str
+    clients: tuple[str, ...]
+    ledger: str
+    """The ledger's id."""
+    epsilon: float
+    """The ledger's cap."""
+
+    def remember(self) -> None:
+        """Write it down, if it is not written yet."""
+        if use_of(self.federation, self.party) != self:
+            text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+            write_text(_use_path(self.federation, self.party), text)
+
+
+def use_of(federation: str, party: str) -> Use | None:
+    """The ledger that a party pays from; none if this machine has seen none."""
+    return _read_use(_use_path(federation, party))
+
+
+def uses_in(federation: str) -> list[Use]:
+    """The ledgers that the parties of a federation pay from on this machine."""
+    folder, name = _use_path(federation, "").parent, _short(federation)
+    found = (_read_use(path) for path in sorted(folder.glob(f"{name}-*.json")))
+    return [use for use in found if use is not None]
+
+
+def _read_use(path: Path) -> Use | None:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EpifedError(
+            f"{path}: cannot be read ({error}); expected which ledger a party pays from: put the "
+            "file back, or remove it once you know that the party's ledger is the newest"
+        ) from None
+    return Use(**values | {"clients": tuple(values["clients"])})
+
+
+def _use_path(federation: str, party: str) -> Path:
+    return state_root() / "parties" / f"{_short(federation)}-{_short(party)}.json"
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 APPLICATION_ID = 0x45504C47

@@ -6,6 +6,7 @@ a σ, a q or an ε.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,7 +57,11 @@ def price_together(
     """The ε of everything that was released, composed; infinite if some of it had no noise."""
     if any(one.noise_multiplier == 0 for one in spent):
         return math.inf
-    events = [one.event(drawn_seen=drawn_seen) for one in spent]
+    rounds = Counter[tuple[float, float]]()
+    for one in spent:
+        rounds[one.sampling_rate, one.noise_multiplier] += one.rounds
+    alike = (Spent(*kind, number) for kind, number in sorted(rounds.items()))
+    events = [one.event(drawn_seen=drawn_seen) for one in alike]
     return epsilon_of(dp.ComposedDpEvent(events), delta, accountant)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
+from epifed.data.readers.formats import SIMULATION
 from epifed.errors import EpifedError, counted
 from epifed.federation import aggregator
 from epifed.federation.aggregator import own_keys
@@ -104,10 +105,13 @@ class LocalFederation:
         return self.folder / "data" / f"{site}.csv"
 
     def write_data(self, site: str, panel: CasePanel) -> None:
-        """Give a site a file with the days of its own clients alone."""
+        """Give a site a file with the days of its own clients alone, which tests may read."""
         clients = self.federation.site(site).clients
         mine = panel.of([client for client in clients if client in panel.regions])
         write_atomic(self.data(site), mine.to_table().write_csv)
+        mark = self.data(site).with_name(SIMULATION)
+        if not mark.exists():
+            write_text(mark, json.dumps({"source": "a federation on one machine"}))
 
     @property
     def desk(self) -> CoordinatorSession:

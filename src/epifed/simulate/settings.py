@@ -333,3 +333,8 @@ def settings_of(folder: Path) -> SimulationSettings | None:
         return SimulationSettings.of(**record)
     except EpifedError as error:
         raise EpifedError(f"{folder / SIMULATION}: settings: {error}") from None
+
+
+def is_simulated(path: Path) -> bool:
+    """Whether a directory, or a file of one, is marked as invented by 'epifed simulate'."""
+    return ((path if path.is_dir() else path.parent) / SIMULATION).is_file()

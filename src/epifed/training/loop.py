@@ -201,7 +201,7 @@ def train(
         for i in range(1, plan.rounds + 1):
             cohort = rounds.draw()
             present = cohort[~np.isin(cohort, list(absent))]
-            updates = contribution(learner, state, view.of(present), plan)
+            updates = contribution(learner, state, view.of(present), plan, alone=secure)
             if run:
                 run.spend(i)
             state = rounds.close(state, updates)

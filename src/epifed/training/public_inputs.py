@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from epifed.data.calendar import WEEK, Day, to_day
 from epifed.data.panel import CasePanel, Table
 from epifed.data.readers.options import Assumptions
-from epifed.data.readers.regions import FACTS, Facts, region_facts
+from epifed.data.readers.regions import FACTS, Facts, refuse_alike, region_facts
 from epifed.data.readers.tables import open_table, refuse, some
 from epifed.errors import EpifedError
 from epifed.learners.base import Learner, Period, View
@@ -60,6 +60,7 @@ class PublicRegions:
         refuse(where, frame, absent, key=REGION, column=REGION, expected="the id of a region")
         twice = frame[REGION].is_duplicated()
         refuse(where, frame, twice, key=REGION, column=REGION, expected="each region once")
+        refuse_alike(str(where), frame[REGION].to_list())
         facts = region_facts(str(where), frame, columns, Assumptions())
         for region in frame[REGION]:
             facts.refuse_missing(str(where), region)

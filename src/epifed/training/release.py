@@ -10,29 +10,45 @@ import io
 import json
 import math
 import zipfile
+import zlib
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from epifed.data.calendar import WEEK
-from epifed.errors import EpifedError, counted
+from epifed.data.readers.options import LONGEST, short
+from epifed.errors import EpifedError, counted, printable
 from epifed.files import write_atomic
 from epifed.learners.base import Learner, Period, Vector, make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan, Spent, price_together
-from epifed.settings import Settings
+from epifed.settings import Settings, sentence_of
+
+_HEADER = 4096
+"""Bytes that a file of numbers may spend on saying how many there are."""
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, RecursionError,
+    NotImplementedError, RuntimeError,
+)  # fmt: skip
+"""What reading a file can end with that somebody has forged."""
 
 KIND = "epifed release 2"
 OLD_KIND = "epifed model 1"
 ABOUT, STATE = "release.json", "state.npy"
-MOST_BYTES = {ABOUT: 4 * 2**20, STATE: 512 * 2**20}
-"""What the parts of a file may unpack to: a small archive can hold a huge one."""
+MOST_LABEL = 2**20
+"""Bytes of a label, and of what a file adds to its state."""
+MOST_NUMBERS = 2**27
+"""Of a state; a party that is sent one allows what its terms say."""
+MOST_MECHANISMS = 104
+"""Different kinds of rounds inside a release, at most two years of weeks: pricing takes time."""
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -243,9 +259,70 @@ def drawn_seen(release: Release) -> str:
     return f" (ε = {seen} against whoever sees who was drawn)"
 
 
-def read_release(path: Path) -> Release:
+class _Rounds(BaseModel):
+    """Rounds inside a release, as a label says them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    sampling_rate: float = Field(gt=0, le=1)
+    noise_multiplier: float = Field(ge=0, lt=math.inf)
+    rounds: int = Field(ge=1, le=10**9)
+
+
+class _Label(BaseModel):
+    """A release's label, as anybody may have written it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    settings: str
+    spent: list[_Rounds] = Field(min_length=1, max_length=10_000)
+    clients: int = Field(ge=1, le=10**9)
+    first_day: str
+    last_day: str
+    randomness: Literal["secure", "seeded"]
+    ledger_run: Annotated[str, Field(pattern=r"^[\w-]{1,64}$")] | None
+    continues: Sha256 | None
+    created: str = Field(max_length=40)
+    epifed: str = Field(pattern=r"^[\w.+-]{1,64}$")
+    sha256: Sha256
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        datetime.fromisoformat(self.created)
+        if date.fromisoformat(self.first_day) > date.fromisoformat(self.last_day):
+            raise ValueError("first_day: found a day after last_day; expected one before it")
+        kinds = {(one.sampling_rate, one.noise_multiplier) for one in self.spent}
+        if len(kinds) > MOST_MECHANISMS:
+            raise ValueError(
+                f"spent: found rounds of {len(kinds)} different noises or sampling rates; expected "
+                f"at most {MOST_MECHANISMS}"
+            )
+        return self
+
+    def release(self, vector: Vector) -> Release:
+        """The release of this label and a state."""
+        try:
+            settings = Settings.from_toml(self.settings)
+        except EpifedError as error:
+            raise ValueError(f"settings: {error}") from None
+        if any(printable(str(value)) != str(value) for value in settings.model_dump().values()):
+            raise ValueError("settings: found signs that a terminal obeys; expected text")
+        return Release(
+            **dict(self)
+            | {
+                "vector": vector,
+                "settings": settings,
+                "spent": tuple(Spent(**dict(one)) for one in self.spent),
+                "first_day": date.fromisoformat(self.first_day),
+                "last_day": date.fromisoformat(self.last_day),
+            }
+        )
+
+
+def read_release(path: Path, most_numbers: int = MOST_NUMBERS) -> Release:
     """The release that `Release.write` stored; a damaged or changed one is refused."""
     expected = "expected a release by 'epifed train' or a federation"
+    most_bytes = {ABOUT: MOST_LABEL, STATE: 4 * most_numbers + _HEADER}
     try:
         with zipfile.ZipFile(path) as file:
             sizes = {part.filename: part.file_size for part in file.infolist()}
@@ -255,25 +332,25 @@ def read_release(path: Path) -> Release:
                     "again with this version, since the old label does not say from which day it "
                     "is and what it continued"
                 )
-            for name, most in MOST_BYTES.items():
+            for name, most in most_bytes.items():
                 if sizes.get(name, 0) > most:
                     raise EpifedError(
                         f"{path}: found {sizes[name]:,} bytes of {name}; expected at most {most:,}"
                     )
-            about = json.loads(_part(file, ABOUT))
-            vector = np.load(io.BytesIO(_part(file, STATE)), allow_pickle=False)
-        if not isinstance(about, dict) or about.pop("kind", None) != KIND:
-            raise EpifedError(f"{path}: expected '{KIND}'; it is of another version or kind")
-        about["settings"] = Settings.from_toml(about["settings"])
-        about["spent"] = tuple(Spent(**one) for one in about["spent"])
-        about |= {day: date.fromisoformat(about[day]) for day in ("first_day", "last_day")}
-        release = Release(vector=vector, **about)
+            about = json.loads(_part(file, ABOUT, most_bytes[ABOUT]))
+            if not isinstance(about, dict) or about.pop("kind", None) != KIND:
+                raise EpifedError(f"{path}: expected '{KIND}'; it is of another version or kind")
+            label = _Label(**about)
+            vector = _state(_part(file, STATE, most_bytes[STATE]))
+        release = label.release(vector)
     except OSError as error:
         raise EpifedError(f"{path}: cannot be read: {error.strerror}; {expected}") from None
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise EpifedError(f"{path}: {expected}; {error}") from None
+    except ValidationError as error:
+        raise EpifedError(f"{path}: {expected}; {short(sentence_of(error), LONGEST)}") from None
+    except _DAMAGED as error:
+        raise EpifedError(f"{path}: {expected}; {short(error, LONGEST)}") from None
     found = release.content_hash()
-    if vector.dtype != np.float32 or found != release.sha256:
+    if found != release.sha256:
         raise EpifedError(
             f"{path}: found content with the hash {found[:12]}…; expected "
             f"{release.sha256[:12]}…: the file was changed"
@@ -281,10 +358,23 @@ def read_release(path: Path) -> Release:
     return release
 
 
-def _part(file: zipfile.ZipFile, name: str) -> bytes:
+def _state(content: bytes) -> Vector:
+    """The numbers of a state, each of which is one."""
+    try:
+        vector: Vector = np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception:  # a forged header can end in any of them
+        raise ValueError("found a damaged state") from None
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.ndim != 1:
+        raise ValueError("found no list of 32-bit numbers in its state")
+    if not np.isfinite(vector).all():
+        raise ValueError("found a state with a value that is not a finite number")
+    return vector
+
+
+def _part(file: zipfile.ZipFile, name: str, most: int) -> bytes:
     """A part of the archive, no more of it than is allowed, whatever its header says."""
     with file.open(name) as part:
-        content = part.read(MOST_BYTES[name] + 1)
-    if len(content) > MOST_BYTES[name]:
-        raise ValueError(f"{name} is larger than {MOST_BYTES[name]:,} bytes")
+        content = part.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{name} is larger than {most:,} bytes")
     return content

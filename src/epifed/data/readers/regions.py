@@ -1,7 +1,8 @@
 """Regions in a table: ids with leading zeros, population, state, holidays and position."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ LEAST_DIGITS, MOST_DIGITS = 4, 12
 _DECIMAL = r"^\d+\.0+$"
 _DIGITS = r"^\d+$"
 _UNUSUAL = r"[^!-~]"
-_UNSEEN = "[\ufeff\u200b-\u200f\u2060\u00ad]"
-"""Signs that nobody sees, such as the mark of a file that was put below another."""
+_UNSEEN = (
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\u200b-\u200f\u202a-\u202e\u2060"
+    "\u2066-\u2069\u00ad]"
+)
+"""Signs that nobody sees, such as the mark of a file that was put below another, and such that a
+terminal obeys."""
 
 
 def parse_regions(
@@ -61,6 +66,24 @@ def spelled(ids: pl.Series) -> pl.Series:
         return ids
     plain = ids.str.replace_all(_UNSEEN, "").str.replace_all(r"\s+", " ").str.strip_chars()
     return plain.str.normalize("NFC").replace("", None)
+
+
+def refuse_alike(where: str, ids: Sequence[str]) -> None:
+    """Refuse ids that may be of one client: it would count twice, and move the sum by 2 S."""
+    plain: dict[str, str] = {}
+    for name, spelling in zip(ids, spelled(pl.Series(ids, dtype=pl.String)), strict=True):
+        if not spelling or spelling != name:
+            raise EpifedError(
+                f"{where}: found the client {name!a}; expected {spelling or 'an id'!a}, without "
+                "blanks around it or signs that nobody sees"
+            )
+        digits = re.fullmatch(r"0*(\d+?)(\.0+)?", spelling)
+        other = plain.setdefault(digits[1] if digits else spelling.casefold(), name)
+        if other != name:
+            raise EpifedError(
+                f"{where}: found the clients {other!a} and {name!a}, which differ in zeros before "
+                "a number or in upper and lower case only; expected each client once"
+            )
 
 
 def filled(ids: pl.Expr, width: int | None) -> pl.Expr:

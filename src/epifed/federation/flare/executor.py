@@ -13,7 +13,7 @@ from nvflare.apis.signal import Signal
 
 from epifed.federation.aggregator import TERMS, AggregatorWork
 from epifed.federation.flare.engine_patches import with_party
-from epifed.federation.messages import Code, Parts, ProtocolRange, pack_code
+from epifed.federation.messages import Code, MessageError, Parts, ProtocolRange, pack_code
 from epifed.federation.site import SiteWork
 
 HELLO, TRAIN, ADD, DELIVER = "hello", "train", "add", "deliver"
@@ -43,14 +43,15 @@ class FederationExecutor(Executor):  # type: ignore[misc]
                     self.log_warning(fl_ctx, f"no contribution: {error!r}", fire_event=False)
             elif task_name == DELIVER:
                 about = json.loads(shareable["about"])
-                release = self._work.receive(shareable["array"], about["paid"], about["training"])
+                release = self._work.receive(shareable["array"], about["training"])
                 answer = {"about": json.dumps({"sha256": release.sha256})}
                 self.log_info(fl_ctx, f"release received: {release.sentence()}", fire_event=False)
             else:
                 answer = pack_code("", 0, Code.BAD_TASK)
         except Exception as error:
             self.log_error(fl_ctx, f"no contribution: {error!r}", fire_event=False)
-            answer = pack_code("", 0, Code.ERROR)
+            code = error.code if isinstance(error, MessageError) else Code.ERROR
+            answer = pack_code("", 0, code)
         return _reply(answer)
 
 
