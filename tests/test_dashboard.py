@@ -261,6 +261,35 @@ def test_nothing_without_the_token(
         assert answer.status_code == (404 if address == "/nothing-here" else 200)
 
 
+def test_a_viewer_has_a_token_of_its_own_until_its_line_is_deleted(
+    watching: StatusPoller, tmp_path: Path
+) -> None:
+    viewers = tmp_path / "viewers.toml"
+    anna, bert = "a" * 64, "b" * 64
+    viewers.write_text(f'anna = "{anna}"\nbert = "{bert}"\n')
+    viewers.chmod(0o600)
+    page = client(watching, Access.of("127.0.0.1", secret(tmp_path), None, None, viewers))
+
+    def codes() -> list[int]:
+        said = [{"Authorization": f"Bearer {token}"} for token in (TOKEN, anna, bert, "c" * 64)]
+        return [page.get("/api/state", headers=one).status_code for one in said]
+
+    assert codes() == [200, 200, 200, 401]
+    assert page.post("/", headers={"Authorization": f"Bearer {anna}"}).status_code == 405
+    viewers.write_text(f'bert = "{bert}"\n')
+    assert codes() == [200, 401, 200, 401]
+    for broken in ("bert = 7\n", 'bert = "short"\n', "[", "bert"):
+        viewers.write_text(broken)
+        assert codes() == [200, 401, 401, 401], broken
+        with pytest.raises(EpifedError, match=r"viewers\.toml"):
+            Access.of("127.0.0.1", secret(tmp_path), None, None, viewers)
+    viewers.chmod(0o644)
+    with pytest.raises(EpifedError, match="others can read it"):
+        Access.of("127.0.0.1", secret(tmp_path), None, None, viewers)
+    with pytest.raises(EpifedError, match="--viewers: found no --token-file"):
+        Access.of("127.0.0.1", None, None, None, viewers)
+
+
 @pytest.mark.parametrize(
     ("host", "code"),
     [

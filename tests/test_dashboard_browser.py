@@ -183,7 +183,7 @@ def test_one_sentence_says_whether_all_is_well(looked: SiteDataCheck, board: Boa
     expect(page.locator("#headline")).to_contain_text("4 things to look at")
     expect(page.locator("#overview")).to_have_class("look")
     assert page.locator(".answer h3").all_inner_texts() == [
-        "Are the sites there?",
+        "Are the sites connected?",
         "What about this week?",
         "How long does the budget last?",
         "Does anything run out?",
@@ -241,7 +241,7 @@ def test_all_well_is_said_in_green(looked: SiteDataCheck, board: Board) -> None:
     try:
         page = looked.open()
         expect(page.locator("#headline")).to_have_text(
-            "All is well: all 400 sites are there. The week of 31 August 2026 is released."
+            "All is well: all 400 sites are connected. The week of 31 August 2026 is released."
         )
         expect(page.locator("#overview")).to_have_class("fine")
         expect(page.locator("#notices")).to_contain_text("Nothing.")

@@ -97,7 +97,8 @@ class Office:
         def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
             parts = {name: work.answer(pack_task(task))[0] for name, task in tasks.items()}
             self.sent += [(one["about"], one.get("array", b"")) for one in parts.values()]
-            return take_in(parts, tasks, rounds)
+            # Another site answers in any case, with zeros.
+            return take_in(parts, tasks, rounds)._replace(sites=frozenset({"south"}))
 
         training.play(ask, lines.append)
         training.finish()
@@ -265,6 +266,58 @@ def test_vintages_are_kept_each_day_and_become_a_nowcast(tmp_path: Path) -> None
     assert nowcast["date"].max() == FIRST - timedelta(days=1)
     assert set(nowcast.columns) >= {"known", "estimate", "lower", "upper", "r"}
     assert (north.out / "latest" / "nowcast.csv").exists()
+
+
+def test_the_real_time_learner_reads_vintages_once_enough_are_kept_and_says_since_when(
+    tmp_path: Path,
+) -> None:
+    north = Office.make(tmp_path, learner="nowcast")
+    north.panel = replace(north.panel, counts=np.round(north.panel.counts))
+    first = FIRST + timedelta(weeks=1)
+    for day in range(22):
+        morning = FIRST + timedelta(days=day)
+        north.give(morning)
+        if day in (7, 14, 21):
+            north.train(morning)
+        status = north.update_site(morning)
+        if morning == first:
+            assert any("8 of 14 mornings are kept" in note for note in status["notes"])
+    since = FIRST + timedelta(days=13)
+    assert any(f"of your own list, since {since}" in note for note in status["notes"])
+    records = [
+        json.loads((folder / "results" / "manifest.json").read_text())["release"]["real_time_since"]
+        for folder in sorted(north.out.glob("*-W*"))
+    ]
+    assert records == [None, str(since), str(since)]
+    page = (north.out / "latest" / "report.html").read_text()
+    assert f'"since":"{since}"' in page.replace('": "', '":"')
+
+
+def test_no_forecast_is_made_of_a_release_that_learned_nothing(
+    north: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    north.give(FIRST)
+    finish = ServedTraining.finish
+
+    def wasted(training: ServedTraining) -> Any:
+        training.unused = training.paid
+        return finish(training)
+
+    monkeypatch.setattr(ServedTraining, "finish", wasted)
+    north.train(FIRST)
+    status = north.update_site(FIRST)
+    assert not status["made"]
+    assert "ε was spent and nothing learned" in (north.out / "problem.txt").read_text()
+    model = north.kit / "models" / f"week-{FIRST}.epifed"
+    done = epifed("forecast", model, "--data", north.file, expect=2)
+    assert "nothing learned" in done.stderr
+
+
+def test_a_release_that_is_mostly_noise_says_so(tmp_path: Path) -> None:
+    north = Office.make(tmp_path, epsilon=0.05)
+    north.give(FIRST)
+    north.train(FIRST)
+    assert any("little is bought" in note for note in north.update_site(FIRST)["notes"])
 
 
 def test_the_common_mornings_of_clients_that_were_kept_alone(tmp_path: Path) -> None:

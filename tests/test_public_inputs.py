@@ -321,9 +321,9 @@ def played(frame: pl.DataFrame, learner: str, step: str, folder: Path) -> Releas
         for name, task in tasks.items():
             answers[name], error = SiteWork(folder / name).answer(pack_task(task))
             assert error is None
-        vectors, problems = take_in(answers, tasks, rounds)
-        assert (set(vectors), problems) == (set(REGIONS), [])
-        return vectors, problems
+        taken = take_in(answers, tasks, rounds)
+        assert (set(taken.vectors), taken.problems) == (set(REGIONS), [])
+        return taken
 
     def run_training(desk: object, roster: Federation, order: Order, watch: object) -> Any:
         training = ServedTraining(folder / "training", roster, order, ledger)

@@ -39,13 +39,17 @@ from epifed.files import to_json, write_atomic, write_sheet, write_text
 from epifed.forecasting import SiteForecast, horizons_of, joined_state, timely
 from epifed.hubs.submission import write_hub
 from epifed.nowcasting.transmission import nowcast_on
+from epifed.privacy.plan import PrivacyPlan
 from epifed.report.html import write_report
 from epifed.settings import Settings
+from epifed.training.noise_preview import POOR, expect
 from epifed.training.release import Release, read_release
 
 STATUS, PROBLEM, LATEST, MARK = "status.json", "problem.txt", "latest", "week.txt"
 REPORT, FORECAST, NOWCAST = "report.html", "forecast.csv", "nowcast.csv"
 RESULTS, HUB = "results", "hub"
+REAL_TIME = "real_time_since.txt"
+"""In the kit: since when late reports are filled up there."""
 OLD_DAYS = 8
 """Days after which counts that nobody has renewed are a problem: a weekly training wants them."""
 WEEK_NAME = re.compile(r"\d{4}-W\d\d")
@@ -138,7 +142,12 @@ def update_site(
         if newest is not None:
             week = week_of(*newest)
             problems += _sat_out(asked, newest[0])
-            if not (out / week / RESULTS).is_dir():
+            if not newest[1].learned:
+                problems.append(
+                    f"No forecast of {week}: in the training '{newest[0]}' ε was spent and nothing "
+                    "learned, because no round of it could be used"
+                )
+            elif not (out / week / RESULTS).is_dir():
                 problems += _try_week(kit, out, found, held, problems, model_name, say)
             if (out / week / RESULTS).is_dir() and _latest(out) != week:
                 problems += _copy_latest(out, week)
@@ -232,9 +241,15 @@ def _make(
         plain, panel, release.learner, release.last_day,
         f"{found.mornings} of {LEAST_MORNINGS} mornings are kept",
     )  # fmt: skip
+    since = None if used.history is None else _real_time_since(kit, used)
+    if since is not None:
+        sentence += f", since {since}"
     found.notes.append(f"{sentence[:1].upper()}{sentence[1:]}")
+    expected = expect(release.learner, PrivacyPlan.of(release.settings, release.clients))
+    if expected is not None and expected.believed < POOR:
+        found.notes.append(expected.sentence())
     release.age_on(used.end)
-    mine = [one for _, one in held if one.randomness == release.randomness]
+    mine = [one for _, one in held if one.randomness == release.randomness and one.learned]
     mine = [one for one in mine if release.learner.compatible(one.learner)]
     state = joined_state(mine, used.end)
     horizons = horizons_of(release.learner)
@@ -242,7 +257,7 @@ def _make(
     found.notes.append(outlook.known.sentence(RECENT_DAYS))
     nowcast = None if panel.history is None else nowcast_on(panel.history, panel.end)
     earlier = [one / RESULTS for one in out.iterdir() if WEEK_NAME.fullmatch(one.name)]
-    about = label(training, mine)
+    about = label(training, mine).model_copy(update={"real_time_since": since})
     results = folder / RESULTS
     keep_week(results, plain, outlook, nowcast, release, about, earlier)
     write_sheet(folder / FORECAST, outlook.table(used.names))
@@ -254,6 +269,17 @@ def _make(
     write_report(
         results, folder / REPORT, plain, ledger=ledger if ledger.is_file() else None, remark=say
     )
+
+
+def _real_time_since(kit: Path, panel: CasePanel) -> date:
+    """The day from which on late reports are filled up at a site, written down once."""
+    path = kit / REAL_TIME
+    with contextlib.suppress(OSError, ValueError):
+        return date.fromisoformat(path.read_text(encoding="utf-8").strip())
+    assert panel.history is not None
+    since = panel.history.snapshots[LEAST_MORNINGS - 1]
+    write_text(path, f"{since}\n")
+    return since
 
 
 def _latest(out: Path) -> str | None:

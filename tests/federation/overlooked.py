@@ -14,7 +14,7 @@ import numpy as np
 from epifed.federation.flare.kits import make_kits
 from epifed.federation.messages import Code
 from epifed.federation.roster import Federation, Server, Site
-from epifed.federation.schedule import Journal, Schedule, Week
+from epifed.federation.schedule import Journal, Outcome, Schedule, Week
 from epifed.federation.server import DELIVERED, Answers, Order, Problem, ServedTraining, write_line
 from epifed.federation.status import ROSTER, TRAININGS, Places
 from epifed.files import write_text
@@ -102,6 +102,7 @@ class Folders:
         growth: float = 0.0,
         delivered: tuple[str, ...] | None = None,
         finish: bool = True,
+        unused: int = 0,
     ) -> None:
         """A week's training, in which all clients report a growth and some sites are not there."""
         week, wrong = self.week(number), wrong or {}
@@ -115,7 +116,8 @@ class Folders:
             vector[0] = np.tanh(growth / 2)
             clients = [c for site in self.roster.sites for c in site.clients]
             there = [c for c in clients if self.roster.site_of[c] in present]
-            return dict.fromkeys(there, vector), [Problem(s, c) for s, c in wrong.items()]
+            problems = [Problem(s, c) for s, c in wrong.items()]
+            return Answers(dict.fromkeys(there, vector), problems, frozenset(present))
 
         def report(line: dict[str, Any]) -> None:
             moment = (week.due + timedelta(minutes=3)).timestamp()
@@ -123,15 +125,16 @@ class Folders:
 
         training.play(ask, report)
         if finish:
+            training.unused = unused
             training.finish()
             held = present if delivered is None else delivered
             write_text(folder / DELIVERED, json.dumps(held))
             self.journal.write(week, "done", "", week.due + timedelta(minutes=9))
 
-    def skip(self, number: int, reason: str) -> None:
+    def skip(self, number: int, reason: str, outcome: Outcome = "skipped") -> None:
         """A week that was not run."""
         week = self.week(number)
-        self.journal.write(week, "skipped", reason, week.due + timedelta(hours=4))
+        self.journal.write(week, outcome, reason, week.due + timedelta(hours=4))
 
     def after(self, number: int) -> datetime:
         """An hour after a week's time."""

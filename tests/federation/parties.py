@@ -62,6 +62,7 @@ class Parties:
         agreed: dict[str, Any] = {
             "epsilon_per_release": float("inf"),
             "epsilon_total": 1e6,
+            "accountant": "rdp",
             "seeded": True,
         }
         agreed |= terms

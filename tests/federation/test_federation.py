@@ -151,7 +151,7 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     rest = METADATA.sub(b"", rest)
     greetings = GREETING.findall(rest)
     assert {json.dumps(ProtocolRange.own().about).encode()} == set(greetings)
-    rest = GREETING.sub(b"", rest)
+    rest = READY.sub(_terms_alone, GREETING.sub(b"", rest))
     models = [local.kit(EVIL) / "models" / f"{_name(*one)}.epifed" for one in TRAININGS]
     assert {text.decode() for text in RECEIPT.findall(rest)} == {
         read_release(path).sha256 for path in models
@@ -169,9 +169,20 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     assert unknown == set()
 
 
+def _terms_alone(found: re.Match[bytes]) -> bytes:
+    """Nothing: such an answer is made of the site's terms and of what was announced."""
+    about = json.loads(found[0])
+    assert (about.pop("ready"), about.pop("delta"), about.pop("accountant")) == ("yes", 1e-5, "rdp")
+    assert about.pop("limit") is None
+    assert about.pop("epsilon") is None or about == {}
+    return b""
+
+
 METADATA = re.compile(rb'\{"training".*?\}')
 GREETING = re.compile(rb'\{"protocol".*?\}')
 """What a site says of itself before the first round of a job."""
+READY = re.compile(rb'\{"ready".*?\}')
+"""What a site says before anything is paid for: whether it would take part."""
 RECEIPT = re.compile(rb'\{"sha256": "([0-9a-f]{64})"\}')
 """What a site says of a release that it has got."""
 SIGNATURE = re.compile(rb"[A-Za-z0-9+/]{340,}=*")
@@ -334,6 +345,8 @@ STATUS_KEYS = {
     "missing",
     "undelivered",
     "versions",  # of the greeting, before any draw
+    "readiness",  # of the question whether they would take part, before any draw
+    "unused",
 }
 
 

@@ -20,7 +20,7 @@ def test_the_state_of_a_round_is_held_once_for_all_sites(tmp_path: Path) -> None
     def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
         del rounds
         seen.update(tasks)
-        return {}, []
+        return Answers({}, [], frozenset(tasks))
 
     training.play(ask, lambda _: None)
     packed = pack_tasks(seen)

@@ -339,7 +339,7 @@ def test_a_site_refuses_a_training_whose_noise_changes_under_its_name(tmp_path: 
 def test_a_server_that_says_nothing_is_paid_pays_all_the_same(tmp_path: Path) -> None:
     """`paid` held at 0 and the same round asked for again: each answer counts."""
     allowed = spent(4.0, 0.5, 20, 1e-5)
-    terms = Terms(epsilon_total=500.0, epsilon_per_release=allowed + 1e-6)
+    terms = Terms(epsilon_total=500.0, epsilon_per_release=allowed + 1e-6, accountant="rdp")
     book = SiteLedger(tmp_path / "site.ledger", terms)
     answers = 0
     with pytest.raises(MessageError) as caught:

@@ -30,7 +30,10 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ((*TRAIN, "--kit", "none", *DAYS), "none: expected the coordinator's kit"),
+        (
+            (*TRAIN, "--kit", "none", *DAYS),
+            "none: found no startup kit; expected",
+        ),
         ((*TRAIN, "--kit", "kits/site-1", *DAYS), "expected the coordinator's kit"),
         ((*TRAIN, "--kit", "kits/coordinator", *BACKWARDS), "expected the first before the last"),
         ((*TRAIN, "--kit", "kits/coordinator", *DAYS, "--name", "a/b"), "found 'a/b'"),

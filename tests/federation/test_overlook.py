@@ -304,6 +304,29 @@ def test_a_test_is_no_release_and_an_unusual_one_is_urgent(tmp_path: Path) -> No
     assert [site.state for site in seen.sites] == ["contributed"] * 4
 
 
+def test_a_week_on_which_epsilon_was_spent_and_nothing_learned_is_urgent(tmp_path: Path) -> None:
+    made = Folders(tmp_path)
+    made.train(0, unused=1)
+    made.skip(1, "1 of 4 sites would take part, 3 expected", "refused")
+    seen = read_status(made.places(), Beside(), made.after(1))
+    found = {one.kind: one for one in seen.notices}
+    assert found["nothing-learned"].urgent and found["nothing-learned"].detail == made.week(0).name
+    assert found["week-refused"].urgent and "1 of 4 sites" in found["week-refused"].detail
+    assert not seen.trainings[0].learned
+    assert seen.week is not None and seen.week.state == "refused"
+    made.skip(1, "ε spent, nothing learned", "wasted")
+    wasted = read_status(made.places(), Beside(), made.after(1)).week
+    assert wasted is not None and (wasted.state, wasted.wasted) == ("wasted", 1)
+
+
+def test_a_release_that_is_mostly_noise_is_said(tmp_path: Path) -> None:
+    made = Folders(tmp_path)
+    made.train(0)
+    seen = read_status(made.places(), Beside(), made.after(0))
+    (notice,) = (one for one in seen.notices if one.kind == "mostly-noise")
+    assert (notice.urgent, notice.names) == (False, (made.week(0).name,))
+
+
 def test_a_federation_that_has_not_begun(tmp_path: Path) -> None:
     made = Folders(tmp_path)
     seen = read_status(made.places(ledger=None, weeks=None, schedule=None, plan=None), Beside())

@@ -10,8 +10,15 @@ import pytest
 from filelock import Timeout
 
 from epifed.errors import EpifedError
-from epifed.federation.messages import Task
-from epifed.federation.server import Answers, Order, ServedTraining, read_state
+from epifed.federation.messages import Code, Task
+from epifed.federation.server import (
+    Answers,
+    Order,
+    Problem,
+    ServedTraining,
+    TooFewError,
+    read_state,
+)
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import rehearsal_federation
@@ -25,9 +32,15 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIG
 KILLS = 60
 
 
-def _absent(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-    del tasks, rounds
-    return {}, []
+def _nobody_drawn(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+    """Every site answers, and no client's vector is longer than zero."""
+    del rounds
+    return Answers({}, [], frozenset(tasks))
+
+
+def _refusing(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+    del rounds
+    return Answers({}, [Problem(site, Code.REFUSED_EPSILON) for site in tasks], frozenset())
 
 
 def _open(folder: Path, wanted: Order, ledger: Path) -> ServedTraining:
@@ -55,7 +68,7 @@ def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) 
 
         setattr(rounds, method, deadly)
         while not rounds.finished:
-            rounds.play(_absent, lambda _: None)
+            rounds.play(_nobody_drawn, lambda _: None)
     finally:
         os._exit(1)
 
@@ -81,7 +94,7 @@ def test_killed_at_every_stage_the_ledger_shows_what_was_released_and_no_round_t
         assert done <= _spent(ledger) <= done + 1, stage
     rounds = _open(folder, wanted, ledger)
     while not rounds.finished:
-        rounds.play(_absent, lambda _: None)
+        rounds.play(_nobody_drawn, lambda _: None)
     model = rounds.finish()
     (record,) = Ledger(ledger).book().runs.values()
     assert record.outcome == "finished"
@@ -130,7 +143,7 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
     Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
     settings = small_settings(epsilon=2.0)
     first = _open(tmp_path / "t", plan("same", settings, seeded=False), ledger)
-    first.play(_absent, lambda _: None)
+    first.play(_nobody_drawn, lambda _: None)
     first._lock.release()
     with pytest.raises(EpifedError, match="found it with other settings"):
         _open(tmp_path / "t", plan("same", settings.but(epochs=9), seeded=False), ledger)
@@ -142,11 +155,11 @@ def test_a_name_whose_folder_was_lost_is_never_priced_at_its_old_noise(tmp_path:
     cheap, dear = (
         plan("weekly", small_settings(epsilon=epsilon), seeded=False) for epsilon in (0.1, 40.0)
     )
-    _open(tmp_path / "first", cheap, ledger).play(_absent, lambda _: None)
+    _open(tmp_path / "first", cheap, ledger).play(_nobody_drawn, lambda _: None)
     with pytest.raises(EpifedError, match=r"noise multiplier: found .*; expected"):
         _open(tmp_path / "second", dear, ledger)
     again = _open(tmp_path / "third", cheap, ledger)
-    again.play(_absent, lambda _: None)
+    again.play(_nobody_drawn, lambda _: None)
     (record,) = Ledger(ledger).book().runs.values()
     assert (record.spent, record.rounds) == (2, cheap.settings.rounds + 1)
     assert again.paid == 2
@@ -157,8 +170,22 @@ def test_a_training_does_not_go_on_with_another_ledger(tmp_path: Path) -> None:
     for name in ("one", "two"):
         Ledger.create(tmp_path / name, Cap(10.0, 1e-5, "rdp"))
     rounds = _open(tmp_path / "t", wanted, tmp_path / "one")
-    rounds.play(_absent, lambda _: None)
+    rounds.play(_nobody_drawn, lambda _: None)
     rounds._lock.release()
     with pytest.raises(EpifedError, match=r"its run .* is not in the ledger"):
         _open(tmp_path / "t", wanted, tmp_path / "two")
     assert Ledger(tmp_path / "two").book().runs == {}
+
+
+def test_a_round_that_all_sites_refuse_is_neither_paid_for_nor_used(tmp_path: Path) -> None:
+    """A refusal is no presence: ε = 2.17 was once spent on three sites that had all refused."""
+    ledger = tmp_path / "budget.ledger"
+    Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
+    wanted = plan("refused", small_settings(epsilon=2.0), seeded=False)
+    training = _open(tmp_path / "training", wanted, ledger)
+    with pytest.raises(TooFewError, match="0 sites answered with a vector, 1 expected") as few:
+        training.play(_refusing, lambda _: None)
+    assert "site-1: refused-epsilon" in str(few.value)
+    assert (training.done, training.paid, _spent(ledger)) == (0, 0, 0)
+    training.play(_nobody_drawn, lambda _: None)
+    assert (training.done, training.paid, _spent(ledger)) == (1, 1, 1)

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.federation.flare.jobs import Trainings
+from epifed.federation.readiness import NotReadyError
 from epifed.federation.schedule import JOURNAL, Journal, Schedule, Week, Weekday, budgeted, run_due
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
@@ -50,6 +51,9 @@ class Country:
     sites: int = 5
     trained: list[str] = field(default_factory=list)
     fails: int = 0
+    willing: int | None = None
+    """Sites that would take part; none: all that are connected."""
+    wasted: str = ""
     come: datetime | None = None
     """When there are five sites."""
 
@@ -63,11 +67,14 @@ class Country:
         there = 5 if self.come and self.now >= self.come else self.sites
         return range(there)  # type: ignore[return-value]
 
-    def train(self, week: Week) -> None:
+    def train(self, week: Week, least: int = 1) -> str:
+        if self.willing is not None and self.willing < least:
+            raise NotReadyError(f"{self.willing} would take part, {least} expected")
         self.trained.append(week.name)
         if self.fails:
             self.fails -= 1
             raise EpifedError("the server is away")
+        return self.wasted
 
     def rival(self, week: Week) -> str | None:
         return next((name for name in self.trained if week.same(name)), None)
@@ -141,6 +148,24 @@ def test_too_few_sites_are_waited_for_as_long_as_the_week_may_be_begun(tmp_path:
     slow.run(waiting, tmp_path / "they come")
     assert timedelta(hours=20) <= slow.now - MONDAY < timedelta(hours=21)
     assert slow.trained == ["week-2026-03-02"]
+
+
+def test_a_week_that_too_few_would_take_part_in_is_asked_for_again_and_then_refused(
+    tmp_path: Path,
+) -> None:
+    unwilling = Country(MONDAY, willing=2)
+    unwilling.run(BERLIN, tmp_path / "refused")
+    assert unwilling.now - MONDAY == timedelta(minutes=240)
+    assert (unwilling.trained, _outcomes(tmp_path / "refused")) == ([], ["refused"])
+    brave = Country(MONDAY, willing=2)
+    brave.run(BERLIN.model_copy(update={"if_too_few": "go-on"}), tmp_path / "go on")
+    assert (brave.trained, _outcomes(tmp_path / "go on")) == (["week-2026-03-02"], ["done"])
+
+
+def test_a_week_that_was_paid_for_and_taught_nothing_is_wasted(tmp_path: Path) -> None:
+    country = Country(MONDAY, wasted="ε spent, nothing learned")
+    country.run(BERLIN, tmp_path)
+    assert _outcomes(tmp_path) == ["wasted"]
 
 
 def test_a_missed_week_is_made_up_while_it_is_young(tmp_path: Path) -> None:
@@ -233,10 +258,10 @@ def test_a_week_that_waits_says_why_and_once(
     """What is told of a real network that is silent, `test_network` sees."""
     ledger = Ledger.create(tmp_path / "budget.ledger", Cap(3.0, 1e-5, "rdp"))
 
-    def waiting(desk: Any, roster: Any, order: Any, watch: Any) -> dict[str, Any]:
+    def waiting(desk: Any, roster: Any, order: Any, watch: Any, least: int) -> dict[str, Any]:
         for status in ({"waiting": "for 2 sites"}, {"waiting": "for 2 sites"}, {"round": 1}):
             watch(status)
-        return {"finished": True}
+        return {"finished": True, "paid": 1, "unused": 0}
 
     monkeypatch.setattr("epifed.federation.flare.jobs.run_training", waiting)
     said: list[str] = []

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epifed.data.panel import CasePanel
+from epifed.data.readers.formats import SIMULATION
 from epifed.data.vintages import mornings_kept
 from epifed.federation import site
 from epifed.federation.messages import Code, MessageError, Parts, Task, pack_task, unpack_task
@@ -25,7 +26,6 @@ from epifed.learners.base import Vector, make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
 from epifed.settings import Settings, seed_sequence
-from epifed.simulate.settings import SIMULATION
 from epifed.training.rounds import contribution
 from tests.federation.helpers import panel, settings_of
 from tests.helpers import small_settings

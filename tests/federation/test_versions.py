@@ -20,6 +20,7 @@ from epifed.federation.messages import (
     hear,
     refuse_foreign,
 )
+from epifed.federation.readiness import Proposal, Readiness
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.registry import LEARNERS
@@ -38,10 +39,13 @@ EXCHANGED = {
     "nowcast": "holidays modes places",
     "fedavg": "average_last epochs half_life learning_rate model",
     "release": "clients continues created epifed first_day last_day ledger_run randomness "
-    "settings sha256 spent vector",
+    "settings sha256 spent unused vector",
+    "proposal": "aggregators done enrolled first_day last_day noise_multiplier numbers paid "
+    "randomness rounds settings training",
+    "readiness": "accountant code delta epsilon limit",
     "kind": "epifed release 2",
 }
-"""What protocol 2 exchanges."""
+"""What protocol 3 exchanges."""
 
 
 def test_who_changes_what_is_exchanged_says_a_new_number() -> None:
@@ -50,11 +54,13 @@ def test_who_changes_what_is_exchanged_says_a_new_number() -> None:
         "task": " ".join(sorted(field.name for field in fields(Task))),
         "settings": " ".join(sorted(Settings.model_fields)),
         "release": " ".join(sorted(field.name for field in fields(Release))),
+        "proposal": " ".join(sorted(field.name for field in fields(Proposal))),
+        "readiness": " ".join(sorted(field.name for field in fields(Readiness))),
         "kind": KIND,
     }
     for name in ("trend", "one-shot", "nowcast", "fedavg"):
         now[name] = " ".join(sorted(LEARNERS.load(name).own_settings.model_fields))
-    assert (PROTOCOL, now) == (2, EXCHANGED)
+    assert (PROTOCOL, now) == (3, EXCHANGED)
 
 
 @given(st.integers(1, 6), st.integers(0, 3), st.integers(1, 6), st.integers(0, 3))

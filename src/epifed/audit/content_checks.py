@@ -41,12 +41,13 @@ STATUS = {
     "training", "finished", "round", "rounds", "paid", "epsilon", "delta", "sites",
     "enrolled_sites", "ledger_run", "lines", "stopped", "error", "sha256", "delivered", "missing",
     "waiting", "epsilon_without_amplification", "accountant", "undelivered", "noise",
-    "versions",
+    "versions", "readiness", "unready", "unused",
 }  # fmt: skip
 """What the coordinator can ask for while a training runs, and finds in the job's result."""
 RELEASE = {
     "kind", "settings", "spent", "continues", "clients",
     "first_day", "last_day", "randomness", "ledger_run", "sha256", "created", "epifed",
+    "unused",
 }  # fmt: skip
 """What a release file says beside its state."""
 RELEASE_FILES = {"release.json", "state.npy"}

@@ -230,9 +230,9 @@ def first_round(
     lines: list[dict[str, Any]] = []
 
     def ask(*arguments: Any) -> Any:
-        vectors, problems = post(*arguments)
-        accepted.update(vectors)
-        return vectors, problems
+        answers = post(*arguments)
+        accepted.update(answers.vectors)
+        return answers
 
     training.play(ask, lines.append)
     summed = listening.rows[0].sum(axis=0, dtype=np.float64)

@@ -139,6 +139,7 @@ def agreeable(**changes: Any) -> Terms:
     values: dict[str, Any] = {
         "epsilon_per_release": float("inf"),
         "epsilon_total": PLENTY,
+        "accountant": "rdp",
         "seeded": True,
         "limits": {},
     }

@@ -1,5 +1,11 @@
-"""`epifed federation`: a real federation between machines, on NVIDIA FLARE."""
+"""`epifed federation new`: a federation from a few questions.
 
+`epifed federation`: a real federation between machines, on NVIDIA FLARE.
+"""
+
+import shutil
+import sys
+from datetime import date, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -14,17 +20,121 @@ from epifed.cli.common import (
     FirstDay,
     LastDay,
     Reading,
-    SettingsRequest,
     messages,
     reads_cases,
+    refuse_unwritable,
 )
-from epifed.errors import EpifedError
+from epifed.cli.federation_train import order_settings
+from epifed.errors import EpifedError, counted
 from epifed.files import to_json
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Of the federation; a folder with it is made.")],
+    host: Annotated[
+        str | None, typer.Option(help="Under which all parties reach the server.")
+    ] = None,
+    site: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=REGION,…", help="A site and its regions. Repeat for several."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 8002,
+    epsilon: Annotated[float, typer.Option(min=0.001, help="ε of each week.")] = 1.0,
+    weeks: Annotated[int, typer.Option(min=1, max=520, help="Weeks that are planned.")] = 52,
+    first: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], help="A day in the first week.", show_default="next Monday"
+        ),
+    ] = None,
+    zone: Annotated[str, typer.Option(help="Time zone of the schedule.")] = "UTC",
+    aggregator: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Who adds up in the server's place: none, or two."),
+    ] = None,
+    own_keys: Annotated[
+        bool, typer.Option("--own-keys", help="Sites make their private keys themselves.")
+    ] = False,
+    language: Annotated[str, typer.Option(help="Of the readme in each kit: en or de.")] = "en",
+    out: Annotated[Path | None, typer.Option(help="Folder to make.", show_default="NAME")] = None,
+) -> None:
+    """Begin a federation: roster, settings, schedule, kits and budget, in one folder.
+
+    What is not given is asked for. Every line of the files is explained; the terms that are
+    proposed to the sites fit the trainings, and the budget lasts for all weeks. Each kit has a
+    readme.
+    """
+    from epifed.federation.flare.kits import make_kits
+    from epifed.federation.scaffold import (
+        LANGUAGES,
+        LEDGER,
+        README,
+        Outline,
+        parse_site,
+        write_scaffold,
+    )
+    from epifed.learners.base import make_learner
+    from epifed.ledger.ledger import Ledger
+    from epifed.training.noise_preview import expect
+
+    if language not in LANGUAGES:
+        raise EpifedError(f"--language: found '{language}'; expected en or de")
+    folder = out or Path(name)
+    refuse_unwritable(folder)
+    outline = Outline(
+        name=name,
+        host=host or _asked("host of the server, such as fed.example.org", "--host"),
+        sites=dict(parse_site(one) for one in site or _asked_sites()),
+        first=first.date() if first else _next_monday(date.today()),
+        port=port,
+        epsilon=epsilon,
+        weeks=weeks,
+        zone=zone,
+        aggregators=tuple(aggregator or ()),
+        own_keys=own_keys,
+        language=language,
+    )
+    roster = outline.federation
+    written = write_scaffold(outline, folder)
+    made = make_kits(roster, folder, outline.settings)
+    if not (folder / LEDGER).exists():
+        Ledger.create(folder / LEDGER, outline.cap, f"federation {name}")
+    for path in (*written, folder / LEDGER, *made.kits, *made.requests):
+        print(f"made {path}")
+    expected = expect(make_learner(outline.settings), outline.plan)
+    if expected:
+        messages.print(expected.sentence())
+    messages.print(f"{counted(weeks, 'week')} cost {outline.cap.sentence()}")
+    print(f"root certificate {made.fingerprint}")
+    messages.print(f"now read {folder / README}")
+
+
+def _asked(what: str, option: str) -> str:
+    """What somebody at a terminal answers."""
+    if not sys.stdin.isatty():
+        raise EpifedError(f"{option}: found nothing; expected the {what}")
+    return str(typer.prompt(what, err=True)).strip()
+
+
+def _asked_sites() -> list[str]:
+    sites = [_asked("a site and its regions, such as north=01001,01002", "--site")]
+    while more := str(typer.prompt("another site (empty: no more)", "", err=True)).strip():
+        sites.append(more)
+    return sites
+
+
+def _next_monday(today: date) -> date:
+    return today + timedelta(days=7 - today.weekday())
+
+
+SETTINGS = "settings.toml"
+"""Beside the roster, and in the sites' kits."""
 
 app = typer.Typer(
     help="A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
     no_args_is_help=True,
 )
+app.command("new")(new)
 app.command("train")(federation_train.train)
 app.command("status")(federation_train.status)
 app.command("stop")(federation_train.stop)
@@ -60,7 +170,10 @@ def init(
     from epifed.federation.flare.kits import make_kits
     from epifed.federation.roster import Federation
 
-    made = make_kits(Federation.read(federation), out)
+    roster = Federation.read(federation)
+    beside = federation.parent / SETTINGS
+    settings = order_settings(beside, federation, roster) if beside.is_file() else None
+    made = make_kits(roster, out, settings)
     if as_json:
         about = {
             "kits": [str(kit) for kit in made.kits],
@@ -126,6 +239,8 @@ def assemble(
     from epifed.federation.roster import Federation
 
     make(Federation.read(form / "federation.toml"), signed, keys, fingerprint, kit)
+    if (form / SETTINGS).is_file():
+        shutil.copy(form / SETTINGS, kit / SETTINGS)
     terms = kit / aggregator.TERMS
     if terms.exists():
         print(f"made {kit}; look at {terms}, then run 'epifed federation fingerprint'")
@@ -182,7 +297,11 @@ def check(
     kit: Kit,
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     settings: Annotated[
-        Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
+        Path | None,
+        typer.Option(
+            help="Settings as TOML.",
+            show_default="those in the kit, else of the last training, else the operational ones",
+        ),
     ] = None,
     first: FirstDay = None,
     last: LastDay = None,
@@ -194,13 +313,13 @@ def check(
 
     Sends no data. Exit code 1 if something is wrong.
     """
-    from epifed.federation.flare.inspection import inspect_site
+    from epifed.federation.flare.inspection import check_settings, inspect_site
     from epifed.federation.site import Source
 
     if (first is None) != (last is None):
         raise EpifedError("found one of --from and --to; expected both or neither")
     period = (first.date(), last.date()) if first and last else None
-    chosen = SettingsRequest(settings).settings(1)
+    chosen = check_settings(kit, settings)
     source = Source(str(data.resolve()), reading.format, reading.options)
     findings = inspect_site(kit, source, chosen, period)
     if as_json:

@@ -4,7 +4,8 @@ import contextlib
 import logging
 import math
 import socket
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,18 +19,44 @@ from epifed.files import to_json
 if TYPE_CHECKING:
     from epifed.dashboard import Access, StatusPoller
     from epifed.federation.flare.jobs import CoordinatorSession
+    from epifed.federation.readiness import Party
     from epifed.federation.roster import Federation
     from epifed.federation.status import Places
     from epifed.settings import Settings
 
+Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
+FolderRoster = Annotated[
+    Path | None,
+    typer.Option("--federation", help="The roster: federation.toml.", show_default="in the folder"),
+]
+FolderKit = Annotated[
+    Path | None,
+    typer.Option(
+        "--kit", help="The coordinator's startup kit.", show_default="kits/coordinator there"
+    ),
+]
+
 
 def schedule(
-    weeks: Annotated[Path, typer.Argument(help="When, as TOML: the schedule.")],
-    settings: Annotated[Path, typer.Option(help="Settings of each week's training, as TOML.")],
-    federation: Annotated[Path, typer.Option(help="The roster: federation.toml.")],
-    kit: Annotated[Path, typer.Option(help="The coordinator's startup kit.")],
-    ledger: Annotated[Path, typer.Option(help="The ledger that the server pays from.")],
-    out: Annotated[Path, typer.Option(help="Folder for the journal of the weeks.")],
+    weeks: Annotated[
+        Path, typer.Argument(help="When, as TOML: the schedule; or the folder of 'new'.")
+    ],
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings of each week's training, as TOML.", show_default="in the folder"
+        ),
+    ] = None,
+    federation: FolderRoster = None,
+    kit: FolderKit = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The ledger that the server pays from.", show_default="in the folder"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the journal of the weeks.", show_default="'weeks' there"),
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Bring to an end what is due, and stop.")
     ] = False,
@@ -51,6 +78,7 @@ def schedule(
     """
     from epifed.federation.flare.jobs import Trainings
     from epifed.federation.roster import Federation
+    from epifed.federation.scaffold import LEDGER, SCHEDULE
     from epifed.federation.schedule import (
         ClockWatch,
         Journal,
@@ -64,6 +92,19 @@ def schedule(
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
 
+    if weeks.is_dir():
+        place = Place.of(weeks, federation, kit)
+        settings = settings or place.settings
+        weeks, ledger, out = weeks / SCHEDULE, ledger or weeks / LEDGER, out or weeks / "weeks"
+    elif settings is None or ledger is None or out is None:
+        missing = "settings" if settings is None else "ledger" if ledger is None else "out"
+        raise EpifedError(
+            f"--{missing}: found nothing; expected it, or the folder of 'epifed federation new' in "
+            f"place of {weeks}"
+        )
+    else:
+        place = Place.of(settings, federation, kit)
+    federation, kit = place.roster, place.kit
     refuse_unwritable(out)
     when, roster = Schedule.read(weeks), Federation.read(federation)
     chosen = order_settings(settings, federation, roster)
@@ -136,6 +177,10 @@ def dashboard(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that every request must bring.")
     ] = None,
+    viewers: Annotated[
+        Path | None,
+        typer.Option(help='TOML with a line name = "token" for each further reader; revocable.'),
+    ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="TLS certificate as PEM; it names the page's hosts.")
     ] = None,
@@ -158,7 +203,7 @@ def dashboard(
     from epifed.dashboard import Access, StatusPoller, ask_server, certificate_ends
     from epifed.federation.roster import Federation
 
-    access = Access.of(host, token_file, certificate, key)
+    access = Access.of(host, token_file, certificate, key, viewers)
     places = _places(kit, ledger, weeks, schedule, settings, truth)
     parties = _kits(Federation.read(kit / "federation.toml"), kit, coordinator, kits)
     ask = None
@@ -263,17 +308,61 @@ def _serve(watching: "StatusPoller", access: "Access", listener: socket.socket) 
         uvicorn.Server(config).run(sockets=[listener])
 
 
-Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
+@dataclass(frozen=True)
+class Place:
+    """Where a federation's files are: each given, or all in the folder of `federation new`."""
+
+    settings: Path
+    roster: Path
+    kit: Path
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, settings: Path, roster: Path | None, kit: Path | None) -> "Place":
+        """The places that a command was told."""
+        folder = settings if settings.is_dir() else None
+        if folder is not None:
+            roster, kit = roster or folder / "federation.toml", kit or folder / "kits/coordinator"
+            return cls(folder / "settings.toml", roster, kit, folder)
+        if roster is None or kit is None:
+            missing = "--federation" if roster is None else "--kit"
+            raise EpifedError(
+                f"{missing}: found nothing; expected it, or the folder of 'epifed federation new' "
+                f"in place of {settings}"
+            )
+        return cls(settings, roster, kit)
+
+    def period(self, first: datetime | None, last: datetime | None) -> tuple[date, date]:
+        """The days to learn from: those given, or of a folder those up to yesterday's lag."""
+        from epifed.federation.schedule import Schedule
+
+        if first is not None and last is not None:
+            return first.date(), last.date()
+        if self.folder is None or first is not None or last is not None:
+            raise EpifedError("--from, --to: found one or none; expected both")
+        schedule = Schedule.read(self.folder / "schedule.toml")
+        end = datetime.now(UTC).date() - timedelta(days=schedule.lag)
+        return end - timedelta(days=schedule.days - 1), end
 
 
 def train(
-    settings: Annotated[Path, typer.Argument(help="Settings as TOML.")],
-    federation: Annotated[Path, typer.Option(help="The roster: federation.toml.")],
-    kit: Kit,
-    first: Annotated[
-        datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="First day to use.")
+    settings: Annotated[
+        Path, typer.Argument(help="Settings as TOML, or the folder of 'federation new'.")
     ],
-    last: Annotated[datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")],
+    federation: FolderRoster = None,
+    kit: FolderKit = None,
+    first: Annotated[
+        datetime | None,
+        typer.Option(
+            "--from",
+            formats=["%Y-%m-%d"],
+            help="First day to use.",
+            show_default="of a folder, by its schedule",
+        ),
+    ] = None,
+    last: Annotated[
+        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day to use.")
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -284,15 +373,22 @@ def train(
         bool,
         typer.Option("--seeded", help="Test: predictable noise, no ledger, not for release."),
     ] = False,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan", help="Ask every party whether it would take part, print it, and stop."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train one private model over all sites; it is then in the kit of each of them.
 
+    Every party is asked first whether it would take part; if too few would, nothing is spent.
     Survives lost sites and a lost server: repeat the command with the same --name to go on.
     """
     from rich.live import Live
 
-    from epifed.federation.flare.jobs import run_training
+    from epifed.federation.flare.jobs import ask_parties, nothing_learned, run_training
     from epifed.federation.roster import Federation
     from epifed.federation.server import Order
     from epifed.learners.base import make_learner
@@ -300,23 +396,71 @@ def train(
     from epifed.training.noise_preview import expect
 
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    desk, roster = desk_of(kit), Federation.read(federation)
-    chosen = order_settings(settings, federation, roster)
-    order = Order.of(named, chosen, first.date(), last.date(), seeded=seeded)
+    place = Place.of(settings, federation, kit)
+    desk, roster = desk_of(place.kit), Federation.read(place.roster)
+    chosen = order_settings(place.settings, place.roster, roster)
+    order = Order.of(named, chosen, *place.period(first, last), seeded=seeded)
     desk.name()
     expected = expect(make_learner(chosen), PrivacyPlan.of(chosen, len(roster.clients)))
     if expected:
         messages.print(expected.sentence())
+    if plan:
+        _print_plan(ask_parties(desk, roster, order, _say_waits), roster.min_sites, as_json=as_json)
+        return
     messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
     watching = TrainingProgress()
+    _say_connected(desk, roster)
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):
         status = run_training(desk, roster, order, watching)
     if not messages.is_terminal:
         messages.print()
-    if as_json:
-        print(to_json(status))
+    wasted = nothing_learned(status)
+    print(to_json(status) if as_json else outcome(status))
+    if wasted:
+        messages.print(wasted)
+        raise typer.Exit(1)
+
+
+def _say_connected(desk: "CoordinatorSession", roster: "Federation") -> None:
+    """Say who is connected, before anybody is waited for."""
+    from epifed.federation.flare.jobs import look
+
+    try:
+        there = set(look(desk)["connected"])
+    except EpifedError as error:
+        messages.print(f"{error}; waiting for it", soft_wrap=True)
         return
-    print(outcome(status))
+    missing = [party.name for party in roster.parties if party.name not in there]
+    waits = f"; not connected: {', '.join(missing)}" if missing else ""
+    sites = len({site.name for site in roster.sites} & there)
+    messages.print(f"{sites} of {counted(len(roster.sites), 'site')} connected{waits}")
+
+
+def _say_waits(status: dict[str, Any]) -> None:
+    if "waiting" in status:
+        messages.print(f"waiting: {status['waiting']}")
+
+
+def _print_plan(parties: "list[Party]", least: int, *, as_json: bool) -> None:
+    """Who would take part and who would not, as a table; exit code 1 if too few would."""
+    from epifed.federation.readiness import refuse_unready
+
+    if as_json:
+        print(to_json([party.to_dict() for party in parties]))
+    else:
+        for one in parties:
+            answer = "NO " if one.readiness.code else "yes"
+            print(f"{answer} {one.role} {one.name}: {one.sentence()}")
+    try:
+        refuse_unready(parties, least)
+    except EpifedError as error:
+        messages.print(str(error), soft_wrap=True)
+        raise typer.Exit(1) from None
+    willing = sum(one.role == "site" and one.readiness.code is None for one in parties)
+    if willing < least:
+        messages.print(f"{counted(willing, 'site')} would take part, {least} expected")
+        raise typer.Exit(1)
+    messages.print("nothing was spent")
 
 
 def status(kit: Kit, as_json: AsJson = False) -> None:
@@ -420,7 +564,10 @@ class TrainingProgress:
     def __call__(self, status: dict[str, Any]) -> None:
         """Take a status in."""
         if "waiting" in status:
-            self.state = f"waiting: {status['waiting']}"
+            state = f"waiting: {status['waiting']}"
+            if state != self.state and not messages.is_terminal:
+                messages.print(state, soft_wrap=True)
+            self.state = state
             return
         self.state = f"round {status.get('round', 0)} of {status.get('rounds', '?')}"
         for line in status.get("lines", []):

@@ -465,6 +465,20 @@ class RoundLine(Output):
     sites: list[str]
 
 
+class PartyReady(Output):
+    """Whether a party would take part, and how it counts the ε."""
+
+    party: str
+    role: Literal["server", "aggregator", "site"]
+    version: str
+    code: str | None
+    """Why it would not; none: it would."""
+    epsilon: float | None
+    limit: float | None
+    delta: float | None
+    accountant: str | None
+
+
 class TrainingStatus(Output):
     """How far a training of a federation is."""
 
@@ -494,6 +508,10 @@ class TrainingStatus(Output):
     missing: list[str] = Field(default_factory=list)
     undelivered: dict[str, str] = Field(default_factory=dict)
     """Why it is missing, in a word."""
+    unused: int = 0
+    """Rounds that were paid for and of which nothing could be used."""
+    readiness: list[PartyReady] = Field(default_factory=list)
+    """What the parties said before the first round of this job."""
 
 
 class Starting(Output):
@@ -502,6 +520,7 @@ class Starting(Output):
     training: str
     finished: Literal[False]
     versions: dict[str, str] = Field(default_factory=dict)
+    readiness: list[PartyReady] = Field(default_factory=list)
 
 
 class Unknown(Output):

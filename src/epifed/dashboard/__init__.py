@@ -17,6 +17,7 @@ import ssl
 import sys
 import threading
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -138,7 +139,8 @@ def _weeks(seen: FederationState) -> Iterator[Metric]:
         weeks = GaugeMetricFamily(
             "epifed_week_outcomes", "Weeks by what became of them", labels=["outcome"]
         )
-        for outcome, number in (("done", week.done), ("skipped", week.skipped)):
+        counts = {"done": week.done, "skipped": week.skipped, "wasted": week.wasted}
+        for outcome, number in counts.items():
             weeks.add_metric([outcome], number)
         yield weeks
         delay = "Seconds from the time of the week at hand to its last round"
@@ -350,12 +352,19 @@ class Access:
     names: tuple[str, ...]
     """Hosts that a request may name."""
     token: str | None = None
+    viewers: Path | None = None
+    """A file with a token for each further reader, looked at with every request."""
     certificate: Path | None = None
     key: Path | None = None
 
     @classmethod
     def of(
-        cls, host: str, token: Path | None, certificate: Path | None, key: Path | None
+        cls,
+        host: str,
+        token: Path | None,
+        certificate: Path | None,
+        key: Path | None,
+        viewers: Path | None = None,
     ) -> "Access":
         """Checked: beyond this machine only with a token and TLS."""
         if (certificate is None) != (key is None):
@@ -365,12 +374,27 @@ class Access:
                 f"--host: found {host}, which other machines can reach; expected --token-file, "
                 "--certificate and --key with it, or 127.0.0.1"
             )
+        if viewers is not None:
+            if token is None:
+                raise EpifedError("--viewers: found no --token-file; expected it with them")
+            read_viewers(viewers)
         names: tuple[str, ...] = LOOPBACK
         if certificate is not None and key is not None:
             _refuse_open(key)
             names = (*names, *_names(certificate))
             _refuse_unusable(certificate, key)
-        return cls(host, names, _token(token) if token else None, certificate, key)
+        return cls(host, names, _token(token) if token else None, viewers, certificate, key)
+
+    def tokens(self) -> tuple[str, ...]:
+        """What lets a request in now: the owner's token, and those of the viewers.
+
+        Viewers' tokens that cannot be read let nobody in; the owner's still does.
+        """
+        own = () if self.token is None else (self.token,)
+        try:
+            return (*own, *read_viewers(self.viewers).values()) if self.viewers else own
+        except EpifedError:
+            return own
 
     @property
     def scheme(self) -> str:
@@ -404,14 +428,32 @@ class Guarded:
         if scope["method"] not in METHODS:
             allowed = {"allow": ", ".join(METHODS)}
             return PlainTextResponse("This page can only be read.\n", 405, allowed)
-        if self.access.token is None or _brings(Headers(scope=scope), self.access.token):
+        if self.access.token is None or _brings(Headers(scope=scope), self.access.tokens()):
             return None
         asked = {"www-authenticate": 'Basic realm="epifed", charset="UTF-8"'}
         return PlainTextResponse("The token is missing or wrong.\n", 401, asked)
 
 
-def _brings(headers: Headers, token: str) -> bool:
-    """Whether a request brings the token: as a bearer, or as the password of whatever user."""
+def read_viewers(path: Path) -> dict[str, str]:
+    """The tokens of those who may look beside the owner, by name."""
+    _refuse_open(path)
+    try:
+        viewers = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise EpifedError(
+            f'{path}: expected a line for each viewer, name = "token"; {error}'
+        ) from None
+    for name, token in viewers.items():
+        if not isinstance(token, str):
+            raise EpifedError(f'{path}: {name}: found {token!r}; expected a token, "…"')
+        _refuse_weak(path, token)
+    return viewers
+
+
+def _brings(headers: Headers, tokens: tuple[str, ...]) -> bool:
+    """Whether a request brings a token: as a bearer, or as the password of whatever user."""
     kind, _, said = headers.get("authorization", "").partition(" ")
     given = said.strip()
     if kind.lower() == "basic":
@@ -421,7 +463,8 @@ def _brings(headers: Headers, token: str) -> bool:
             given = ""
     elif kind.lower() != "bearer":
         given = ""
-    return hmac.compare_digest(given.encode(), token.encode())
+    found = [hmac.compare_digest(given.encode(), token.encode()) for token in tokens]
+    return any(found)  # all are compared, so that the time does not tell which
 
 
 def _is_loopback(host: str) -> bool:
@@ -443,12 +486,16 @@ def _token(path: Path) -> str:
         raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise EpifedError(f"{path}: expected text: a token") from None
+    _refuse_weak(path, token)
+    return token
+
+
+def _refuse_weak(path: Path, token: str) -> None:
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable():
         raise EpifedError(
             f"{path}: found a token of {len(token)} characters; expected at least {LEAST_TOKEN} "
             "plain ones, as 'openssl rand -hex 32' makes them"
         )
-    return token
 
 
 def _refuse_open(path: Path) -> None:

@@ -247,6 +247,8 @@ class ReleaseRecord(_Record):
     epsilon_total: float
     """Of all of them together."""
     noise_multiplier: float
+    real_time_since: date | None = None
+    """Since when the office's late reports are filled up; none: they are not."""
 
 
 class Manifest(_Record):

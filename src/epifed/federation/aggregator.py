@@ -12,6 +12,7 @@ from epifed.errors import EpifedError
 from epifed.federation.answers import AnswerCache, keep_release, question_digest
 from epifed.federation.crypto import SecretKeys, share
 from epifed.federation.messages import Code, MessageError, Parts, pack_code
+from epifed.federation.readiness import Proposal, Readiness, weigh
 from epifed.federation.roster import Federation
 from epifed.federation.round_terms import (
     Question,
@@ -59,6 +60,35 @@ class AggregatorWork:
             return pack_code(training, number, error.code), error
         except Exception as error:
             return pack_code(training, number, Code.ERROR), error
+
+    def ready(self, parts: Parts) -> Parts:
+        """Whether the aggregator would add up a training, by its roster, terms and ledger."""
+        try:
+            return self._weighed(Proposal.unpack(parts)).pack()
+        except MessageError as error:
+            return Readiness(error.code).pack()
+        except Exception:
+            return Readiness(Code.ERROR).pack()
+
+    def _weighed(self, proposal: Proposal) -> Readiness:
+        _, plan = proposal.read()
+        pinned = dict(proposal.aggregators)
+        own = [name for name, pin in pinned.items() if pin == self.keys.public.fingerprint]
+        if (
+            plan.noise != "aggregators"
+            or proposal.enrolled != len(self.roster.clients)
+            or tuple(pinned) != tuple(one.name for one in self.roster.aggregators)
+            or plan.aggregators != len(pinned)
+            or len(own) != 1
+        ):
+            raise MessageError(Code.REFUSED_ROSTER)
+        if own[0] not in self.terms.aggregators:
+            del pinned[own[0]]
+        self.terms.refuse_trust(pinned)
+        book = None
+        if proposal.randomness == "secure":
+            book = SiteLedger.of(self.kit / LEDGER, self.terms)
+        return weigh(proposal, self.terms, book)
 
     def receive(self, content: bytes, training: str) -> Release:
         """Keep the finished release, once it has been checked."""

@@ -63,6 +63,7 @@ class Code(StrEnum):
     TOTAL = "total"
     UNUSUAL = "unusual"
     VERSION = "version"
+    TOO_FEW = "too-few"
 
 
 SENTENCES = {
@@ -95,6 +96,7 @@ SENTENCES = {
     Code.REPORTS: "the aggregators were not given the same reports",
     Code.SEALED: "a share that its aggregator cannot open, which spoils the round",
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
+    Code.TOO_FEW: "too few sites sent what could be used: ε was spent and nothing learned",
     Code.VERSION: "another version of epifed, whose messages differ; the site was not asked",
     Code.UNUSUAL: "a release unlike those of the weeks before: somebody should look at it",
 }
@@ -138,6 +140,7 @@ GERMAN = {
         "eine Summe, die länger ist, als alle Klienten und das Rauschen sein können, was die Runde "
         "verdirbt"
     ),
+    Code.TOO_FEW: "zu wenige Standorte sandten Brauchbares: ε verbraucht, nichts gelernt",
     Code.VERSION: "eine andere Version von epifed, deren Nachrichten anders sind; nicht gefragt",
     Code.UNUSUAL: "eine Freigabe, die nicht ist wie die der Wochen davor: jemand sollte hinsehen",
 }
@@ -156,8 +159,10 @@ def standing(code: Code) -> Standing:
     return "refused" if code.startswith("refused-") else "faulty"
 
 
-PROTOCOL, OLDEST = 2, 1
-"""1: nobody said a number. 2: it is said in the greeting."""
+PROTOCOL, OLDEST = 3, 1
+"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment."""
+ASKED_FROM = 3
+"""The protocol from which on a party can be asked whether it would take part."""
 HEARD = "greeting.json"
 """What a site remembers of the server."""
 _VERSION = re.compile(r"[0-9A-Za-z.+-]{1,40}")

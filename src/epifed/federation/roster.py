@@ -7,7 +7,7 @@ online, and a site that is away contributes zero.
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -62,18 +62,23 @@ class Aggregator(Table):
 class Federation(Table):
     """The roster and how its rounds are run."""
 
-    name: Name = "epifed"
+    name: Name = Field("epifed", description="of the federation")
+    language: Literal["en", "de"] = Field("en", description="of the readme in each kit: en or de")
     coordinator: Mail = Field("coordinator@epifed.org", description="who may start trainings")
     root_days: int = Field(3650, ge=1, description="life of the root certificate")
     certificate_days: int = Field(730, ge=1, description="life of a party's certificate")
     rounds_per_job: int = Field(10, ge=1, description="rounds until sites that came late may join")
     round_timeout: float = Field(120.0, gt=0, description="seconds a round waits for its sites")
-    min_sites: int = Field(1, ge=1, description="sites that must answer for a round to be spent")
+    min_sites: int = Field(
+        1, ge=1, description="sites that must answer with a vector for a round to be spent"
+    )
     removed: tuple[Name, ...] = Field((), description="sites whose certificates are void")
     server: Server
     terms: Terms = Field(Terms(), description="proposed to the sites, each of which has its own")
     sites: tuple[Site, ...] = Field(min_length=1)
-    aggregators: tuple[Aggregator, ...] = Field((), max_length=16)
+    aggregators: tuple[Aggregator, ...] = Field(
+        (), max_length=16, description="who add up in the server's place: none, or at least two"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field, field_validator
 
 from epifed.errors import EpifedError, counted
+from epifed.federation.readiness import NotReadyError
 from epifed.federation.terms import Table
 from epifed.files import write_text
 from epifed.learners.base import Period
@@ -37,10 +38,14 @@ from epifed.privacy.plan import PrivacyPlan
 
 JOURNAL = "weeks.jsonl"
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-Outcome = Literal["done", "skipped"]
+Outcome = Literal["done", "skipped", "refused", "wasted"]
+"""A week that was refused cost nothing: too few sites would have taken part. A wasted one was paid
+for and nothing was learned."""
 _NAMED = re.compile(r"week-(\d{4}-\d\d-\d\d)")
 EARLIEST, LATEST = date(2000, 1, 1), date(2999, 12, 31)
 """Of a schedule's first day."""
+ASK_AGAIN = 600.0
+"""Seconds after which sites that refused a week are asked again."""
 LONGEST_SLEEP = 300.0
 """Seconds after which the clock is looked at again: it may have been set."""
 CLOCK = "clock.json"
@@ -162,8 +167,12 @@ class Running(Protocol):
         """The sites that are there."""
         ...
 
-    def train(self, week: Week) -> None:
-        """Train until the week's release is made; called again, it goes on."""
+    def train(self, week: Week, least: int) -> str:
+        """Train until the week's release is made; called again, it goes on.
+
+        Nothing is spent and `NotReadyError` raised if fewer than `least` sites would take part.
+        What is told is why nothing was learned; usually nothing.
+        """
         ...
 
     def rival(self, week: Week) -> str | None:
@@ -328,7 +337,7 @@ def run_due(
             if week.due > now():
                 return week
             outcome, reason = _run(schedule, week, running, begun, now, sleep)
-            if outcome == "skipped":
+            if outcome in ("skipped", "refused"):
                 running.give_back(week)
             journal.write(week, outcome, reason, now())
             say(f"{week.name}: {outcome}{f', {reason}' if reason else ''}")
@@ -377,27 +386,42 @@ def _run(
     now: Callable[[], datetime],
     sleep: Callable[[float], None],
 ) -> tuple[Outcome, str]:
-    if not begun(week):
-        if schedule.missed(week, now()):
-            hours = (now() - week.due) / timedelta(hours=1)
-            return (
-                "skipped",
-                f"{MISSED}: {counted(round(hours), 'hour')} late, {schedule.make_up_hours} allowed",
-            )
-        if other := running.rival(week):
-            return "skipped", f"'{other}' is this week's training already"
-        until = schedule.patience(week, now())
-        while (came := len(running.connected())) < schedule.least_sites:
-            if now() >= until:
-                if schedule.if_too_few != "go-on":
-                    return (
-                        "skipped",
-                        f"{counted(came, 'site')} came, {schedule.least_sites} expected",
-                    )
-                break
-            sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
-    running.train(week)
-    return "done", ""
+    if begun(week):
+        return _learned(running.train(week, 1))
+    if schedule.missed(week, now()):
+        hours = (now() - week.due) / timedelta(hours=1)
+        return (
+            "skipped",
+            f"{MISSED}: {counted(round(hours), 'hour')} late, {schedule.make_up_hours} allowed",
+        )
+    if other := running.rival(week):
+        return "skipped", f"'{other}' is this week's training already"
+    until, least = schedule.patience(week, now()), schedule.least_sites
+    while (came := len(running.connected())) < schedule.least_sites:
+        if now() >= until:
+            if schedule.if_too_few != "go-on":
+                return "skipped", f"{counted(came, 'site')} came, {schedule.least_sites} expected"
+            least = 1
+            break
+        sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
+    while True:
+        try:
+            return _learned(running.train(week, least))
+        except NotReadyError as refused:
+            reason = str(refused)
+        if begun(week):
+            raise EpifedError(f"{week.name}: {reason}")
+        if now() < until:
+            sleep(min(ASK_AGAIN, max(1.0, (until - now()).total_seconds())))
+        elif schedule.if_too_few == "go-on" and least > 1:
+            least = 1
+        else:
+            return "refused", reason
+
+
+def _learned(nothing: str) -> tuple[Outcome, str]:
+    """What became of a week that was trained; `nothing` says why it taught nobody anything."""
+    return ("wasted", nothing) if nothing else ("done", "")
 
 
 def begun_in(ledger: Ledger) -> Callable[[Week], bool]:

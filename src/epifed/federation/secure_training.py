@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, counted
 from epifed.federation.messages import SENTENCES, Code, MessageError, Parts, Task
 from epifed.federation.round_terms import (
     PartialSum,
@@ -179,10 +179,13 @@ class SecureTraining(StoredTraining):
             total += one.total
         spoilers = sorted({site for one in sums for site in one.unopened})
         problems += [Problem(site, Code.SEALED) for site in spoilers]
-        state = self.state
+        state, unused = self.state, 0
         came = {one.site for one in collected.reports}
         most = sum(len(site.clients) for site in self.federation.sites if site.name in came)
-        if self.rounds.plausible(total.view(np.int64), most):
+        if len(came - set(spoilers)) < self.federation.min_sites:
+            problems.append(Problem("all", Code.TOO_FEW))
+            unused = 1
+        elif self.rounds.plausible(total.view(np.int64), most):
             released = self.rounds.released(total.view(np.int64))
             if unlike(self.folder, self.order, number, released, self.plan.noise_std(0)):
                 problems.append(Problem("all", Code.UNUSUAL))
@@ -190,8 +193,9 @@ class SecureTraining(StoredTraining):
             state = self.rounds.close_sum(state, released)
         else:
             problems.append(Problem("all", Code.TOTAL))
+            unused = 1
         self._avoid(spoilers)
-        self._wait(number, state, self.paid - 1)
+        self._wait(number, state, self.paid - 1, unused)
         self._save()
         (self.folder / REPORTS).unlink(missing_ok=True)
         report(self.line(number, problems))
@@ -208,8 +212,21 @@ class SecureTraining(StoredTraining):
             *wrong,
             *(Problem(site, Code.SEALED) for site in sorted(avoided & answers.keys())),
         ]
+        self._refuse_spoiled(avoided)
+        self._refuse_too_few(len(reports), problems)
         self._store(Collected(pact, tuple(reports), problems))
         return Collected(pact, tuple(reports), problems)
+
+    def _refuse_spoiled(self, avoided: set[str]) -> None:
+        """End a training that can never have enough sites again."""
+        left = len(self.federation.sites) - len(avoided)
+        if left < self.federation.min_sites:
+            raise EpifedError(
+                f"training '{self.order.training}': {', '.join(sorted(avoided))} sent what no "
+                f"aggregator can open and are left out; found {counted(left, 'site')} without "
+                f"them, expected {self.federation.min_sites}: mend or remove them, and start a "
+                "new training"
+            )
 
     def _ask(self, collected: Collected, post: Post, problems: list[Problem]) -> list[PartialSum]:
         """The aggregators' partial sums, in the roster's order. A refusal ends the training."""

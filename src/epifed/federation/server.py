@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from filelock import FileLock
 
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, counted
 from epifed.federation import messages
 from epifed.federation.messages import NAME, Code, MessageError, Parts, Task
 from epifed.federation.roster import Federation
@@ -96,8 +96,20 @@ class Problem:
     code: Code
 
 
-Answers = tuple[dict[str, Vector], list[Problem]]
-"""The accepted vectors by drawn client, and what was wrong with others."""
+class TooFewError(Exception):
+    """Fewer sites answered than a round may be spent on; it was not paid for."""
+
+
+class Answers(NamedTuple):
+    """What came back in a round."""
+
+    vectors: dict[str, Vector]
+    """Those that were accepted, by drawn client."""
+    problems: list[Problem]
+    sites: frozenset[str]
+    """The sites that answered with vectors, whoever of their clients was drawn."""
+
+
 Ask = Callable[[dict[str, Task], Rounds[Any]], Answers]
 """Brings tasks to sites and their answers back."""
 
@@ -108,15 +120,17 @@ def take_in(
     """The vectors of the answers that came, and what was wrong with each site's."""
     vectors: dict[str, Vector] = {}
     problems: list[Problem] = []
+    answered = set[str]()
     for site, parts in answers.items():
         try:
             taken, wrong = messages.accept(parts, tasks[site], rounds)
         except MessageError as error:
             problems.append(Problem(site, error.code))
             continue
+        answered.add(site)
         vectors |= taken
         problems += [Problem(site, code) for code in sorted(set(wrong))]
-    return vectors, problems
+    return Answers(vectors, problems, frozenset(answered))
 
 
 class StoredTraining:
@@ -160,7 +174,7 @@ class StoredTraining:
         randomness: Randomness = (
             SeededRandomness(sampling, noise) if order.seeded else SecureRandomness()
         )
-        self.done, self.paid, self.run = 0, 0, None
+        self.done, self.paid, self.unused, self.run = 0, 0, 0, None
         self.state = learner.start(initial)
         self.rounds = Rounds.of(learner, self.plan, randomness, self.state)
         self._load()
@@ -172,6 +186,8 @@ class StoredTraining:
     """Rounds whose result is on the disk."""
     paid: int
     """Rounds paid for: at least as many."""
+    unused: int
+    """Rounds paid for of which nothing could be used."""
     run: str | None
     state: Any
 
@@ -209,6 +225,7 @@ class StoredTraining:
                 period=self.order.period,
                 randomness=self.rounds.randomness.name,
                 ledger_run=self.run,
+                unused=self.unused,
             )
             release.write(path)
         if self.ledger and self.run and self.ledger.book().runs[self.run].outcome == "open":
@@ -297,9 +314,25 @@ class StoredTraining:
             self.state = self.rounds.learner.unpack(stored["state"])
             self.done = int(stored["done"])
             self.run = str(stored["run"]) or None
+            self.unused = int(stored["unused"]) if "unused" in stored else 0
 
-    def _wait(self, number: int, state: Any, paid: int) -> None:
-        """Keep the result of a round for the moment when more than `paid` have been paid for."""
+    def _refuse_too_few(self, answered: int, problems: list[Problem]) -> None:
+        """Refuse to spend a round on fewer sites' vectors than the roster says.
+
+        A site answers with vectors whoever was drawn, so their number tells nothing of the draw.
+        """
+        if answered < self.federation.min_sites:
+            reasons = ", ".join(sorted({f"{p.site}: {p.code.value}" for p in problems}))
+            raise TooFewError(
+                f"{counted(answered, 'site')} answered with a vector, {self.federation.min_sites} "
+                f"expected{f' ({reasons})' if reasons else ''}"
+            )
+
+    def _wait(self, number: int, state: Any, paid: int, unused: int = 0) -> None:
+        """Keep the result of a round for the moment when more than `paid` have been paid for.
+
+        `unused` is 1 if nothing of it could be used.
+        """
 
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:
@@ -309,6 +342,7 @@ class StoredTraining:
                     done=number,
                     run=self.run or "",
                     paid=paid,
+                    unused=self.unused + unused,
                 )
 
         write_atomic(self.folder / WAITING, write)
@@ -337,13 +371,14 @@ class ServedTraining(StoredTraining):
     noise = "server"
 
     def play(self, ask: Ask, report: Callable[[dict[str, Any]], None]) -> None:
-        """One round of Algorithm 1 over the enrolled clients, whoever is there.
+        """One round of Algorithm 1 over the enrolled clients, whoever of them is drawn.
 
         Every site gets a task and answers, whoever was drawn; the report tells nothing of the draw.
         """
         number, clients = self.done + 1, self.federation.clients
         drawn = {clients[k] for k in self.rounds.draw()}
-        vectors, problems = ask(self._tasks(number, drawn), self.rounds)
+        vectors, problems, answered = ask(self._tasks(number, drawn), self.rounds)
+        self._refuse_too_few(len(answered), problems)
         came = drawn & vectors.keys()
         rows = [vectors[client] for client in clients if client in came]
         updates = np.stack(rows) if rows else self.rounds.empty_rows()

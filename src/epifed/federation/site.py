@@ -46,6 +46,7 @@ from epifed.federation.messages import (
     pack_contribution,
     unpack_task,
 )
+from epifed.federation.readiness import Proposal, Readiness, weigh
 from epifed.federation.round_terms import RoundTerms, make_report, pack_report, report_bytes
 from epifed.federation.terms import Owner, SiteLedger, Terms, book_key
 from epifed.files import write_text
@@ -437,6 +438,29 @@ class SiteWork:
             if self.terms.within_limits(wanted):
                 make_learner(wanted)
 
+    def ready(self, parts: Parts) -> Parts:
+        """Whether the site would take part in a training, by its terms, ledger and file.
+
+        Nothing is booked. That a client's rows are missing or bad is no reason: it counts as zero.
+        """
+        try:
+            return self._weighed(Proposal.unpack(parts)).pack()
+        except Exception as error:
+            self.say(f"asked for a training, this site says {_code_of(error).value}: {error}")
+            return Readiness(_code_of(error)).pack()
+
+    def _weighed(self, proposal: Proposal) -> Readiness:
+        if self._foreign:
+            raise MessageError(Code.VERSION)
+        self.terms.refuse_trust(dict(proposal.aggregators))
+        book = None
+        if proposal.randomness == "secure":
+            book = SiteLedger.of(self.kit / LEDGER, self.terms)
+        readiness = weigh(proposal, self.terms, book)
+        if readiness.code is None:
+            self._load(hosted_clients(self.kit), proposal.read()[0].step)
+        return readiness
+
     def answer(self, parts: Parts) -> tuple[Parts, EpifedError | Exception | None]:
         """The answer to a task, and for the site's own log what went wrong."""
         try:
@@ -605,7 +629,10 @@ class SiteWork:
         if self._hosted is None or self._hosted[0] != (clients, step):
             source = self.source or Source.of(self.kit)
             self._simulated = self.source is not None or source.simulated
-            found = source.load(clients, step)
+            try:
+                found = source.load(clients, step)
+            except OSError as error:
+                raise EpifedError(f"the data cannot be read: {error}") from None
             for client, reason in found.left_out.items():
                 self.say(f"client {client} counts as zero: {reason}")
             self._hosted = (clients, step), found

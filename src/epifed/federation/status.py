@@ -32,14 +32,18 @@ from epifed.federation.training_history import (
 from epifed.ledger.ledger import glance
 from epifed.ledger.rows import Book
 from epifed.privacy.plan import PrivacyPlan
+from epifed.training.noise_preview import POOR
 
 SiteState = Literal["connected", "contributed", "absent", "late", "refused", "faulty", "unknown"]
 SITE_STATES: tuple[SiteState, ...] = get_args(SiteState)
-WeekState = Literal["done", "skipped", "running", "waiting", "missed", "coming"]
+WeekState = Literal[
+    "done", "skipped", "refused", "wasted", "running", "waiting", "missed", "coming"
+]  # fmt: skip
 WEEK_STATES: tuple[WeekState, ...] = get_args(WeekState)
 NoticeKind = Literal[
     "server-away", "too-few-sites", "sites-absent", "sites-late", "sites-refused", "sites-faulty",
-    "week-skipped", "week-overdue", "undelivered", "unusual", "unvouched", "ledger-fault",
+    "week-skipped", "week-refused", "week-overdue", "nothing-learned", "mostly-noise",
+    "undelivered", "unusual", "unvouched", "ledger-fault",
     "ledger-unread", "budget-short", "budget-low", "certificate-over", "certificate-soon",
     "versions-differ",
 ]  # fmt: skip
@@ -104,6 +108,8 @@ class WeekSeen(Known):
     next_due: datetime | None
     done: int
     skipped: int
+    """Or refused: nothing was spent on them."""
+    wasted: int
     planned: int
 
 
@@ -192,7 +198,9 @@ def _about_sites(seen: FederationState, schedule: Schedule | None) -> list[Alert
     if names["late"]:
         found.append(Alert(kind="sites-late", urgent=False, names=names["late"]))
     if names["refused"]:
-        found.append(Alert(kind="sites-refused", urgent=False, names=names["refused"]))
+        willing = len(seen.sites) - len(names["refused"])
+        urgent = willing < least
+        found.append(Alert(kind="sites-refused", urgent=urgent, names=names["refused"]))
     if names["faulty"]:
         found.append(Alert(kind="sites-faulty", urgent=False, names=names["faulty"]))
     return found
@@ -205,6 +213,8 @@ def _about_weeks(
     week = seen.week
     if week and week.state == "skipped":
         found.append(Alert(kind="week-skipped", urgent=False, detail=week.reason))
+    if week and week.state == "refused":
+        found.append(Alert(kind="week-refused", urgent=True, detail=week.reason))
     if week and schedule:
         patience = timedelta(minutes=schedule.deadline_minutes) + SLACK
         overdue = week.state in ("running", "waiting") and now - week.due > patience
@@ -214,6 +224,11 @@ def _about_weeks(
         missing = tuple(site.name for site in seen.sites if site.has_release is False)
         if missing:
             found.append(Alert(kind="undelivered", urgent=False, names=missing, detail=one.name))
+        if not one.learned:
+            found.append(Alert(kind="nothing-learned", urgent=True, detail=one.name))
+        elif one.believed is not None and one.believed < POOR:
+            share = f"{100 * one.believed:.0f}"
+            found.append(Alert(kind="mostly-noise", urgent=False, names=(one.name,), detail=share))
         if one.remarks:
             found.append(Alert(kind="unusual", urgent=True, names=one.remarks, detail=one.name))
     hashes = {run.model_hash for run in book.runs.values()} if book else set()
@@ -406,7 +421,8 @@ def _week(
         reason=str(outcome["reason"]) if outcome else "",
         next_due=coming[0].due if coming else None,
         done=found.count("done"),
-        skipped=found.count("skipped"),
+        skipped=found.count("skipped") + found.count("refused"),
+        wasted=found.count("wasted"),
         planned=len(weeks),
     )
 
@@ -420,7 +436,8 @@ def _week_state(
     now: datetime,
 ) -> WeekState:
     if outcome:
-        return "done" if outcome["outcome"] == "done" else "skipped"
+        known: dict[str, WeekState] = {"done": "done", "refused": "refused", "wasted": "wasted"}
+        return known.get(outcome["outcome"], "skipped")
     if week.due > now:
         return "coming"
     begun = any(one.name == week.name for one in trainings)

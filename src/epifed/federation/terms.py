@@ -52,6 +52,14 @@ class Table(BaseModel):
         except ValidationError as error:
             raise EpifedError(f"{path}: {sentence_of(error)}") from None
 
+    @classmethod
+    def checked(cls, **values: Any) -> Self:
+        """The table of these values; what does not fit is one sentence."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise EpifedError(sentence_of(error)) from None
+
     def to_toml(self) -> str:
         """The table as `read` takes it."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
@@ -86,16 +94,24 @@ class Asked(Protocol):
 class Terms(Table):
     """What a site, or an aggregator, agrees to."""
 
-    epsilon_per_release: float = Field(2.0, gt=0, description="largest ε of one training; inf: any")
-    epsilon_total: float = Field(10.0, gt=0, lt=math.inf, description="ε of all trainings together")
+    epsilon_per_release: float = Field(
+        2.0,
+        gt=0,
+        description="largest ε of one training, which bounds what one release can tell of a client",
+    )
+    epsilon_total: float = Field(
+        10.0, gt=0, lt=math.inf, description="largest ε of all trainings together, ever"
+    )
     delta: float = Field(1e-5, gt=0, le=0.01, description="δ at which both are counted")
-    accountant: str = Field("rdp", description="how both are counted")
+    accountant: str = Field("pld", description="how both are counted: pld (tight) or rdp")
     first_day: date | None = Field(None, description="first day of data it offers; none: all")
     last_day: date | None = Field(None, description="last day of data it offers; none: all")
     seeded: bool = Field(
-        False, description="take part in tests with predictable noise, on simulated counts alone"
+        False, description="true: take part in tests with predictable noise, on simulated counts"
     )
-    most_numbers: int = Field(10_000_000, ge=1, description="largest state of a model")
+    most_numbers: int = Field(
+        10_000_000, ge=1, description="largest model, in numbers; protects this machine's memory"
+    )
     aggregators: dict[str, Fingerprint] = Field(
         {},
         description="fingerprints of the keys of all (other) aggregators, as each of them says by "

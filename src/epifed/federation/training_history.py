@@ -26,6 +26,7 @@ from epifed.learners.base import smooth
 from epifed.ledger.budget import Cap, Part, Spending, left, most_trainings, together
 from epifed.ledger.rows import Book, RunRecord
 from epifed.privacy.plan import PrivacyPlan, Spent, price_together
+from epifed.training.noise_preview import expect
 from epifed.training.release import Release, read_release
 
 ALL = "all"
@@ -95,6 +96,10 @@ class Training(Known):
     """By site; who is not here was in every round."""
     remarks: tuple[str, ...]
     """Codes that concern the whole training: a release that is unusual, a sum that cannot be."""
+    learned: bool
+    """Whether a round of it could be used; if not, ε was spent and nothing learned."""
+    believed: float | None
+    """The share of what its release says that can be believed beside its noise, where known."""
     release: Released | None
     delivered: tuple[str, ...]
     """Who has it."""
@@ -141,6 +146,7 @@ def _training(folder: Path, stamps: tuple[Stamp, ...]) -> Training:
     times = [one["time"] for one in lines]
     concerned = [p["reason"] for one in lines for p in one["problems"] if p["site"] == ALL]
     holders = json.loads((folder / DELIVERED).read_text(encoding="utf-8")) if delivered else []
+    release = _release(folder / MODEL, model) if model else None
     return Training(
         name=order.training,
         learner=order.settings.learner,
@@ -153,7 +159,9 @@ def _training(folder: Path, stamps: tuple[Stamp, ...]) -> Training:
         codes=dict(sum((Counter(one.codes) for one in rounds), Counter[str]())),
         without=_without(lines),
         remarks=tuple(dict.fromkeys(concerned)),
-        release=_released(_release(folder / MODEL, model)) if model else None,
+        learned=release is None or release.learned,
+        believed=_believed(release) if release else None,
+        release=_released(release) if release else None,
         delivered=tuple(holders),
         held=len(holders),
     )
@@ -217,6 +225,12 @@ def _released(release: Release) -> Released:
         clients=release.clients,
         epifed=release.epifed,
     )
+
+
+def _believed(release: Release) -> float | None:
+    """The share of a release that its noise leaves, by its settings and N."""
+    expected = expect(release.learner, PrivacyPlan.of(release.settings, release.clients))
+    return expected.believed if expected else None
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)

@@ -183,9 +183,10 @@ class LocalFederation:
         return self.kit(SERVER) / "trainings" / order.training
 
     def log(self, party: str) -> str:
-        """What a party has printed."""
-        path = self.folder / "logs" / f"{party}.log"
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        """What a party has printed, and its engine's log."""
+        paths = (self.folder / "logs" / f"{party}.log", self.kit(party) / "log.txt")
+        texts = (p.read_text(encoding="utf-8", errors="replace") for p in paths if p.exists())
+        return "".join(texts)
 
     def wait_for_sites(self, sites: tuple[str, ...]) -> None:
         """Until the server has these sites registered."""
@@ -256,7 +257,8 @@ class LocalFederation:
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
         path, folder = logs / f"{party}.log", self.kit(party)
-        environment = command.environment | self.environment.get(party, {})
+        environment = command.environment | {"GRPC_VERBOSITY": "INFO"}
+        environment |= self.environment.get(party, {})
         nice = 0 if party == SERVER else NICE
         if POSSIBLE and self.preloaded is not None and not self.services:
             wanted = Wanted.of(
@@ -352,7 +354,7 @@ def rehearsal_federation(
     hosted = tuple(
         Site(name=f"site-{i + 1}", clients=tuple(panel.regions[i::sites])) for i in range(sites)
     )
-    terms = Terms(epsilon_per_release=float("inf"), seeded=True)
+    terms = Terms(epsilon_per_release=float("inf"), accountant="rdp", seeded=True)
     server = Server(host="localhost", port=free_port())
     values = {"server": server, "terms": terms, "sites": hosted, "aggregators": adding}
     return Federation(**values | changes)

@@ -557,10 +557,10 @@ class _Told(Trainings):
 
     progress: Progress
 
-    def train(self, week: Week) -> None:
+    def train(self, week: Week, least: int = 1) -> str:
         """The week's training, to its end."""
         self.progress.text = f"{week.name}: training"
-        super().train(week)
+        return super().train(week, least)
 
 
 def _update_site(kit: Path, out: Path, now: datetime, state: str) -> dict[str, Any]:

@@ -76,6 +76,8 @@ class Release:
     """The hash of the release that it continued."""
     created: str
     epifed: str
+    unused: int = 0
+    """Rounds that were paid for and of which nothing could be used."""
     sha256: str = ""
     """Of everything else."""
 
@@ -91,6 +93,7 @@ class Release:
         randomness: str,
         ledger_run: str | None,
         earlier: "Release | None" = None,
+        unused: int = 0,
         created: datetime | None = None,
     ) -> "Release":
         """The release of a state that so many paid rounds of a plan made from these days.
@@ -112,8 +115,22 @@ class Release:
             continues=earlier.sha256 if earlier else None,
             created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
             epifed=version("epifed"),
+            unused=unused,
         )
         return replace(unsealed, sha256=unsealed.content_hash())
+
+    @property
+    def learned(self) -> bool:
+        """Whether any round of it was used: if not, ε was spent and nothing learned."""
+        return self.unused < self.spent[-1].rounds
+
+    def refuse_unlearned(self) -> None:
+        """Refuse to forecast from a release that has learned nothing."""
+        if not self.learned:
+            raise EpifedError(
+                "ε was spent and nothing learned: no round of this release could be used; "
+                "expected a release of a training in which enough sites took part"
+            )
 
     @property
     def delta(self) -> float:
@@ -169,6 +186,7 @@ class Release:
 
     def state_on(self, day: date) -> Any:
         """The state as it stands on a day."""
+        self.refuse_unlearned()
         return self.learner.advance(self.learner.unpack(self.vector), self.age_on(day))
 
     def vouched_by(self, ledger: Ledger) -> bool:
@@ -241,6 +259,8 @@ class Release:
         """Everything but the state, as JSON in one way of writing."""
         about = {k: v for k, v in vars(self).items() if k in type(self).__dataclass_fields__}
         del about["vector"]
+        if not self.unused:  # as releases were written before there was such a thing
+            del about["unused"]
         if not sealed:
             del about["sha256"]
         about |= {"kind": KIND, "settings": self.settings.to_toml()}

@@ -19,6 +19,8 @@ const THERE = ['connected', 'contributed'];
 const LETTERS = { t: 'contributed', a: 'absent', l: 'late', r: 'refused', f: 'faulty' };
 const sitesOf = (state) => DATA.sites.filter((site) => site.state === state);
 const there = () => DATA.sites.filter((site) => THERE.includes(site.state));
+const reached = () => Boolean(DATA.live && DATA.live.reached);
+const connected = () => (reached() ? DATA.sites.filter((site) => site.connected) : there());
 const released = () => DATA.trainings.filter((one) => one.release && !one.seeded);
 const lastTraining = () => {
   const real = DATA.trainings.filter((one) => !one.seeded);

@@ -32,7 +32,7 @@ function drawOverview() {
   const urgent = DATA.notices.filter((one) => one.urgent);
   const level = urgent.length ? 'urgent' : DATA.notices.length ? 'look' : 'fine';
   const week = DATA.week ? t('headWeek')[DATA.week.state]({ day: longDay(dayOf(DATA.week.day)) }) : '';
-  const sites = t('headSites', { there: num(there().length, 0), all: num(DATA.sites.length, 0) });
+  const sites = t('headSites', { there: num(connected().length, 0), live: reached(), all: num(DATA.sites.length, 0) });
   const list = level === 'urgent' ? urgent : DATA.notices;
   const first = list.length ? noticeWords(list[0])[0] : '';
   const head = level === 'urgent' ? 'headUrgent' : level === 'look' ? 'headLook' : 'headFine';
@@ -53,7 +53,7 @@ function sitesAnswer() {
   const { live } = DATA;
   const known = live && live.reached;
   const line = known ? t('sitesNow', { ago: ago(live.asked) }) : t(live ? 'sitesAway' : 'sitesThen');
-  const here = known ? DATA.sites.filter((site) => site.connected).length : there().length;
+  const here = connected().length;
   const counts = STATES.filter((state) => !THERE.includes(state)).map((state) => [state, sitesOf(state).length]).filter(([, n]) => n);
   return answer(t('qSites'), t('sitesBig', { there: num(here, 0), all: num(DATA.sites.length, 0) }), '', line, counts.map(([state, n]) => `${num(n, 0)} ${t('stateName')[state]}`).join(' · '));
 }
@@ -62,7 +62,8 @@ function weekAnswer() {
   const { week } = DATA;
   const last = lastTraining();
   if (!week) return answer(t('qWeek'), '', '', last ? t('weekLast', { name: last.name }) : t('weekNone'));
-  return answer(t('qWeek'), t('weekState')[week.state], 'word', t('weekDue', { day: longDay(dayOf(week.day)), due: due(week.due) }), week.next_due ? t('weekNext', { due: due(week.next_due) }) : '');
+  const bad = ['refused', 'wasted', 'missed'].includes(week.state) ? ' bad' : '';
+  return answer(t('qWeek'), t('weekState')[week.state], `word${bad}`, t('weekDue', { day: longDay(dayOf(week.day)), due: due(week.due) }), week.next_due ? t('weekNext', { due: due(week.next_due) }) : '');
 }
 
 function budgetAnswer() {

@@ -7,8 +7,9 @@ function listed(names, most = 4) {
 }
 
 function drawSites() {
-  const here = there().length;
-  $('sites-lead').textContent = t('sitesLead', { there: num(here, 0), all: num(DATA.sites.length, 0), away: DATA.sites.length - here ? num(DATA.sites.length - here, 0) : 0 });
+  const here = connected().length;
+  const away = DATA.sites.length - there().length;
+  $('sites-lead').textContent = t('sitesLead', { there: num(here, 0), all: num(DATA.sites.length, 0), away: away ? num(away, 0) : 0, live: reached() });
   const few = DATA.sites.length <= 40;
   $('waffle').classList.toggle('few', few);
   const squares = DATA.sites.map((site) => {
@@ -61,7 +62,7 @@ function siteTable(sites, caption) {
   const some = { until: sites.some((site) => ends.has(site.name)), version: sites.some((site) => site.version) };
   const heads = [t('site'), { text: t('clients'), number: true }, t('now'), t('why'), t('lastWeeks'), t('hasRelease'), ...(some.until ? [t('until')] : []), ...(some.version ? [t('version')] : [])];
   const rows = sites.map((site) => [
-    site.name,
+    site.code ? { text: make('span', {}, site.name, make('small', { class: 'why' }, reason(site.code))), sort: site.name } : site.name,
     { text: num(site.clients, 0), sort: site.clients },
     { text: make('b', {}, t('stateName')[site.state]), sort: site.state },
     site.code ? reason(site.code) : '',

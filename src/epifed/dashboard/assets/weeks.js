@@ -10,7 +10,9 @@ function drawWeek() {
   const round = last.done.at(-1);
   const without = round ? Object.values(round.without).reduce((sum, n) => sum + n, 0) : null;
   const lead = t('weekLead', { name: last.name, first: longDay(dayOf(last.first_day)), last: longDay(dayOf(last.last_day)) });
-  $('week-lead').textContent = last.seeded ? `${lead} ${t('weekTest')}` : lead;
+  const more = last.seeded ? ` ${t('weekTest')}` : last.learned ? '' : ` ${t('weekWasted')}`;
+  $('week-lead').textContent = `${lead}${more}`;
+  $('week-lead').classList.toggle('bad', !last.learned);
   facts('week-facts',
     fact(t('roundsOf'), t('ofRounds', { done: num(round ? round.number : 0, 0), all: num(last.rounds, 0) })),
     fact(t('tookPart'), without === null ? '–' : t('ofRounds', { done: num(DATA.sites.length - without, 0), all: num(DATA.sites.length, 0) })),
@@ -57,7 +59,7 @@ function drawReleases() {
     const round = one.done.at(-1);
     const without = round ? Object.values(round.without).reduce((sum, n) => sum + n, 0) : 0;
     return [
-      one.name,
+      one.learned ? one.name : { text: make('b', { class: 'bad' }, `${one.name}: ${t('wasted')}`), sort: one.name },
       { text: `${tableDay(dayOf(one.first_day))} – ${tableDay(dayOf(one.last_day))}`, sort: one.last_day },
       { text: moment(one.release.created), sort: one.release.created },
       { text: up(one.release.epsilon), sort: one.release.epsilon },

@@ -20,9 +20,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from epifed.errors import EpifedError, counted
+from epifed.federation.crypto import PublicKeys
 from epifed.federation.flare.engine_patches import GATE, shield_worker, with_party
-from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
+from epifed.federation.flare.executor import ADD, ASK, DELIVER, HELLO, TRAIN
 from epifed.federation.messages import (
+    ASKED_FROM,
     Code,
     Parts,
     ProtocolRange,
@@ -34,6 +36,14 @@ from epifed.federation.messages import (
     said,
     unreceived,
 )
+from epifed.federation.readiness import (
+    NotReadyError,
+    Party,
+    Proposal,
+    Readiness,
+    Role,
+    refuse_unready,
+)
 from epifed.federation.roster import Federation
 from epifed.federation.secure_training import AwayError, SecureTraining
 from epifed.federation.server import (
@@ -44,11 +54,19 @@ from epifed.federation.server import (
     Problem,
     ServedTraining,
     StoredTraining,
+    TooFewError,
+    read_state,
     take_in,
     write_line,
 )
 from epifed.files import write_text
+from epifed.learners.base import make_learner
+from epifed.ledger.budget import together
 from epifed.ledger.ledger import Ledger
+from epifed.privacy.accounting import rounded_up
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import of_training
+from epifed.training.loop import refuse_unreleasable
 from epifed.training.rounds import Rounds
 
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
@@ -70,24 +88,23 @@ class _BrokenOffError(Exception):
     """The job ended within a round, which is not counted."""
 
 
-class _TooFewError(Exception):
-    """Fewer sites answer than a round may be spent on; the next job asks again who is there."""
-
-
 class FederationController(Controller):  # type: ignore[misc]
     """Plays at most `rounds` rounds of a training, then ends the job; the next one goes on.
 
     Short jobs are how a training survives: sites that came late or came back join the next one.
+    Before the first round of each all parties are asked whether they would take part; `least` sites
+    must, before anything is paid for. A job of no rounds asks, and ends.
     """
 
-    def __init__(self, order: str, rounds: int) -> None:
+    def __init__(self, order: str, rounds: int, least: int = 1) -> None:
         super().__init__(task_check_period=CHECK_PERIOD)
         shield_worker()
         with_party()
         self.order = Order.unsealed(order)
-        self.rounds_of_job = rounds
+        self.rounds_of_job, self.least = rounds, least
         self.status: dict[str, Any] = {"training": self.order.training, "finished": False}
         self._foreign: dict[str, ProtocolRange] = {}
+        self._spoken: dict[str, ProtocolRange] = {}
         self._late = set[str]()
         self._silences: dict[str, int] = {}
         self._parent = os.getppid()
@@ -124,8 +141,11 @@ class FederationController(Controller):  # type: ignore[misc]
             self.log_warning(fl_ctx, "broken off within a round", fire_event=False)
         except AwayError as away:
             self._wait(f"the aggregator '{away}' does not answer", fl_ctx)
-        except _TooFewError as few:
+        except TooFewError as few:
             self._wait(str(few), fl_ctx)
+        except NotReadyError as error:
+            self.status |= {"error": str(error), "unready": True}
+            self.log_error(fl_ctx, str(error), fire_event=False)
         except EpifedError as error:
             self.status["error"] = str(error)
             self.log_error(fl_ctx, str(error), fire_event=False)
@@ -139,8 +159,18 @@ class FederationController(Controller):  # type: ignore[misc]
         GATE.most = most_bytes(0, 0)
         keys = self._greet(federation, abort_signal, fl_ctx)
         left = len(self._present(federation, fl_ctx))
+        where = federation, abort_signal, fl_ctx
+        if not self.rounds_of_job:
+            self._ask_all(_Begun(), keys, ledger, *where)
+            return
         refuse_foreign(self._foreign, self._adders(federation, fl_ctx), left, federation.min_sites)
+        begun = _Begun.of(folder, ledger, self.order.training)
+        if not begun.rounds:
+            refuse_unready(self._ask_all(begun, keys, ledger, *where), self.least)
         training = self._patiently(folder, federation, ledger)
+        if begun.rounds and not training.finished:
+            begun = _Begun(training.done, training.paid)
+            refuse_unready(self._ask_all(begun, keys, None, *where), federation.min_sites)
         largest = max(len(site.clients) for site in federation.sites)
         GATE.most = most_bytes(largest, training.rounds.length)
         post = _Post(self, federation, keys, abort_signal, fl_ctx)
@@ -149,6 +179,11 @@ class FederationController(Controller):  # type: ignore[misc]
         def report(line: dict[str, Any]) -> None:
             line |= {"time": time.time(), "sites": sorted(self._present(federation, fl_ctx))}
             write_line(folder, line)
+            said = ", ".join(f"{p['site']}: {p['reason']}" for p in line["problems"])
+            self.logger.info(
+                f"'{self.order.training}': round {line['round']} of {training.settings.rounds}, "
+                f"ε = {rounded_up(line['epsilon'])} spent{f'; without {said}' if said else ''}"
+            )
             for problem in line["problems"]:
                 self.log_warning(
                     fl_ctx,
@@ -200,6 +235,7 @@ class FederationController(Controller):  # type: ignore[misc]
             "enrolled_sites": len(federation.sites),
             "ledger_run": training.run,
             "noise": training.settings.noise,
+            "unused": training.unused,
         }
 
     def _present(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
@@ -213,14 +249,79 @@ class FederationController(Controller):  # type: ignore[misc]
         """Refuse to spend a round: who is present does not depend on whom it would draw."""
         present = len(self._present(federation, fl_ctx))
         if present < federation.min_sites:
-            raise _TooFewError(
+            raise TooFewError(
                 f"{counted(present, 'site')} answered, {federation.min_sites} expected"
             )
 
     def _wait(self, reason: str, fl_ctx: FLContext) -> None:
         """Leave the rest of the rounds to the next job."""
         self.status["waiting"] = reason
-        self.log_warning(fl_ctx, reason, fire_event=False)
+        self.logger.warning(f"'{self.order.training}' waits: {reason}")
+
+    def _ask_all(
+        self,
+        begun: "_Begun",
+        keys: dict[str, str],
+        ledger: Ledger | None,
+        federation: Federation,
+        abort_signal: Signal,
+        fl_ctx: FLContext,
+    ) -> list[Party]:
+        """Ask every party, before anything is paid for, whether it would take part."""
+        settings, learner = self.order.settings, make_learner(self.order.settings)
+        plan = PrivacyPlan.of(settings, len(federation.clients))
+        start = learner.start(of_training(settings.seed)[0])
+        pins = {name: PublicKeys.of(text).fingerprint for name, text in keys.items()}
+        adders = [one.name for one in federation.aggregators] if self._aggregated else []
+        numbers = learner.contribute(start, learner.empty_view()).shape[1]
+        proposal = Proposal(
+            training=self.order.training,
+            rounds=settings.rounds,
+            done=begun.done,
+            paid=begun.paid,
+            settings=settings.to_toml(),
+            first_day=str(self.order.first_day),
+            last_day=str(self.order.last_day),
+            enrolled=plan.clients,
+            noise_multiplier=plan.noise_multiplier,
+            randomness="seeded" if self.order.seeded else "secure",
+            numbers=numbers if adders else learner.pack(start).size,
+            aggregators=tuple((name, pins.get(name, "")) for name in adders),
+        )
+        present = self._present(federation, fl_ctx)
+        there = present | self._adders(federation, fl_ctx)
+        able = {name for name in there if self._newest(name) >= ASKED_FROM}
+        if set(adders) - keys.keys():  # without a key nobody can say whether it is the pinned one
+            able -= present
+        answers: dict[str, Parts] = {}
+        asked = dict.fromkeys(sorted(able), proposal.pack())
+        self._exchange(ASK, asked, answers, federation.start_timeout, abort_signal, fl_ctx)
+        self._go_on(abort_signal)
+        roles: list[tuple[str, Role]] = [(name, "aggregator") for name in adders]
+        roles += [(site.name, "site") for site in federation.sites]
+        parties = []
+        for name, role in roles:
+            if name in self._foreign:
+                ready = Readiness(Code.VERSION)
+            elif name in answers:
+                ready = Readiness.unpack(answers[name])
+            elif name in able:
+                ready = Readiness(Code.NO_ANSWER)
+            else:
+                ready = Readiness() if name in there else Readiness(Code.ABSENT)
+            version = self._spoken[name].epifed if name in self._spoken else ""
+            parties.append(Party(name, role, ready, version))
+        if not self.order.seeded and (begun.done, begun.paid) == (0, 0):
+            refuse_unreleasable(plan, settings.noise)
+            paying = _affords(ledger, plan, self.order.training)
+            parties.insert(0, Party("server", "server", paying, ProtocolRange.own().epifed))
+        self.status["readiness"] = [party.to_dict() for party in parties]
+        for party in parties:
+            self.logger.info(f"'{self.order.training}': {party.name}: {party.sentence()}")
+        return parties
+
+    def _newest(self, name: str) -> int:
+        return self._spoken[name].newest if name in self._spoken else 0
 
     def _adders(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
         """The aggregators of this job, if the training has any."""
@@ -244,7 +345,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self._silences |= dict.fromkeys(present - answers.keys(), SILENT_ROUNDS)
         spoken = {name: ProtocolRange.of(said(parts)) for name, parts in answers.items()}
         self.status["versions"] = {name: one.epifed for name, one in sorted(spoken.items())}
-        self._foreign = foreign(spoken)
+        self._foreign, self._spoken = foreign(spoken), spoken
         return {name: str(said(answers[name]).get("keys", "")) for name in adders & answers.keys()}
 
     def ask(
@@ -379,6 +480,38 @@ class FederationController(Controller):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
+class _Begun:
+    """How far a training was before this job."""
+
+    done: int = 0
+    paid: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were played or paid for."""
+        return max(self.done, self.paid)
+
+    @classmethod
+    def of(cls, folder: Path, ledger: Ledger | None, training: str) -> "_Begun":
+        """What the disk and the ledger have of a training."""
+        state = read_state(folder)
+        record = ledger.book().named(training) if ledger else None
+        return cls(state[0] if state else 0, record.spent if record else 0)
+
+
+def _affords(ledger: Ledger | None, plan: PrivacyPlan, training: str) -> Readiness:
+    """Whether the server's ledger would pay for a training."""
+    if ledger is None:
+        raise EpifedError("the server has no ledger; expected one that pays for the training")
+    book = ledger.book()
+    own = book.named(training)
+    part = (plan.priced_rate, plan.noise_multiplier, plan.rounds)
+    cap, everything = book.cap, together((*book.taken(own.run if own else ""), part))
+    code = None if cap.allows(everything) else Code.REFUSED_TOTAL
+    return Readiness(code, cap.price(everything), cap.epsilon, cap.delta, cap.accountant)
+
+
+@dataclass(frozen=True)
 class _Post:
     """Brings questions to the parties of a job and their answers back."""
 
@@ -399,8 +532,8 @@ class _Post:
     def vectors(self, tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
         """The vectors of the sites' answers, for a server that is trusted with them."""
         answers, missing = self.sites(tasks)
-        vectors, problems = take_in(answers, tasks, rounds)
-        return vectors, [*problems, *missing]
+        taken = take_in(answers, tasks, rounds)
+        return taken._replace(problems=[*taken.problems, *missing])
 
     def aggregator(self, name: str, question: Parts) -> Parts | None:
         """An aggregator's answer; none if it does not come."""

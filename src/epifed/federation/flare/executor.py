@@ -13,10 +13,10 @@ from nvflare.apis.signal import Signal
 
 from epifed.federation.aggregator import TERMS, AggregatorWork
 from epifed.federation.flare.engine_patches import with_party
-from epifed.federation.messages import Code, MessageError, Parts, ProtocolRange, pack_code
+from epifed.federation.messages import Code, MessageError, Parts, ProtocolRange, pack_code, said
 from epifed.federation.site import SiteWork
 
-HELLO, TRAIN, ADD, DELIVER = "hello", "train", "add", "deliver"
+HELLO, ASK, TRAIN, ADD, DELIVER = "hello", "ask", "train", "add", "deliver"
 
 
 class FederationExecutor(Executor):  # type: ignore[misc]
@@ -37,15 +37,22 @@ class FederationExecutor(Executor):  # type: ignore[misc]
             self._work = self._work or _work(kit, self.logger.warning)
             if task_name == HELLO:
                 answer = _greeting(self._work, json.loads(shareable["about"]))
+            elif task_name == ASK:
+                answer = self._work.ready(dict(shareable))
+                asked, ready = said(dict(shareable)), said(answer)
+                self.logger.info(f"asked for '{asked.get('training')}': {ready.get('ready')}")
             elif task_name == (TRAIN if isinstance(self._work, SiteWork) else ADD):
                 answer, error = self._work.answer(dict(shareable))
+                about = said(answer)
+                if not error:
+                    self.logger.info(f"'{about.get('training')}': round {about.get('round')} sent")
                 if error:
                     self.log_warning(fl_ctx, f"no contribution: {error!r}", fire_event=False)
             elif task_name == DELIVER:
                 about = json.loads(shareable["about"])
                 release = self._work.receive(shareable["array"], about["training"])
                 answer = {"about": json.dumps({"sha256": release.sha256})}
-                self.log_info(fl_ctx, f"release received: {release.sentence()}", fire_event=False)
+                self.logger.info(f"'{about['training']}': release received: {release.sentence()}")
             else:
                 answer = pack_code("", 0, Code.BAD_TASK)
         except Exception as error:

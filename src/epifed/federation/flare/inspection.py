@@ -14,12 +14,13 @@ from epifed.federation.flare.kits import authorization, certificate, connections
 from epifed.federation.messages import ProtocolRange, heard
 from epifed.federation.roster import SOON
 from epifed.federation.round_terms import report_bytes
-from epifed.federation.site import KEY, TERMS, Source, hosted_clients
+from epifed.federation.scaffold import SETTINGS
+from epifed.federation.site import KEY, TERMS, LastAsked, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learners.base import make_learner
 from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.privacy.plan import TRUST
-from epifed.settings import Settings, seed_sequence
+from epifed.settings import Settings, read_values, seed_sequence
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,19 @@ class Finding:
     what: str
     ok: bool
     sentence: str
+
+
+def check_settings(kit: Path, path: Path | None) -> Settings:
+    """The settings that a site is checked against.
+
+    Those given, else those in its kit, else of its last training, else the operational ones.
+    """
+    asked = LastAsked.of(kit)
+    own = kit / SETTINGS
+    if path is not None or own.is_file():
+        values = read_values(path or own)
+        return Settings.resolve(int(values.get("clients_per_round", 1)), values)
+    return Settings.from_toml(asked.settings) if asked else Settings.resolve(1, {})
 
 
 def inspect_site(

@@ -7,6 +7,7 @@ is lost, so is the job, and the next one resumes from the server's saved state.
 import contextlib
 import json
 import shutil
+import socket
 import tempfile
 import time
 import uuid
@@ -28,8 +29,10 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from epifed.errors import EpifedError, counted
 from epifed.federation.flare.controller import STATUS, TOPIC
 from epifed.federation.flare.engine_patches import Alive, HungError, quietly, watched
-from epifed.federation.flare.executor import ADD, DELIVER, HELLO, TRAIN
-from epifed.federation.flare.kits import CONTROLLER, EXECUTOR, certificate
+from epifed.federation.flare.executor import ADD, ASK, DELIVER, HELLO, TRAIN
+from epifed.federation.flare.kits import CONTROLLER, EXECUTOR, certificate, kind_of
+from epifed.federation.messages import SENTENCES, Code
+from epifed.federation.readiness import NotReadyError, Party, Readiness
 from epifed.federation.roster import Federation
 from epifed.federation.schedule import Schedule, Week
 from epifed.federation.server import Order
@@ -40,6 +43,8 @@ T = TypeVar("T")
 Watch = Callable[[dict[str, Any]], None]
 
 POLL = 0.5
+REACH = 5.0
+"""Seconds in which something must listen at the server's port."""
 CONNECT = 30.0
 """Seconds in which the server must have let the coordinator in, for a job."""
 LOST = 300.0
@@ -54,6 +59,8 @@ MOST_PATIENCE = 4.0
 REJOIN = 20.0
 """Seconds in which a site that was away at the end may come back for its model."""
 MOST_DELIVERIES = 3
+MOST_QUESTIONS = 3
+"""Jobs that are tried until parties have said whether they would take part."""
 SOON = 10.0
 """Seconds in which a job begins, if those whom it needs are there."""
 ENDED = (InternalError, JobNotFound, JobNotRunning)
@@ -71,7 +78,7 @@ class CoordinatorSession:
         """The coordinator's, from a kit that is one and still valid."""
         if not (self.kit / "startup" / "fed_admin.json").is_file():
             raise EpifedError(
-                f"{self.kit}: expected the coordinator's kit by 'epifed federation init'"
+                f"{self.kit}: found {kind_of(self.kit)}; expected the coordinator's kit"
             )
         found = certificate(self.kit)
         if found.expires < datetime.now(UTC):
@@ -81,10 +88,27 @@ class CoordinatorSession:
             )
         return found.name
 
+    def refuse_unreachable(self) -> None:
+        """Say at once that nobody listens where the server should, before FLARE waits for it."""
+        try:
+            config = json.loads((self.kit / "startup" / "fed_admin.json").read_text())
+            admin = config["admin"]
+            where = str(admin["host"]), int(admin["port"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        try:
+            socket.create_connection(where, timeout=REACH).close()
+        except OSError as error:
+            raise EpifedError(
+                f"the server cannot be reached at {where[0]}:{where[1]}: "
+                f"{error.strerror or error}; expected 'epifed federation server' to run there"
+            ) from None
+
     @contextlib.contextmanager
     def session(self, patience: float = 10.0) -> Iterator[Session]:
         """A session with the server, over the one port, under the coordinator's certificate."""
         name = self.name()
+        self.refuse_unreachable()
         with quietly():
             try:
                 session = new_secure_session(name, str(self.kit.resolve()), timeout=patience)
@@ -97,8 +121,14 @@ class CoordinatorSession:
                 session.close()
 
 
-def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -> Path:
-    """The folder of a job: three JSON files, no code."""
+def write_job(
+    folder: Path, federation: Federation, order: Order, rounds: int, least: int | None = None
+) -> Path:
+    """The folder of a job: three JSON files, no code.
+
+    `least` sites must be willing for the first round to be spent, by default the roster's. A job of
+    no rounds asks the parties whether they would take part, and ends.
+    """
     job = folder / order.training
     config = job / "app" / "config"
     config.mkdir(parents=True)
@@ -107,15 +137,19 @@ def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -
     adders = [one.name for one in federation.aggregators] if aggregated else []
     meta = {
         "name": f"epifed-{order.training}",
-        "min_clients": federation.min_sites + len(adders),
-        "mandatory_clients": adders,
+        "min_clients": federation.min_sites + len(adders) if rounds else 1,
+        "mandatory_clients": adders if rounds else [],
         "resource_spec": {},
         "deploy_map": {"app": ["server", *sites, *adders]},
     }
     controller = {
         "id": "controller",
         "path": CONTROLLER,
-        "args": {"order": order.sealed(), "rounds": rounds},
+        "args": {
+            "order": order.sealed(),
+            "rounds": rounds,
+            "least": max(least or 0, federation.min_sites),
+        },
     }
     server = {
         "format_version": 2,
@@ -131,7 +165,10 @@ def write_job(folder: Path, federation: Federation, order: Order, rounds: int) -
         "get_task_timeout": federation.ask_again,
         "submit_task_result_timeout": federation.ask_again,
         "executors": [
-            {"tasks": [HELLO, TRAIN, ADD, DELIVER], "executor": {"path": EXECUTOR, "args": {}}}
+            {
+                "tasks": [HELLO, ASK, TRAIN, ADD, DELIVER],
+                "executor": {"path": EXECUTOR, "args": {}},
+            }
         ],
         "task_data_filters": [],
         "task_result_filters": [],
@@ -149,9 +186,12 @@ def run_training(
     order: Order,
     watch: Watch,
     patience: float = LOST,
+    least: int | None = None,
 ) -> dict[str, Any]:
     """Submit jobs until the training is finished: the last status. It may be repeated.
 
+    Each job asks the parties first whether they would take part; if fewer than `least` sites would,
+    by default the roster's, nothing is spent and `NotReadyError` says who refused and why.
     Sites that were away when the model was delivered get it in a further job, if they come back
     soon.
     """
@@ -159,7 +199,7 @@ def run_training(
     course = _Course(watch)
     while True:
         try:
-            status = _one_job(desk, federation, order, course)
+            status = _one_job(desk, federation, order, course, least)
         except (AuthorizationError, InvalidJobDefinition) as error:
             raise EpifedError(f"the server refused the training: {error}") from None
         except Exception as error:  # FLARE's own have no common base; a restart ends sessions too
@@ -183,7 +223,8 @@ def run_training(
             continue
         course.follow(status)
         if "error" in status:
-            raise EpifedError(str(status["error"]))
+            kind = NotReadyError if status.get("unready") else EpifedError
+            raise kind(str(status["error"]))
         if status.get("stopped") and not status["finished"]:
             return status
         if status["finished"]:
@@ -191,6 +232,36 @@ def run_training(
             away = set(status.get("missing", ()))
             if not away or deliveries > MOST_DELIVERIES or not _return(desk, away):
                 return status
+
+
+def nothing_learned(status: dict[str, Any]) -> str:
+    """Why a finished training taught nobody anything, if that is so."""
+    if not status["finished"] or status.get("unused", 0) < status["paid"]:
+        return ""
+    reasons = sorted(
+        {SENTENCES[Code(p["reason"])] for line in status.get("lines", ()) for p in line["problems"]}
+    )
+    return f"ε spent, nothing learned: {'; '.join(reasons) or 'no round could be used'}"
+
+
+def ask_parties(
+    desk: CoordinatorSession, federation: Federation, order: Order, watch: Watch = lambda _: None
+) -> list[Party]:
+    """Ask every party whether it would take part in a training; nothing is spent."""
+    course = _Course(watch)
+    if not set(look(desk)["connected"]) & {one.name for one in federation.parties}:
+        away = Readiness(Code.ABSENT)
+        return [Party(site.name, "site", away) for site in federation.sites]
+    for _ in range(MOST_QUESTIONS):
+        status = _one_job(desk, federation, order, course, rounds=0)
+        if status and "readiness" in status:
+            return [Party.of(row) for row in status["readiness"]]
+        if status and "error" in status:
+            raise EpifedError(str(status["error"]))
+    raise EpifedError(
+        f"training '{order.training}': no party could be asked; expected the server and at least "
+        "one site: 'epifed federation status' says who is connected"
+    )
 
 
 @dataclass
@@ -239,7 +310,12 @@ def _return(desk: CoordinatorSession, away: set[str]) -> bool:
 
 
 def _one_job(
-    desk: CoordinatorSession, federation: Federation, order: Order, course: _Course
+    desk: CoordinatorSession,
+    federation: Federation,
+    order: Order,
+    course: _Course,
+    least: int | None = None,
+    rounds: int | None = None,
 ) -> dict[str, Any] | None:
     """One job from submission to its end: the status it left, or none if it was lost.
 
@@ -253,7 +329,8 @@ def _one_job(
         ):
             _abort(session, course.given_up)
             alive()
-            job = write_job(Path(temporary), federation, order, federation.rounds_per_job)
+            number = federation.rounds_per_job if rounds is None else rounds
+            job = write_job(Path(temporary), federation, order, number, least)
             token = course.token_for(session)
             with quietly():
                 name = session.submit_job(str(job), submit_token=token)
@@ -396,8 +473,8 @@ class Trainings:
             return set()
         return {site.name for site in self.roster.sites} & set(there)
 
-    def train(self, week: Week) -> None:
-        """The week's training, to its end."""
+    def train(self, week: Week, least: int = 1) -> str:
+        """The week's training, to its end; why nothing was learned, if that is so."""
         order = Order.of(week.name, self.settings, *self.schedule.period(week))
         told = set[str]()
 
@@ -407,7 +484,12 @@ class Trainings:
                 told.add(reason)
                 self.say(f"{week.name} waits: {reason}")
 
-        status = run_training(self.desk, self.roster, order, watch)
+        try:
+            status = run_training(self.desk, self.roster, order, watch, least=least)
+        except NotReadyError as refused:
+            self.say(f"{week.name} waits: {refused}")
+            raise
         if not status["finished"]:
             raise EpifedError(f"{week.name}: stopped; start the schedule again to go on")
         self.finished(status)
+        return nothing_learned(status)

@@ -30,8 +30,10 @@ from epifed.federation import aggregator
 from epifed.federation.aggregator import ROSTER
 from epifed.federation.crypto import ReportKey
 from epifed.federation.roster import AGAIN, Aggregator, Federation, Site
+from epifed.federation.scaffold import README, SETTINGS, commented, party_readme, request_readme
 from epifed.federation.site import CLIENTS, KEY, TERMS
 from epifed.files import write_text
+from epifed.settings import Settings
 
 PACKAGE = "epifed.federation.flare"
 CONTROLLER = f"{PACKAGE}.controller.FederationController"
@@ -179,8 +181,20 @@ def lock(kit: Path) -> None:
     write_text(local / "resources.json", json.dumps(resources, indent=2))
     write_text(local / "authorization.json", json.dumps(authorization(), indent=2))
     write_text(local / "comm_config.json", json.dumps(connections(), indent=2))
+    default = local / "log_config.json.default"
+    if default.is_file():
+        config = own_lines_alone(json.loads(default.read_text(encoding="utf-8")))
+        write_text(local / "log_config.json", json.dumps(config, indent=2))
     for name in ("resources.json.default", "authorization.json.default", "privacy.json.sample"):
         (local / name).unlink(missing_ok=True)
+
+
+def own_lines_alone(config: dict[str, Any]) -> dict[str, Any]:
+    """FLARE's way of logging with epifed's own lines on the console; all goes to log.txt."""
+    config["filters"]["own"] = {"name": "epifed"}
+    config["formatters"]["plain"] = {"format": "%(asctime)s %(message)s", "datefmt": "%H:%M:%S"}
+    config["handlers"]["consoleHandler"] |= {"filters": ["own"], "formatter": "plain"}
+    return config
 
 
 def is_server(kit: Path) -> bool:
@@ -254,8 +268,11 @@ class _Quiet:
         self.errors.append(message)
 
 
-def make_kits(federation: Federation, folder: Path) -> Made:
-    """Kits for all parties of the roster that have none in `folder`, under one root certificate."""
+def make_kits(federation: Federation, folder: Path, settings: Settings | None = None) -> Made:
+    """Kits for all parties of the roster that have none in `folder`, under one root certificate.
+
+    `settings` of the trainings go into the sites' kits, for `check` to look at.
+    """
     kits, root = folder / "kits", folder / "ca"
     _make_root(federation, folder)
     new = [
@@ -268,6 +285,8 @@ def make_kits(federation: Federation, folder: Path) -> Made:
     for site in federation.sites:
         if (kits / site.name).exists():
             introduce(kits / site.name, federation, site)
+            if settings is not None:
+                write_text(kits / site.name / SETTINGS, settings.to_toml())
     federation = federation.with_signs(_signs(kits, federation))
     for adding in federation.aggregators:
         if (kits / adding.name).exists():
@@ -282,6 +301,9 @@ def make_kits(federation: Federation, folder: Path) -> Made:
             path = folder / "requests" / one.name / "participant.yml"
             write_text(path, _participant(federation, one.name))
             write_text(path.parent / ROSTER, federation.to_toml())
+            write_text(path.parent / README, request_readme(federation, one.name))
+            if settings is not None and isinstance(one, Site):
+                write_text(path.parent / SETTINGS, settings.to_toml())
             requests.append(path.parent)
     return Made(tuple(made), tuple(requests), fingerprint(root / "rootCA.pem"), roster)
 
@@ -351,7 +373,8 @@ def introduce(kit: Path, federation: Federation, party: Site | Aggregator) -> No
     """
     terms = kit / (TERMS if isinstance(party, Site) else aggregator.TERMS)
     if not terms.exists():
-        write_text(terms, federation.terms.to_toml())
+        write_text(terms, commented(federation.terms, {}))
+    write_text(kit / README, party_readme(federation, party))
     if isinstance(party, Site):
         write_text(kit / CLIENTS, json.dumps(party.clients))
         if federation.aggregators and not (kit / KEY).exists():
@@ -379,6 +402,18 @@ def certificate(kit: Path) -> Certificate:
         ) from None
     (subject,) = own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
     return Certificate(str(subject.value), own.not_valid_after_utc, root.not_valid_after_utc)
+
+
+def kind_of(kit: Path) -> str:
+    """What a folder is, in words: whose kit, or none."""
+    if is_server(kit):
+        return "the server's kit"
+    if (kit / "startup" / "fed_admin.json").is_file():
+        return "the coordinator's kit"
+    if not (kit / "startup" / "fed_client.json").is_file():
+        return "no startup kit"
+    role = "aggregator" if (kit / aggregator.TERMS).is_file() else "site"
+    return f"the kit of the {role} '{certificate(kit).name}'"
 
 
 def fingerprint(path: Path) -> str:
@@ -451,6 +486,8 @@ def _settle(built: Path, kit: Path) -> None:
     kit.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(built, kit)
     kit.chmod(0o700)
+    for place in (kit, kit / "startup"):
+        (place / "readme.txt").unlink(missing_ok=True)  # the engine's, whose commands are not ours
     if not (kit / "startup" / "fed_admin.json").exists():
         lock(kit)
 

@@ -7,14 +7,23 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.flare.controller import ROSTER, SERVER_FILE
-from epifed.federation.flare.kits import ORGANISATION, certificate, is_server, lock, organisation
+from epifed.federation.flare.kits import (
+    ORGANISATION,
+    certificate,
+    is_server,
+    kind_of,
+    lock,
+    organisation,
+)
 from epifed.federation.roster import Federation
 from epifed.federation.site import TERMS, Source, hosted_clients, remembered
 from epifed.federation.terms import Terms
@@ -43,7 +52,7 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
     """The server of a kit. `ledger` pays for its trainings; `roster` replaces the kit's."""
     kit = kit.resolve()
     if not is_server(kit):
-        raise EpifedError(f"{kit}: expected the server's kit by 'epifed federation init'")
+        raise EpifedError(f"{kit}: found {kind_of(kit)}; expected the server's kit")
     certificate(kit)
     federation = _roster(kit, roster)
     if ledger:
@@ -61,7 +70,7 @@ def aggregator_command(kit: Path, roster: Path | None = None) -> Command:
     """The aggregator of a kit, which makes its keys if it has none; `roster` replaces the kit's."""
     kit = kit.resolve()
     if not (kit / aggregator.TERMS).is_file():
-        raise EpifedError(f"{kit}: expected an aggregator's kit by 'epifed federation init'")
+        raise EpifedError(f"{kit}: found {kind_of(kit)}; expected an aggregator's kit")
     _roster(kit, roster)
     AggregatorWork(kit)
     return _client(kit)
@@ -71,7 +80,7 @@ def site_command(kit: Path, source: Source) -> Command:
     """The site of a kit, with its data."""
     kit = kit.resolve()
     if is_server(kit) or not (kit / "startup" / "fed_client.json").is_file():
-        raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
+        raise EpifedError(f"{kit}: found {kind_of(kit)}; expected a site's kit")
     if (kit / aggregator.TERMS).is_file():
         raise EpifedError(
             f"{kit}: found an aggregator's kit; expected a site's (an aggregator is run by 'epifed "
@@ -81,9 +90,28 @@ def site_command(kit: Path, source: Source) -> Command:
     Terms.read(kit / TERMS)
     if source != remembered(kit):
         # A first start is a person's, who is told at once; later ones sit a week out instead.
-        source.load(hosted_clients(kit))
+        _refuse_other_data(kit, source)
         source.write(kit)
     return _client(kit)
+
+
+def _refuse_other_data(kit: Path, source: Source) -> None:
+    """Refuse a file that cannot be read or has no row of any client of the site."""
+    clients = hosted_clients(kit)
+    loaded = source.load(clients)
+    if loaded.panel is None and not loaded.left_out:
+        regions = "of others"
+        with suppress(Exception):  # it is only for the sentence
+            panel = load_panel(Path(source.path), source.format, **source.options)
+            regions = _listed(panel.regions)
+        raise EpifedError(
+            f"{source.path}: found the regions {regions}; expected those of the site "
+            f"'{certificate(kit).name}': {_listed(clients)}"
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _roster(kit: Path, changed: Path | None) -> Federation:
@@ -118,7 +146,7 @@ def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Comm
         "--set",
         *settings,
     )
-    environment = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "GRPC_VERBOSITY": "INFO"}
+    environment = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "GRPC_VERBOSITY": "ERROR"}
     if config == "fed_client.json":
         environment["NVFLARE_SECURE_LOGGING"] = "true"
     return Command(arguments, {**environment, **os.environ})

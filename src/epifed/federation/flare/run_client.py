@@ -1,11 +1,14 @@
 """FLARE's client program: `python -m epifed.federation.flare.run_client`."""
 
+import logging
 import os
 import runpy
 import shlex
 from types import SimpleNamespace
+from typing import Any
 
 from nvflare.app_common.job_launcher import process_launcher
+from nvflare.private.fed.client.communicator import Communicator
 
 from epifed.federation.flare.engine_patches import with_parent
 
@@ -17,7 +20,23 @@ def main() -> None:
     with_parent()
     if os.name == "nt":
         keep_backslashes()
+    announce_connection()
     runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+
+
+def announce_connection() -> None:
+    """Have a party print a line when the server has let it in."""
+    register = Communicator.client_registration
+
+    def registered(communicator: Communicator, *arguments: Any, **named: Any) -> Any:
+        token = register(communicator, *arguments, **named)
+        if token:
+            name = arguments[0] if arguments else named.get("client_name", "")
+            lines = logging.getLogger("epifed.party")
+            lines.info(f"'{name}' is connected to the server and waits for a training")
+        return token
+
+    Communicator.client_registration = registered
 
 
 def keep_backslashes() -> None:

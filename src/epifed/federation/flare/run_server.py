@@ -1,10 +1,19 @@
 """FLARE's server program behind the shield: `python -m epifed.federation.flare.run_server`."""
 
+import logging
 import resource
 import runpy
+import sys
+from pathlib import Path
+from typing import Any
 
+from nvflare.private.fed.server.client_manager import ClientManager
+
+from epifed.errors import counted
 from epifed.federation.flare.engine_patches import shield_server, with_parent
+from epifed.federation.roster import Federation
 
+ROSTER = "federation.toml"
 PROGRAM = "nvflare.private.fed.app.server.server_train"
 
 
@@ -14,7 +23,41 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shield_server()
+    announce_sites(Path(sys.argv[sys.argv.index("-m") + 1]))
     runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+
+
+def announce_sites(kit: Path) -> None:
+    """Have the server print a line whenever a party connects or leaves."""
+    federation = Federation.read(kit / ROSTER)
+    names = {site.name for site in federation.sites}
+    parties = {party.name for party in federation.parties}
+    lines = logging.getLogger("epifed.server")
+
+    def say(manager: ClientManager, what: str, *joined: str) -> None:
+        there = {client.name for client in list(manager.get_clients().values())} | {*joined}
+        few = len(there & names) < federation.min_sites
+        waits = f"; a round needs {federation.min_sites}" if few else ""
+        lines.info(
+            f"{what}: {len(there & names)} of {counted(len(names), 'site')} connected{waits}"
+        )
+
+    login, leave = ClientManager.login_client, ClientManager.remove_client
+
+    def logged_in(manager: ClientManager, *arguments: Any, **named: Any) -> Any:
+        before = set(manager.get_clients())
+        client = login(manager, *arguments, **named)
+        if client is not None and client.name in parties and client.token not in before:
+            say(manager, f"{client.name} connected", client.name)
+        return client
+
+    def left(manager: ClientManager, token: str) -> Any:
+        client = leave(manager, token)
+        if client is not None and client.name in parties:
+            say(manager, f"{client.name} left")
+        return client
+
+    ClientManager.login_client, ClientManager.remove_client = logged_in, left
 
 
 if __name__ == "__main__":

@@ -234,6 +234,7 @@ def release(folder: ResultsFolder) -> dict[str, Any] | None:
     return {
         "training": found.training,
         "learner": found.learner,
+        "since": str(found.real_time_since) if found.real_time_since else None,
         "epsilon": plain(found.epsilon, 6),
         "releases": found.releases,
         "total": plain(found.epsilon_total, 6),

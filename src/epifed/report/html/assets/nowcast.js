@@ -7,7 +7,7 @@ function drawNowcast(region) {
   const of = (name) => NOWCAST[name][region];
   const total = (name) => of(name).slice(-7).reduce((sum, value) => sum + value, 0);
   const note = t('nowcastNote', { day: longDay(AS_OF), known: num(total('known'), 0), estimate: num(total('estimate'), 0) });
-  $('nowcast-note').textContent = DATA.release || BACKTEST.record.real_time ? note : `${note} ${t('nowcastFinal')}`;
+  $('nowcast-note').textContent = DATA.release?.since ? `${note} ${t('nowcastSince', { day: longDay(dayNumber(DATA.release.since)) })}` : DATA.release || BACKTEST.record.real_time ? note : `${note} ${t('nowcastFinal')}`;
   const line = (name, values) => ({ name, type: 'line', symbol: 'circle', symbolSize: 5, data: days.map((day, k) => [day * DAY, values[k]]), lineStyle: { color: model, width: 2 }, itemStyle: { color: model }, z: 4 });
   const tip = (rows) => tooltip((items) => {
     const k = days.indexOf(Math.round(items[0].value[0] / DAY));

@@ -114,6 +114,7 @@ const DE = {
   weekBefore: 'Vorwoche',
   nowcastTitle: 'Die letzten zwei Wochen, wenn alle Meldungen da sind',
   nowcastNote: (v) => `Fälle am Tag nach Meldedatum, bekannt am Morgen nach dem ${v.day}. Von den letzten sieben Tagen sind ${v.known} Fälle bekannt; etwa ${v.estimate} werden erwartet, wenn alle Meldungen da sind.`,
+  nowcastSince: (v) => `Seit dem ${v.day} ergänzt die Vorhersage späte Meldungen, aus den eigenen Dateien jedes Tages.`,
   nowcastFinal: 'Vorhersage und Karte nehmen die Tage, wie sie in den endgültigen Daten stehen.',
   knownSoFar: 'bisher bekannt',
   estimate: 'Schätzung',

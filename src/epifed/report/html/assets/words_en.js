@@ -114,6 +114,7 @@ const EN = {
   weekBefore: 'Week before',
   nowcastTitle: 'The last two weeks, once late reports are in',
   nowcastNote: (v) => `Cases a day by reporting date, as known on the morning after ${v.day}. Of the last seven days ${v.known} cases are known; about ${v.estimate} are expected once all reports are in.`,
+  nowcastSince: (v) => `Since ${v.day} the forecast fills late reports up, from this office’s own files of each day.`,
   nowcastFinal: 'The forecast and the map take the days as they are in the final data.',
   knownSoFar: 'known so far',
   estimate: 'estimate',

@@ -1,0 +1,138 @@
+"""A federation from a few questions: files that explain themselves, and that fit each other."""
+
+import re
+import tomllib
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from epifed.errors import EpifedError
+from epifed.federation.flare.kits import kind_of, make_kits, own_lines_alone
+from epifed.federation.flare.parties import server_command, site_command
+from epifed.federation.readiness import Proposal, weigh
+from epifed.federation.roster import Federation
+from epifed.federation.scaffold import (
+    README,
+    ROSTER,
+    SCHEDULE,
+    SETTINGS,
+    Outline,
+    parse_site,
+    write_scaffold,
+)
+from epifed.federation.schedule import Schedule, budgeted
+from epifed.federation.site import Source
+from epifed.federation.terms import SiteLedger, Terms
+from epifed.settings import Settings, read_values
+from tests.commands import epifed
+
+SITES = {"north": ("01001", "01002"), "south": ("09161",), "west": ("05111", "05112")}
+
+
+def _outline(**changes: object) -> Outline:
+    values: dict[str, object] = {
+        "name": "flu",
+        "host": "localhost",
+        "sites": SITES,
+        "first": date(2026, 11, 23),
+    }
+    return Outline(**values | changes)  # type: ignore[arg-type]
+
+
+def test_every_line_with_a_value_has_a_comment_and_the_files_are_read_as_they_were_meant(
+    tmp_path: Path,
+) -> None:
+    outline = _outline()
+    write_scaffold(outline, tmp_path)
+    assert Federation.read(tmp_path / ROSTER) == outline.federation
+    assert Schedule.read(tmp_path / SCHEDULE) == outline.schedule
+    assert Settings.resolve(5, read_values(tmp_path / SETTINGS)) == outline.settings
+    for name in (ROSTER, SETTINGS, SCHEDULE):
+        lines = (tmp_path / name).read_text().splitlines()
+        for before, line in zip(["", *lines], lines, strict=False):
+            if re.match(r"\w+ = ", line):
+                assert "  # " in line or before.startswith("# "), (name, line)
+    with pytest.raises(EpifedError, match="exists already"):
+        write_scaffold(outline, tmp_path)
+
+
+@pytest.mark.parametrize("weeks", [1, 52])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0])
+def test_terms_settings_and_budget_of_a_new_federation_fit_each_other(
+    tmp_path: Path, epsilon: float, weeks: int
+) -> None:
+    outline = _outline(epsilon=epsilon, weeks=weeks)
+    plan, terms = outline.plan, outline.federation.terms
+    assert f"{weeks} week" in budgeted(outline.cap, (), plan, weeks)
+    book = SiteLedger(tmp_path / "site.ledger", terms)
+    first = Proposal(
+        "week-1", plan.rounds, 0, 0, outline.settings.to_toml(), "2026-06-01", "2026-11-01",
+        plan.clients, plan.noise_multiplier, "secure", 10,
+    )  # fmt: skip
+    assert weigh(first, terms, book).code is None
+
+
+@pytest.mark.parametrize("text", ["north", "=1", "north=", "north= , "])
+def test_a_site_that_is_none_is_one_sentence(text: str) -> None:
+    with pytest.raises(EpifedError, match="expected a name and its regions"):
+        parse_site(text)
+
+
+def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> None:
+    out = tmp_path / "flu"
+    sites = [
+        word
+        for name, clients in SITES.items()
+        for word in ("--site", f"{name}={','.join(clients)}")
+    ]
+    new = ("federation", "new", "flu", "--out", out, "--host", "localhost", "--language", "de")
+    made = epifed(*new, *sites, expect=0)
+    assert "52 weeks cost" in made.stderr and "9 % of what the release says" in " ".join(
+        made.stderr.split()
+    )
+    north = out / "kits" / "north"
+    assert "Standort der Föderation flu" in (north / README).read_text()
+    assert not list(out.rglob("readme.txt"))
+    terms = (north / "site.toml").read_text()
+    assert "# S, the most that one client's numbers weigh" in terms
+    assert Terms.read(north / "site.toml") == Federation.read(out / ROSTER).terms
+    assert Settings.from_toml((north / SETTINGS).read_text()).learner == "nowcast"
+    assert "epifed federation schedule" in (out / README).read_text()
+    planned = epifed("federation", "schedule", out, "--plan", expect=0)
+    assert len(planned.stdout.splitlines()) == 52
+    config = tomllib.loads((out / SETTINGS).read_text())
+    assert config["accountant"] == "pld"
+    own = own_lines_alone({"filters": {}, "formatters": {}, "handlers": {"consoleHandler": {}}})
+    assert own["handlers"]["consoleHandler"]["filters"] == ["own"]
+    _wrong_kits_and_data(out)
+
+
+def _wrong_kits_and_data(out: Path) -> None:
+    north, server = out / "kits" / "north", out / "kits" / "server"
+    assert kind_of(server) == "the server's kit"
+    assert kind_of(out) == "no startup kit"
+    with pytest.raises(EpifedError, match="found the kit of the site 'north'; expected the server"):
+        server_command(north, None)
+    data = out / "other.csv"
+    days = [date(2026, 6, 1) + timedelta(days=day) for day in range(100)]
+    rows = [f"{region},{day},{17 * day.day % 23}" for region in ("09161", "09162") for day in days]
+    data.write_text("\n".join(["region,date,cases", *rows]) + "\n")
+    with pytest.raises(EpifedError, match="found the regions 09161, 09162; expected"):
+        site_command(north, Source(str(data), None, {}))
+    down = epifed("federation", "status", "--kit", out / "kits" / "coordinator", expect=2)
+    assert "the server cannot be reached at localhost:8002" in down.stderr
+
+
+def test_without_a_terminal_what_is_missing_is_named(tmp_path: Path) -> None:
+    done = epifed("federation", "new", "flu", "--out", tmp_path / "flu", expect=2)
+    assert "--host: found nothing; expected" in done.stderr
+    assert not (tmp_path / "flu").exists()
+
+
+def test_a_party_with_its_own_key_gets_a_readme_with_its_form(tmp_path: Path) -> None:
+    outline = _outline(own_keys=True, sites={"north": ("01001",)})
+    made = make_kits(outline.federation, tmp_path, outline.settings)
+    (form,) = made.requests
+    assert "epifed federation key . --out key" in (form / README).read_text()
+    assert (form / SETTINGS).is_file()
