@@ -34,13 +34,13 @@ def test_train_forecast_and_backtest_in_one_call_each(panel: epifed.CasePanel) -
     training = epifed.train(panel, learner="trend", epsilon=1.0)
     assert repr(training).startswith("Training(trend, (ε = 1, δ = 1e-05)")
     made = epifed.forecast(training, panel, horizon=(7, 14))
-    assert isinstance(made, pl.DataFrame)
-    assert made["horizon"].unique().sort().to_list() == [7, 14]
-    assert made["region"].n_unique() == 12
+    assert_frame_equal(pl.from_pandas(made.to_pandas()), made.to_polars(), check_dtypes=False)
+    assert made.to_polars()["horizon"].unique().sort().to_list() == [7, 14]
+    assert made.wide()["region"].n_unique() == 12
     later = epifed.forecast(training, panel, learned_until=panel.end - timedelta(days=30))
     assert (
-        later.filter(level=0.5)["value"].to_list()
-        != made.filter(level=0.5, horizon=7)["value"].to_list()
+        later.to_polars().filter(level=0.5)["value"].to_list()
+        != made.to_polars().filter(level=0.5, horizon=7)["value"].to_list()
     )
     first = panel.end - timedelta(days=28)
     tested = epifed.backtest(panel, str(first), str(panel.end), epsilon=2.0)
@@ -49,19 +49,56 @@ def test_train_forecast_and_backtest_in_one_call_each(panel: epifed.CasePanel) -
     assert len(tested.table) == 12 * len(tested.forecasts)
 
 
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_dataframes_are_taken_wherever_a_panel_is(panel: epifed.CasePanel, library: str) -> None:
+    long = panel.to_table()
+    frame = long if library == "polars" else long.to_pandas()
+    training = epifed.train(frame, learner="trend", epsilon=1.0)
+    made = epifed.forecast(training, frame, horizon=7)
+    loaded = epifed.load_panel(long)
+    expected = epifed.forecast(epifed.train(loaded, training.settings), loaded)
+    assert_frame_equal(made.to_polars(), expected.to_polars())
+    first = panel.end - timedelta(days=14)
+    assert len(epifed.backtest(frame, first, panel.end, epsilon=1.0).table) == 24
+
+
+def test_a_forecast_is_a_table_of_people_and_a_figure(panel: epifed.CasePanel) -> None:
+    made = epifed.forecast(epifed.train(panel, learner="trend"), panel, horizon=(7, 14))
+    wide = made.wide()
+    assert wide.columns[-6:] == [
+        "like_today", "forecast", "lower_95", "lower_50", "upper_50", "upper_95"
+    ]  # fmt: skip
+    assert (wide["lower_95"] <= wide["forecast"]).all()
+    assert len(made.plot(panel.regions[3]).axes) == 1
+    assert made.plot().axes[0].get_title("left").endswith(f"forecast made on {panel.end}")
+    with pytest.raises(epifed.EpifedError, match="region: found 'nowhere'; expected one of"):
+        made.plot("nowhere")
+
+
+def test_plot_and_save_say_what_they_take(panel: epifed.CasePanel, tmp_path: Path) -> None:
+    training = epifed.train(panel, learner="trend", epsilon=1.0)
+    made = epifed.forecast(training, panel)
+    with pytest.raises(epifed.EpifedError, match="expected a Training and the Clients"):
+        epifed.plot(made, panel)  # type: ignore[arg-type]
+    settings = epifed.Settings.for_learner("one-shot", 12, epsilon=1.0)
+    experiment = epifed.train(epifed.make_clients(panel, settings), settings)
+    with pytest.raises(epifed.EpifedError, match="save: found a training of an experiment"):
+        experiment.save(tmp_path / "none.epifed")
+
+
 def test_levels_and_the_weeks_of_hubs_are_asked_for_by_name(panel: epifed.CasePanel) -> None:
     states = tuple("AB"[row % 2] for row in range(12))
     panel = replace(panel, states=states)
     training = epifed.train(panel, learner="trend", epsilon=1.0)
     made = epifed.forecast(
         training, panel, level=["state", "nation"], week_ends="saturday", ahead=(1, 2)
-    )
+    ).to_polars()
     assert set(made["level"]) == {"state", "nation"}
     assert made["quantile"].n_unique() == 23
     assert set(made["region"]) == {"A", "B", "nation"}
     assert {day.isoweekday() for day in made["target_date"]} == {6}
     assert set(made["weeks_ahead"]) == {1, 2}
-    plain = epifed.forecast(training, panel, level="nation")
+    plain = epifed.forecast(training, panel, level="nation").to_polars()
     assert plain["horizon"].unique().to_list() == [7]
     assert plain["weeks_ahead"].null_count() == len(plain)
     first = panel.end - timedelta(days=28)
@@ -86,10 +123,9 @@ def test_published_totals_are_a_frame(panel: epifed.CasePanel, library: str) -> 
     counts = 2 * panel.counts.sum(axis=0)
     totals = pl.DataFrame({"date": days, "location": "nation", "value": counts})
     frame = totals if library == "polars" else totals.to_pandas()
-    summed = epifed.forecast(training, panel, level="nation").filter(quantile=0.5)
-    published = epifed.forecast(training, panel, level="nation", published=frame).filter(
-        quantile=0.5
-    )
+    summed = epifed.forecast(training, panel, level="nation").to_polars().filter(quantile=0.5)
+    larger = epifed.forecast(training, panel, level="nation", published=frame).to_polars()
+    published = larger.filter(quantile=0.5)
     assert published["value"][0] == pytest.approx(2 * summed["value"][0], rel=0.05)
 
 
@@ -97,7 +133,7 @@ def test_weeks_of_a_weekly_panel_are_counted_from_the_reference_day() -> None:
     panel = example_panel(regions=6, days=7 * 40).weekly()
     training = epifed.train(panel, learner="trend", epsilon=1.0)
     ends = panel.end.strftime("%A").lower()
-    made = epifed.forecast(training, panel, reference_day=ends, ahead=(0, 3))
+    made = epifed.forecast(training, panel, reference_day=ends, ahead=(0, 3)).to_polars()
     dates = (
         made.select("weeks_ahead", "horizon", "reference_date", "target_date")
         .unique()
@@ -108,7 +144,7 @@ def test_weeks_of_a_weekly_panel_are_counted_from_the_reference_day() -> None:
         (0, 1, panel.end + week, panel.end + week),
         (3, 4, panel.end + week, panel.end + 4 * week),
     ]
-    plain = epifed.forecast(training, panel, horizon=(1, 4))
+    plain = epifed.forecast(training, panel, horizon=(1, 4)).to_polars()
     assert made["value"].to_list() == pytest.approx(plain["value"].to_list())
     with pytest.raises(epifed.EpifedError, match="that end on a"):
         epifed.forecast(training, panel, week_ends="sunday" if ends != "sunday" else "monday")
@@ -149,10 +185,11 @@ def test_a_paid_training_is_read_back_and_forecasts(
         panel, learner="trend", epsilon=1.0, ledger=ledger, period=days, regions=panel.regions
     )
     assert training.release is not None
-    training.release.write(tmp_path / "week.epifed")
+    training.save(tmp_path / "week.epifed")
     release = epifed.read_release(tmp_path / "week.epifed")
     assert release.vouched_by(ledger)
-    assert_frame_equal(epifed.forecast(release, panel), epifed.forecast(training, panel))
+    read, made = epifed.forecast(release, panel), epifed.forecast(training, panel)
+    assert_frame_equal(read.to_polars(), made.to_polars())
 
 
 def test_an_experiment_keeps_windows_back(panel: epifed.CasePanel) -> None:

@@ -29,10 +29,10 @@ def test_regions_days_and_totals() -> None:
     assert report.silent_regions == ("r1",)
 
 
-@pytest.mark.parametrize(("days", "enough"), [(16, False), (17, True)])
-def test_enough_days_for_one_window(days: int, enough: bool) -> None:
+@pytest.mark.parametrize(("days", "enough"), [(27, False), (28, True)])
+def test_enough_days_for_a_forecast(days: int, enough: bool) -> None:
     report = check_panel(panel(np.ones(days)))
-    assert (report.enough_days, report.days_needed) == (enough, 17)
+    assert (report.enough_days, report.days_needed) == (enough, 28)
 
 
 def test_gaps() -> None:

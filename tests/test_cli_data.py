@@ -22,29 +22,29 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: str | Path) -> str:
+def run(*arguments: str | Path, code: int = 0) -> str:
     result = CliRunner(env={"COLUMNS": "120"}).invoke(
         app, [str(argument) for argument in arguments]
     )
-    if result.exception is not None:
+    if result.exception is not None and result.exit_code != code:
         raise result.exception
     return result.output
 
 
 def test_check_prints_what_was_found(table: Path) -> None:
-    text = run("check", table)
-    for words in ("2020-11-01 to 2020-11-17", "gaps", "enough", "Sun", "backlog 0, silence 0"):
+    text = run("check", table, code=1)
+    for words in ("2020-11-01 to 2020-11-17", "gaps", "too few", "Sun", "backlog 0, silence 0"):
         assert words in text
 
 
 def test_check_says_when_days_are_too_few(table: Path) -> None:
     table.write_text("".join(TABLE.splitlines(keepends=True)[:17]))
-    assert "too few: window 10 and horizon 7 need 17 days" in run("check", table)
-    assert json.loads(run("check", table, "--json"))["enough_days"] is False
+    assert "too few: it needs 28 days" in run("check", table, code=1)
+    assert json.loads(run("check", table, "--json", code=1))["enough_days"] is False
 
 
 def test_check_json_is_only_json(table: Path) -> None:
-    report = json.loads(run("check", table, "--json"))
+    report = json.loads(run("check", table, "--json", code=1))
     assert report["regions"] == 2
     assert report["cases"] == 144
 
@@ -53,7 +53,7 @@ def test_check_with_own_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("Tag;Kreis;N;P\n2020-11-01;01;5;100\n2020-11-03;01;5;100\n")
     columns = ("--column-date", "Tag", "--column-region", "Kreis", "--column-cases", "N")
-    text = run("check", path, *columns, "--column-population", "P")
+    text = run("check", path, *columns, "--column-population", "P", code=1)
     assert "1 region-days (33.3%) without a report" in text
     assert "100" in text
 

@@ -1,5 +1,6 @@
 """Late days are filled up by what comes late, and by nothing that was not known."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -151,9 +152,25 @@ def test_too_short_a_history_is_refused() -> None:
         late_reports.nowcast(late.until(late.first + 5 * DAY))
 
 
-def test_a_newest_day_that_looks_incomplete_is_noticed() -> None:
+def test_newest_days_that_look_incomplete_are_counted() -> None:
     panel, late = late_list(regions=20, growth=0.1)
-    assert not late_reports.newest_is_late(panel)
-    assert late_reports.newest_is_late(late.as_known(late.last - 3 * DAY, like=panel))
+    assert late_reports.incomplete_days(panel) == 0
+    assert late_reports.incomplete_days(late.as_known(late.last - 3 * DAY, like=panel)) >= 1
     few, late_few = late_list(regions=1, level=2)
-    assert not late_reports.newest_is_late(late_few.as_known(late_few.last, like=few))
+    assert late_reports.incomplete_days(late_few.as_known(late_few.last, like=few)) == 0
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_three_incomplete_days_are_all_noticed(missing: int) -> None:
+    panel, _ = late_list(days=82, level=9.5)
+    counts = panel.counts.copy()
+    for lag, share in enumerate((0.2, 0.4, 0.6)[:missing]):
+        counts[:, -1 - lag] = np.round(counts[:, -1 - lag] * share)
+    assert late_reports.incomplete_days(replace(panel, counts=counts)) == missing
+
+
+def test_a_file_that_always_falls_on_its_last_days_is_complete() -> None:
+    """What the past shows every week is no sign of missing reports."""
+    panel, _ = late_list(days=84, level=30.0)
+    wild = panel.counts * np.where(np.arange(84) // 3 % 4 == 3, 0.4, 1.0)
+    assert late_reports.incomplete_days(replace(panel, counts=np.round(wild))) == 0

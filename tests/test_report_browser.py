@@ -8,14 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from epifed.data.readers import load_panel
 from epifed.evaluation.experiment import Grid, run_grid
+from epifed.local_forecast import forecast_alone
 from epifed.report.html import write_report
 from epifed.settings import Settings
 from tests import test_report
+from tests.test_local_forecast import cases as office_cases
 from tests.test_report import NASTY, ORIGIN, forecasts
 from tests.waiting import GUARD
 
@@ -399,3 +402,32 @@ def test_the_page_of_one_county_names_it(watched: Watched, made: Path, tmp_path:
     page.click("#lang-de")
     assert page.inner_text("#headline").startswith(f"{panel.names[0]}: Die Fallzahlen dürften ")
     assert not re.search(r"\b1 (Kreise|Regionen)\b", page.inner_text("body"))
+
+
+@pytest.mark.parametrize(("lang", "width"), [("en-GB", 1366), ("de-DE", 390)])
+def test_the_page_of_a_file_alone(watched: Watched, tmp_path: Path, lang: str, width: int) -> None:
+    """It leads with the sum and how sure that is; a forecast that lost is no headline."""
+    forecast_alone(office_cases(6)).write(tmp_path / "six")
+    page = watched.open(
+        tmp_path / "six" / "report.html", locale=lang, viewport={"width": width, "height": 844}
+    )
+    english = lang == "en-GB"
+    sum_first = "Cases are expected to" if english else "Die Fallzahlen dürften"
+    expect(page.locator("#headline")).to_contain_text(sum_first)
+    expect(page.locator("#standfirst")).to_contain_text("(95 %)")
+    expect(page.locator("#method-text")).to_contain_text("trend")
+    expect(page.locator("#privacy")).to_be_hidden()
+    expect(page.locator("#appendix")).to_be_hidden()
+    expect(page.locator("#labels")).to_be_empty()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if not english:
+        assert page.evaluate("document.documentElement.scrollHeight") < 7 * 844
+        page.locator("#record-title").click()
+        expect(page.locator("#record-facts")).to_be_visible()
+    noise = np.random.default_rng(5).poisson(3.0, size=(1, 140)).astype(float)
+    lost = forecast_alone(replace(office_cases(1), counts=noise))
+    assert lost.method == "persistence"
+    lost.write(tmp_path / "one")
+    page = watched.open(tmp_path / "one" / "report.html", locale=lang)
+    words = "like this week" if english else "wie diese Woche"
+    expect(page.locator("#headline")).to_contain_text(words)

@@ -6,20 +6,20 @@ Everything here is also a command; what runs is the same code.
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from epifed.data.calendar import WEEK, Day, to_day
 from epifed.data.levels import levels_of
 from epifed.data.panel import CasePanel, Table
-from epifed.data.quality import clean
+from epifed.data.readers import load_panel
 from epifed.data.vintages import Vintages
 from epifed.errors import EpifedError
 from epifed.evaluation.backtest import Backtest, mornings_between, origins_between, run_backtest
-from epifed.forecasting import Targets, Totals, level_rows
-from epifed.forecasting import forecast as forecast_panel
+from epifed.forecasting import SiteForecast, Targets, Totals, forecast_releases
 from epifed.hubs.tables import truth_of
 from epifed.learners.base import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
@@ -29,9 +29,66 @@ from epifed.training.loop import train as train_view
 from epifed.training.public_inputs import PublicRegions, ReleasableData
 from epifed.training.release import Release
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Cases = CasePanel | Table
+"""A panel, or a DataFrame of pandas or polars with a row for each region and day."""
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """What `forecast` returns: quantiles of each region and horizon, as the table that suits.
+
+    Values are 7-day averages of daily cases; of weekly panels, the cases of a week.
+    """
+
+    outlook: SiteForecast
+
+    def wide(self) -> pl.DataFrame:
+        """A row for each region and horizon: persistence, point, 50 and 95 % interval.
+
+        The columns: origin_date, region, name, horizon (in days), target_date, like_today,
+        forecast, lower_95, lower_50, upper_50, upper_95.
+        """
+        return self.outlook.table()
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row for each region, horizon and quantile level; of larger regions if asked for."""
+        larger = self.outlook.larger_to_long()
+        return self.outlook.to_long() if larger is None else larger
+
+    def to_pandas(self) -> Any:
+        """The same as a DataFrame of pandas, which must be installed."""
+        return self.to_polars().to_pandas()
+
+    def plot(self, region: str | None = None) -> "Figure":
+        """A figure of one region, by its id or name: past weeks, forecast, intervals.
+
+        Without a region it is the one with most cases in the last week.
+        """
+        from epifed.report.figures import forecast_figure  # noqa: PLC0415
+
+        panel = self.outlook.panel
+        if region is None:
+            region = panel.regions[int(panel.counts[:, -WEEK:].sum(axis=1).argmax())]
+        elif region not in panel.regions:
+            named = [one for one, name in zip(panel.regions, panel.names, strict=True)
+                     if name == region]  # fmt: skip
+            if len(named) != 1:
+                raise EpifedError(
+                    f"region: found '{region}'; expected one of {', '.join(panel.regions[:6])}"
+                )
+            region = named[0]
+        return forecast_figure(panel, region, self.outlook.forecasts)
+
+    def __repr__(self) -> str:
+        """The table as people read it."""
+        return f"Forecasts of {self.outlook.panel.end}\n{self.wide()}"
+
 
 def train(
-    data: CasePanel | Clients,
+    data: Cases | Clients,
     settings: Settings | None = None,
     *,
     period: tuple[Day, Day] | None = None,
@@ -39,7 +96,7 @@ def train(
     ledger: Ledger | None = None,
     **changes: Any,
 ) -> Training:
-    """Train one forecaster on a panel, or on the clients of an experiment.
+    """Train one forecaster on a panel or DataFrame, or on the clients of an experiment.
 
     Settings are given, or by name: `train(panel, learner="trend", epsilon=0.1)`. Of a panel, all
     days of the period are learned from; an experiment's clients keep some back to be tested on.
@@ -51,6 +108,7 @@ def train(
     """
     if isinstance(data, Clients):
         return train_view(data.view, _settings(settings, data, changes), ledger=ledger)
+    data = _panel(data)
     if ledger is not None:
         first, last = period or (None, None)
         step = changes.get("step", settings.step if settings else None)
@@ -69,7 +127,7 @@ def train(
 
 def forecast(
     trained: Release | Training,
-    panel: CasePanel,
+    panel: Cases,
     horizon: int | tuple[int, ...] | None = None,
     *,
     learned_until: Day | None = None,
@@ -79,42 +137,39 @@ def forecast(
     ahead: int | Sequence[int] = (),
     published: Table | None = None,
     published_lead: int = 0,
-) -> pl.DataFrame:
-    """Quantiles of the 7-day average of daily cases, a row for each region, horizon and level.
+) -> Forecasts:
+    """Forecast the 7-day average of daily cases of each region, with quantiles.
 
     From the panel's last day, a week ahead if nothing is said; of weekly panels, of the cases of a
     week, and horizons are weeks. A release says itself until when it learned; of a training it is
-    the panel's last day unless `learned_until` says otherwise.
+    the panel's last day unless `learned_until` says otherwise. `.wide()`, `.to_polars()` and
+    `.to_pandas()` of the result are tables, `.plot()` is a figure.
 
     With `level` (county, state, nation, or one region; one or several) or weeks as a hub counts
-    them (`week_ends="saturday"`, `reference_day`, `ahead`) the table is of those, and `level` says
-    which; the level of a quantile is then in `quantile`. `published` are counts of larger regions
-    (date, location, value) that are public, and known `published_lead` days further.
+    them (`week_ends="saturday"`, `reference_day`, `ahead`) `.to_polars()` is of those, and `level`
+    says which; the level of a quantile is then in `quantile`. `published` are counts of larger
+    regions (date, location, value) that are public, and known `published_lead` days further.
     """
-    if isinstance(trained, Release):
-        learner, state = trained.learner, trained.state_on(panel.end)
-    else:
-        last = to_day(learned_until, "learned_until") if learned_until else panel.end
-        if last > panel.end:
-            raise EpifedError(
-                f"learned_until: found {last}; expected at most {panel.end}, the panel's last day"
-            )
-        learner = trained.learner
-        state = learner.advance(trained.state, (panel.end - last).days)
+    panel = _panel(panel)
     if horizon is None:
         horizon = WEEK // panel.step_days
     horizons = (horizon,) if isinstance(horizon, int) else horizon
-    known = clean(panel)
     targets = _targets(
         panel, horizons, level, week_ends, reference_day, ahead, published, published_lead
     )
-    if targets is not None:
-        return pl.concat(level_rows(one) for _, one in targets.made(known, learner, state))
-    return pl.concat(forecast_panel(known, learner, state, ahead).to_long() for ahead in horizons)
+    if isinstance(trained, Release):
+        return Forecasts(forecast_releases([trained], panel, horizons, targets))
+    last = to_day(learned_until, "learned_until") if learned_until else panel.end
+    if last > panel.end:
+        raise EpifedError(
+            f"learned_until: found {last}; expected at most {panel.end}, the panel's last day"
+        )
+    state = trained.learner.advance(trained.state, (panel.end - last).days)
+    return Forecasts(SiteForecast.of(panel, trained.learner, state, horizons, targets))
 
 
 def backtest(
-    panel: CasePanel,
+    panel: Cases,
     first: Day,
     last: Day,
     settings: Settings | None = None,
@@ -140,6 +195,7 @@ def backtest(
     quantiles are `.levels.to_long()`, their scores `.levels.table`, and those of each level and
     week `.levels.summary()`.
     """
+    panel = _panel(panel)
     if settings is None:
         learner = "trend" if vintages is None else "nowcast"
         changes = {"learner": learner, "epsilon": 1.0} | changes
@@ -159,6 +215,11 @@ def backtest(
         return run_backtest(
             panel, chosen, origins, folder, vintages=vintages, targets=targets, workers=workers
         )
+
+
+def _panel(data: Cases) -> CasePanel:
+    """The panel itself, or that of a DataFrame, read as `load_panel` reads it."""
+    return data if isinstance(data, CasePanel) else load_panel(data)
 
 
 def _targets(

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.data.calendar import USUAL_HORIZON, USUAL_WINDOW, Step
+from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
 from epifed.data.quality import ANOMALOUS, clean
 from epifed.errors import counted
+from epifed.intervals import LEAST_STEPS
+from epifed.nowcasting.late_reports import incomplete_days
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 ONE_WEEKDAY = 0.9
@@ -74,7 +76,12 @@ class CheckReport:
     anomalies: tuple[Anomaly, ...]
     """Those farthest from what was expected."""
     days_needed: int
+    """Days, or weeks, that a forecast needs."""
     enough_days: bool
+    incomplete_days: int
+    """Newest days that look incomplete beside the same weekdays before."""
+    future_days: int
+    """Days after today."""
     notes: tuple[str, ...]
     attribution: tuple[str, ...]
 
@@ -110,9 +117,19 @@ class CheckReport:
                 f"no count of its {self.step}: {reports}, the worst {worst.reported:,.6g} in "
                 f"{worst.region} on {worst.day}"
             )
+        if self.incomplete_days:
+            found.append(
+                f"the last {counted(self.incomplete_days, 'day')} look incomplete beside the same "
+                "weekdays before: a forecast leaves them out (--incomplete-days 0 keeps them)"
+            )
+        if self.future_days:
+            found.append(
+                f"the last day, {self.last_day}, is {counted(self.future_days, 'day')} after "
+                "today: are day and month mixed up, or is a year mistyped?"
+            )
         if not self.enough_days:
             found.append(
-                f"too few: {counted(self.days, self.step)}; windows need {self.days_needed}"
+                f"too few: {counted(self.days, self.step)}; a forecast needs {self.days_needed}"
             )
         return tuple(found)
 
@@ -124,15 +141,19 @@ class CheckReport:
         return report | {"warnings": list(self.warnings)}
 
 
-def check_panel(panel: CasePanel, top: int = 10) -> CheckReport:
-    """Look a panel over; the usual window H and horizon P decide how many days are enough."""
+def check_panel(panel: CasePanel, top: int = 10, today: date | None = None) -> CheckReport:
+    """Look a panel over; what a forecast needs decides how many days are enough.
+
+    Days after `today`, by default that of the clock, are counted; a week may end after it.
+    """
     counts = panel.counts
     regions, days = counts.shape
     weekday = (panel.start.weekday() + np.arange(days)) % 7
     total = counts.sum(axis=1)
     weekend = counts[:, weekday >= 5] if panel.step == "day" else counts[:, :0]
     no_weekend = (total > 0) & (weekend.sum(axis=1) == 0) if weekend.size else total < 0
-    needed = USUAL_WINDOW[panel.step] + USUAL_HORIZON[panel.step]
+    needed = LEAST_STEPS[panel.step]
+    after = (panel.end - (today or date.today())).days
     found = clean(panel).to_long()
     names = dict(zip(panel.regions, panel.names, strict=True))
     return CheckReport(
@@ -156,6 +177,8 @@ def check_panel(panel: CasePanel, top: int = 10) -> CheckReport:
         ),
         days_needed=needed,
         enough_days=days >= needed,
+        incomplete_days=incomplete_days(panel),
+        future_days=max(after - (panel.step_days - 1), 0),
         notes=panel.notes,
         attribution=panel.attribution,
     )

@@ -21,7 +21,7 @@ from epifed.data.quality import Cleaned, clean
 from epifed.errors import EpifedError, counted
 from epifed.intervals import LEVELS
 from epifed.learners.base import SOFTENING, Learner, Parts, observed
-from epifed.nowcasting.late_reports import newest_is_late
+from epifed.nowcasting.late_reports import incomplete_days
 from epifed.training.release import Release
 
 Floats = NDArray[np.float64]
@@ -509,6 +509,8 @@ def level_rows(one: Forecast) -> pl.DataFrame:
     )
 
 
+TOTAL = "total"
+"""The id of the sum of all regions."""
 AHEAD = (7, 14, 21, 28)
 """Days ahead of a weekly forecast."""
 
@@ -522,27 +524,58 @@ class SiteForecast:
     state: Any
     """As it stands on the last day."""
     forecasts: tuple[Forecast, ...]
-    parts: dict[int, Parts | None]
-    """By horizon; none where the learner cannot say."""
+    """Of the regions themselves, one for each horizon."""
+    larger: tuple[Forecast, ...] = ()
+    """Of larger regions, or of a hub's weeks, where those were asked for."""
 
     @classmethod
     def of(
-        cls, panel: CasePanel, learner: Learner[Any, Any], state: Any, horizons: Sequence[int]
+        cls,
+        cases: CasePanel | Cleaned,
+        learner: Learner[Any, Any],
+        state: Any,
+        horizons: Sequence[int],
+        targets: Targets | None = None,
     ) -> "SiteForecast":
-        """The outlook from a state as it stands on the panel's last day."""
-        known = clean(panel)
-        made = tuple(forecast(known, learner, state, one) for one in horizons)
-        parts = {one: parts(known, learner, state, one) for one in horizons}
-        return cls(known, learner, state, made, parts)
+        """The forecasts from a state as it stands on the last day of the cases."""
+        known = clean(cases) if isinstance(cases, CasePanel) else cases
+        made = tuple(forecast(known, learner, state, ahead) for ahead in horizons)
+        larger = tuple(one for _, one in targets.made(known, learner, state)) if targets else ()
+        return cls(known, learner, state, made, larger)
+
+    @cached_property
+    def parts(self) -> dict[int, Parts | None]:
+        """Where the changes come from, by horizon; none where the learner cannot say."""
+        return {
+            one.horizon: parts(self.known, self.learner, self.state, one.horizon)
+            for one in self.forecasts
+        }
 
     @property
     def panel(self) -> CasePanel:
         """What was forecast from, anomalous reports replaced."""
         return self.known.panel
 
+    @cached_property
+    def total(self) -> tuple[Forecast, ...]:
+        """The forecasts of all regions together, one for each horizon."""
+        whole = whole_of(self.panel)
+        return tuple(
+            forecast(self.known, self.learner, self.state, one.horizon, whole)
+            for one in self.forecasts
+        )
+
+    def total_to_long(self) -> pl.DataFrame:
+        """A row for each horizon and quantile level of all regions together."""
+        return pl.concat(one.to_long() for one in self.total)
+
     def to_long(self) -> pl.DataFrame:
         """A row for each horizon, region and quantile level."""
         return pl.concat(one.to_long() for one in self.forecasts)
+
+    def larger_to_long(self) -> pl.DataFrame | None:
+        """The same of larger regions and a hub's weeks, if they were asked for."""
+        return pl.concat(map(level_rows, self.larger)) if self.larger else None
 
     def parts_table(self) -> pl.DataFrame | None:
         """Where the changes come from, if the learner can say."""
@@ -555,7 +588,7 @@ class SiteForecast:
         filled = self.learner.completed(self.panel, self.state)
         return observed(filled.counts, filled.step)[:, -1]
 
-    def table(self, names: Sequence[str]) -> pl.DataFrame:
+    def table(self) -> pl.DataFrame:
         """A row for each region and horizon, as people read it: point, 50 and 95 % interval."""
         reported = observed(self.known.reported, self.panel.step)[:, -1]
         ends = {"lower_95": 0.025, "lower_50": 0.25, "upper_50": 0.75, "upper_95": 0.975}
@@ -564,7 +597,7 @@ class SiteForecast:
                 {
                     "origin_date": [one.origin] * len(one.regions),
                     "region": one.regions,
-                    "name": names,
+                    "name": self.panel.names,
                     "horizon": [one.horizon * DAYS_OF[one.step]] * len(one.regions),
                     "target_date": [one.target_date] * len(one.regions),
                     "like_today": reported,
@@ -576,6 +609,11 @@ class SiteForecast:
             for one in self.forecasts
         ]
         return pl.concat(frames).with_columns(pl.selectors.float().round(3))
+
+
+def whole_of(panel: CasePanel) -> Level:
+    """All regions of a panel together, as one region called `TOTAL`."""
+    return Level(TOTAL, (TOTAL,), (TOTAL,), np.ones((1, len(panel.regions)), dtype=np.bool_))
 
 
 def horizons_of(learner: Learner[Any, Any]) -> tuple[int, ...]:
@@ -606,36 +644,73 @@ def timely(
             f"late reports are filled up, from {counted(mornings, 'morning')} of your own list",
         )
     reason = kept if learner.reads_history else f"the learner '{learner.name}' reads no vintages"
-    if not newest_is_late(panel):
+    late = incomplete_days(panel)
+    if not late:
         return panel, f"no vintages ({reason}): the newest days are taken as complete"
-    before = panel.end - timedelta(days=1)
-    if before < learned_to:
-        return panel, f"no vintages ({reason}): {panel.end} looks incomplete, take care"
-    return panel.between(panel.start, before), (
-        f"no vintages ({reason}): {panel.end} looks incomplete and is left out, the days before "
-        "are taken as complete; counts by publication day never are incomplete "
+    complete, which = panel.end - timedelta(days=late), _newest(panel.end, late)
+    if complete < learned_to:
+        return panel, f"no vintages ({reason}): {which} incomplete, take care"
+    return panel.between(panel.start, complete), (
+        f"no vintages ({reason}): {which} incomplete and {'is' if late == 1 else 'are'} left out, "
+        "the days before are taken as complete; counts by publication day never are incomplete "
         "('epifed data convert --by-publication')"
     )
 
 
-def joined_state(releases: Sequence[Release], day: date) -> Any:
-    """What releases know together on a day, the newest last; those of other learners are left out.
+def leave_out(panel: CasePanel, days: int, learned_to: date) -> tuple[CasePanel, str]:
+    """The panel without its newest days, as was chosen, and a sentence on it."""
+    if panel.step == "week" and days:
+        raise EpifedError(f"--incomplete-days: found {days} with counts of weeks; expected none")
+    complete = panel.end - timedelta(days=days)
+    if complete < max(learned_to, panel.start):
+        raise EpifedError(
+            f"--incomplete-days: found {days}, which leaves days up to {complete}; expected days "
+            f"up to {learned_to} at least, which the release learned from"
+        )
+    sentence = f"the last {counted(days, 'day')} left out as incomplete, as chosen"
+    return panel.between(panel.start, complete), sentence if days else "no day is left out"
 
-    They are released and paid for already, so joining them costs nothing.
+
+def _newest(end: date, days: int) -> str:
+    """The newest days that look incomplete, as a sentence begins with them."""
+    if days == 1:
+        return f"{end} looks"
+    return f"the last {days} days, {end - timedelta(days=days - 1)} to {end}, look"
+
+
+def forecast_releases(
+    releases: Sequence[Release],
+    panel: CasePanel,
+    horizons: Sequence[int] | None = None,
+    targets: Targets | None = None,
+) -> SiteForecast:
+    """Forecast from what releases know together, the newest last, and an office's own cases.
+
+    Those of other learners than the newest are left out. All are released and charged already, so
+    joining them has no further privacy cost. Without horizons: one to four weeks.
     """
     newest = releases[-1]
     learner = newest.learner
-    state, last = None, newest.last_day
-    for one in sorted(releases, key=lambda release: release.last_day):
-        if one.last_day > newest.last_day or not learner.compatible(one.learner):
-            continue
-        fresh = learner.unpack(one.vector)
-        if state is not None:
-            fresh = learner.join(learner.advance(state, (one.last_day - last).days), fresh)
-        state, last = fresh, one.last_day
-    if state is None:
-        raise EpifedError("found no release; expected at least one")
-    return learner.advance(state, newest.age_on(day))
+    used = [
+        one
+        for one in sorted(releases, key=lambda release: release.last_day)
+        if one.last_day <= newest.last_day and learner.compatible(one.learner)
+    ]
+    states = [(one.last_day, learner.unpack(one.vector)) for one in used]
+    state = learner.advance(joined_states(learner, states)[-1], newest.age_on(panel.end))
+    return SiteForecast.of(panel, learner, state, horizons or horizons_of(learner), targets)
+
+
+def joined_states(learner: Learner[Any, Any], fresh: Sequence[tuple[date, Any]]) -> list[Any]:
+    """The state as of each day together with what the days before it said, the oldest first."""
+    joined: list[Any] = []
+    for place, (day, state) in enumerate(fresh):
+        if place:
+            gap = (day - fresh[place - 1][0]).days
+            joined.append(learner.join(learner.advance(joined[-1], gap), state))
+        else:
+            joined.append(state)
+    return joined
 
 
 def as_points(outlook: SiteForecast) -> pl.DataFrame:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from epifed.data.calendar import WEEK
+from epifed.data.calendar import WEEK, Step
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +28,8 @@ LEVELS: tuple[float, ...] = (
 
 LEAST_ERRORS, LEAST_WEEKLY_ERRORS = 14, 4
 """Past errors, a day or a week apart, below which an interval says nothing."""
+LEAST_STEPS: dict[Step, int] = {"day": 2 * WEEK + LEAST_ERRORS, "week": 2 + LEAST_WEEKLY_ERRORS}
+"""Days, or weeks, below which there is no forecast: two weeks of cases, and enough past errors."""
 ERRORS = 126
 """How many past errors an interval looks at, at most: 18 weeks."""
 HALF_LIFE = 40.0

@@ -26,17 +26,18 @@ from typing import Any
 import polars as pl
 from filelock import FileLock
 
-from epifed.data.calendar import DAYS_OF, WEEK, Step
+from epifed.data.calendar import WEEK, Step
 from epifed.data.panel import CasePanel
 from epifed.data.quality import RECENT_DAYS
 from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember, together
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError, counted
-from epifed.evaluation.past_weeks import keep_week, label
+from epifed.evaluation.past_weeks import keep_forecast, label
+from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
 from epifed.federation.site import LEDGER, Fetched, LastAsked, Source, archive_of, hosted_clients
 from epifed.files import to_json, write_atomic, write_sheet, write_text
-from epifed.forecasting import SiteForecast, horizons_of, joined_state, timely
+from epifed.forecasting import forecast_releases, timely
 from epifed.hubs.submission import write_hub
 from epifed.nowcasting.transmission import nowcast_on
 from epifed.privacy.plan import PrivacyPlan
@@ -47,7 +48,7 @@ from epifed.training.release import Release, read_release
 
 STATUS, PROBLEM, LATEST, MARK = "status.json", "problem.txt", "latest", "week.txt"
 REPORT, FORECAST, NOWCAST = "report.html", "forecast.csv", "nowcast.csv"
-RESULTS, HUB = "results", "hub"
+HUB = "hub"
 REAL_TIME = "real_time_since.txt"
 """In the kit: since when late reports are filled up there."""
 OLD_DAYS = 8
@@ -251,19 +252,20 @@ def _make(
     release.age_on(used.end)
     mine = [one for _, one in held if one.randomness == release.randomness and one.learned]
     mine = [one for one in mine if release.learner.compatible(one.learner)]
-    state = joined_state(mine, used.end)
-    horizons = horizons_of(release.learner)
-    outlook = SiteForecast.of(used, release.learner, state, horizons)
+    outlook = forecast_releases(mine, used)
     found.notes.append(outlook.known.sentence(RECENT_DAYS))
     nowcast = None if panel.history is None else nowcast_on(panel.history, panel.end)
     earlier = [one / RESULTS for one in out.iterdir() if WEEK_NAME.fullmatch(one.name)]
     about = label(training, mine).model_copy(update={"real_time_since": since})
     results = folder / RESULTS
-    keep_week(results, plain, outlook, nowcast, release, about, earlier)
-    write_sheet(folder / FORECAST, outlook.table(used.names))
+    keep_forecast(
+        results, plain, outlook, release, about,
+        nowcast=nowcast, earlier=earlier, notes=found.notes,
+    )  # fmt: skip
+    shutil.copyfile(results / FORECAST, folder / FORECAST)
     if nowcast is not None:
         write_sheet(folder / NOWCAST, nowcast.with_columns(pl.selectors.float().round(3)))
-    if all(one * DAYS_OF[used.step] % WEEK == 0 for one in horizons):
+    if all(one.horizon * used.step_days % WEEK == 0 for one in outlook.forecasts):
         write_hub(outlook.forecasts, folder / HUB, model_name)
     ledger = kit / LEDGER
     write_report(

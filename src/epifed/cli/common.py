@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from epifed.data.readers.options import Assumptions, option_of
+from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, option_of
 from epifed.errors import EpifedError, counted, printable
 from epifed.settings import Settings, read_values
 
@@ -294,15 +295,51 @@ class Reading:
         """The same with some options more."""
         return replace(self, options=self.options | options)
 
-    def read(self, path: Path) -> "CasePanel":
-        """The panel of the file that these options describe; what it warns of goes to stderr."""
+    def read(self, path: Path, *, ask: bool = False) -> "CasePanel":
+        """The panel of the file that these options describe; what it warns of goes to stderr.
+
+        With `ask`, and in a terminal, what can be read in more ways than one is asked.
+        """
         from epifed.data.readers import load_panel
         from epifed.data_check import check_panel
 
-        panel = load_panel(path, self.format, **self.options)
+        options = dict(self.options)
+        while True:
+            try:
+                panel = load_panel(path, self.format, **options)
+                break
+            except AmbiguousTableError as error:
+                if not (ask and in_terminal()):
+                    raise
+                chosen = _asked(error)
+                if any(options.get(name) == value for name, value in chosen.items()):
+                    raise  # the answer was given already and does not help
+                options |= chosen
         for sentence in check_panel(panel).warnings:
             messages.print(f"note: {sentence}", markup=False, soft_wrap=True)
         return panel
+
+
+def in_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _asked(error: AmbiguousTableError) -> Mapping[str, Any]:
+    """The way of reading that a person chooses in the terminal."""
+
+    messages.print(f"{error.sentence}.", soft_wrap=True)
+    for number, choice in enumerate(error.choices, start=1):
+        messages.print(f"  {number}  {in_words(choice)}", soft_wrap=True)
+    messages.print("  0  stop")
+    while True:
+        answer = typer.prompt("Which", default="1", err=True).strip()
+        if answer == "0":
+            raise error
+        if answer.isdecimal() and int(answer) <= len(error.choices):
+            choice = error.choices[int(answer) - 1]
+            messages.print(f"next time: {in_words(choice)}")
+            return choice
 
 
 def _own_options() -> dict[str, Any]:
@@ -447,6 +484,11 @@ class TargetOptions:
     def reading(self) -> dict[str, str]:
         """How a prepared directory is to be read: at the smallest level that is named."""
         return {"level": "community"} if "community" in (self.level or []) else {}
+
+    def asked(self) -> bool:
+        """Whether anything was said that only a forecast from a release can do."""
+        levels = [one for one in self.level or [] if one != "community"]
+        return replace(self, level=levels or None) != type(self)()
 
     def refuse_early(self, horizons: Sequence[int]) -> None:
         """Refuse what cannot be, before anything is computed."""

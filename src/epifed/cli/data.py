@@ -18,7 +18,6 @@ from epifed.cli.common import (
     refuse_unwritable,
     refuse_unwritable_file,
 )
-from epifed.data.calendar import USUAL_HORIZON, USUAL_WINDOW
 from epifed.errors import EpifedError, counted
 from epifed.files import to_json, write_parquet, write_text
 from epifed.settings import PERIODS, Settings, Smoothing
@@ -395,6 +394,15 @@ def check(
         Path | None,
         typer.Option(help="What became known when: also say how complete days are by their age."),
     ] = None,
+    column_entry: Annotated[
+        str | None, typer.Option(help="With --vintages: column of the day a row was entered.")
+    ] = None,
+    column_known: Annotated[
+        str | None, typer.Option(help="With --vintages: column of the first morning that knew it.")
+    ] = None,
+    column_reported: Annotated[
+        str | None, typer.Option(help="With --vintages: column of the reporting date.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
     ] = False,
@@ -403,7 +411,8 @@ def check(
     """Say what is in a file of case counts: regions, days, gaps, zeros, the week, anomalies.
 
     What a table is read as is said. What can be read in more ways than one is refused with the
-    options that read it, bad data with its row and column, and exit code 2.
+    options that read it, bad data with its row and column, and exit code 2. Exit code 1: it can be
+    read, but is too short for a forecast or has days in the future.
     """
     from epifed.data.readers.options import AmbiguousTableError
     from epifed.data_check import check_panel
@@ -419,7 +428,9 @@ def check(
     if vintages is not None:
         from epifed.data.readers.vintage_files import load_vintages
 
-        known = load_vintages(vintages)
+        columns = {"entry": column_entry, "known": column_known, "reported": column_reported}
+        columns |= {"region": reading.options.get("region")}
+        known = load_vintages(vintages, **{k: v for k, v in columns.items() if v is not None})
     if as_json:
         more: dict[str, Any] = {} if known is None else {"vintages": describe(known)}
         more |= {"read_as": read_as, "expected_noise": [one.to_dict() for one in expected]}
@@ -428,6 +439,8 @@ def check(
         _print_report(report, read_as, [one.sentence() for one in expected])
         if known is not None:
             print_completeness(known)
+    if report.future_days or not report.enough_days:
+        raise typer.Exit(1)
 
 
 def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
@@ -591,9 +604,15 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
 def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     from epifed.data_check import GAPS_ARE
 
-    people = "not in the source" if report.population is None else f"{report.population:,}"
+    people = (
+        f"{report.population:,}"
+        if report.population is not None
+        else (
+            "not in the source: no incidences, and size does not help a forecast "
+            "(--column-population names its column)"
+        )
+    )
     gaps, unit = report.gaps, f"{report.step}s"
-    window, horizon = USUAL_WINDOW[report.step], USUAL_HORIZON[report.step]
     missing = "none"
     if gaps.missing:
         missing = (
@@ -612,10 +631,7 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
         ("zeros", f"{report.zeros:.1%} of region-{unit}"),
         ("without any case", _some(report.silent_regions)),
         ("silent weekends", _some(report.silent_weekends)),
-        (
-            "for windows",
-            f"{verdict}: window {window} and horizon {horizon} need {report.days_needed} {unit}",
-        ),
+        ("for a forecast", f"{verdict}: it needs {report.days_needed} {unit}"),
     ]
     if report.step == "week":
         facts = [fact for fact in facts if fact[0] != "silent weekends"]

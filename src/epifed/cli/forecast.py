@@ -33,6 +33,8 @@ from epifed.files import to_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
+
     from epifed.data.panel import CasePanel
     from epifed.data.quality import Cleaned
     from epifed.data.vintages import Vintages
@@ -58,8 +60,17 @@ MOST_FIGURES = 12
 @reads_cases
 @aims_at_levels
 def forecast(
-    model: Annotated[Path, typer.Argument(help="The release file of 'train' or a federation.")],
-    data: Annotated[Path, typer.Option(help="Your own cases: any source 'data check' reads.")],
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The release file of 'train' or a federation; without one, your file alone.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Your own cases: any source 'data check' reads.", show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory for the forecast and its figures.")] = Path(
         "forecast"
     ),
@@ -69,7 +80,23 @@ def forecast(
             min=1,
             max=28,
             help="Days ahead; of weekly data, weeks. Repeat for several.",
-            show_default="that of the model",
+            show_default="that of the model; without one, 1 to 4 weeks",
+        ),
+    ] = None,
+    incomplete_days: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Newest days to leave out: their reports are not all in.",
+            show_default="what the file's own past says",
+        ),
+    ] = None,
+    alone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGION",
+            help="Without a model: this region alone.",
+            show_default="all together",
         ),
     ] = None,
     ledger: Annotated[
@@ -78,12 +105,19 @@ def forecast(
     ] = None,
     vintages: Annotated[
         Path | None,
-        typer.Option(help="What became known when, if you keep it; else the archive is used."),
+        typer.Option(help="Data vintages, if you keep them; else the archive is used."),
+    ] = None,
+    column_entry: Annotated[
+        str | None,
+        typer.Option(
+            help="Without a model, of a list of cases: column of the day a row was entered. It "
+            "adds a nowcast and R(t)."
+        ),
     ] = None,
     archive: Annotated[
         Path | None,
         typer.Option(
-            help="Directory in which what you give each day is kept, on this machine.",
+            help="With a model: directory in which what you give each day is kept.",
             show_default="of the data file, in the user's state directory",
         ),
     ] = None,
@@ -94,45 +128,153 @@ def forecast(
 ) -> None:
     """Forecast the 7-day average of daily cases, or the cases of a week, from your own data.
 
-    Nothing leaves this machine: the model is a file, and the intervals come from how wrong it would
-    have been on your own past days. Reports that are no count of their day, such as a backlog, are
-    named and not carried on. The model should be as new as the data: its trend fades with every day
-    it is older. What you give is kept, so that in two weeks it is known how late your cases come.
+    Nothing leaves this machine. Without a model the regions of your file learn from each other,
+    without noise, and report.html, forecast.csv and forecast.xlsx show one to four weeks ahead
+    with the track record on the file's own past. With a model, a release file, the intervals come
+    from how wrong it would have been on your own past days; the model should be as new as the
+    data. Implausible counts, such as a backlog, are named and not carried on. Where a file can be
+    read in more ways than one, a question is asked in a terminal, or the option to add is named.
     """
+    if data is None:
+        raise EpifedError("--data: found none; expected your file of cases, such as cases.xlsx")
     refuse_unwritable(out)
+    if model is None:
+        if ledger or archive or horizon or aims.asked():
+            raise EpifedError(
+                "forecast: found --ledger, --archive, --horizon or an option of levels and hubs "
+                "without a model; expected a release file before them"
+            )
+        reading = reading.at(**aims.reading())
+        return _from_file(
+            data, out, incomplete_days, alone, vintages, column_entry, as_json, reading
+        )
+    if alone is not None or column_entry is not None:
+        raise EpifedError("found --alone or --column-entry with a model; expected none")
+    return _from_release(
+        model, data, out, horizon, incomplete_days, ledger, vintages, archive, as_json, aims,
+        reading,
+    )  # fmt: skip
 
-    import polars as pl
 
+def _from_file(
+    data: Path,
+    out: Path,
+    incomplete_days: int | None,
+    region: str | None,
+    vintages: Path | None,
+    column_entry: str | None,
+    as_json: bool,
+    reading: Reading,
+) -> None:
+    """The forecast that a file makes of itself."""
+    from dataclasses import asdict
+
+    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.evaluation.results_folder import RESULTS, refuse_other
+    from epifed.local_forecast import CSV, REPORT, WORKBOOK, forecast_alone
+
+    refuse_other(out / RESULTS, "week")
+    panel = reading.read(data, ask=True)
+    history = None
+    if vintages is not None or column_entry is not None:
+        said = {"region": reading.options.get("region"), "reported": reading.options.get("date")}
+        columns = {name: column for name, column in said.items() if column} if column_entry else {}
+        columns |= {"entry": column_entry} if column_entry else {}
+        history = load_vintages(vintages or data, regions=panel.regions, **columns)
+    with messages.status("forecasting, and repeating it on the file's own past"):
+        made = forecast_alone(
+            panel, incomplete_days=incomplete_days, region=region, vintages=history
+        )
+        made.write(out, messages.print)
+    table = made.table()
+    if as_json:
+        about = {
+            "origin": made.origin,
+            "method": made.method,
+            "reason": made.reason,
+            "incomplete_days": made.incomplete_days,
+            "notes": list(made.notes),
+            "track_record": [asdict(one) for one in made.learner_record],
+        }
+        print(to_json(about | {"forecast": table.to_dicts()}))
+        return
+    rows = [
+        [
+            str(row["name"]),
+            f"{row['week_to']}",
+            f"{row['like_today']:,.0f}",
+            f"{row['forecast']:,.0f}",
+            f"{row['lower_50']:,.0f} – {row['upper_50']:,.0f}",
+            f"{row['lower_95']:,.0f} – {row['upper_95']:,.0f}",
+        ]
+        for row in _few(table)
+    ]
+    print_table(
+        f"Cases of seven days, forecast of {made.origin}",
+        HEADER[:PLAIN],
+        rows,
+        f"{made.reason[:1].upper()}{made.reason[1:]}. No noise: nothing leaves this machine.",
+    )
+    for note in made.notes:
+        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+    there = [name for name in (REPORT, CSV, WORKBOOK) if (out / name).is_file()]
+    messages.print(f"in {out}: {', '.join(there)}; open {out / REPORT} in a browser")
+
+
+def _few(table: "pl.DataFrame") -> "list[dict[str, Any]]":
+    """The rows that are printed: the sum of all regions, and the first regions' next week."""
+    from epifed.forecasting import TOTAL
+
+    rows = table.to_dicts()
+    total = [row for row in rows if row["region"] == TOTAL]
+    regions = [row for row in rows if row["region"] != TOTAL]
+    if len(regions) == len(total):
+        return regions
+    return total + [row for row in regions if row["weeks_ahead"] == 1][:MOST_FIGURES]
+
+
+def _from_release(
+    model: Path,
+    data: Path,
+    out: Path,
+    horizon: list[int] | None,
+    incomplete_days: int | None,
+    ledger: Path | None,
+    vintages: Path | None,
+    archive: Path | None,
+    as_json: bool,
+    aims: TargetOptions,
+    reading: Reading,
+) -> None:
+    """The forecast from a release file."""
     from epifed.data.quality import RECENT_DAYS
-    from epifed.files import write_parquet
-    from epifed.forecasting import SiteForecast, level_rows
+    from epifed.evaluation.past_weeks import keep_forecast, label
+    from epifed.evaluation.results_folder import refuse_other
+    from epifed.forecasting import forecast_releases
     from epifed.learners.base import observed
     from epifed.report import drawing
     from epifed.report.figures import forecast_figure
     from epifed.training.release import read_release
 
     trained = read_release(model)
+    refuse_other(out, "week")
     horizons = sorted(set(horizon or [trained.settings.horizon]))
     aims.refuse_early([DAYS_OF[trained.settings.step] * steps for steps in horizons])
-    panel = reading.at(**aims.reading()).read(data)
-    panel, timeliness = _on_its_morning(panel, data, vintages, archive, trained)
+    given = reading.at(**aims.reading()).read(data)
+    panel, timeliness = _on_its_morning(given, data, vintages, archive, trained, incomplete_days)
     trained.age_on(panel.end)
     vouching = trained.vouching(ledger)
-    outlook = SiteForecast.of(panel, trained.learner, trained.state_on(panel.end), horizons)
-    known, state, made = outlook.known, outlook.state, outlook.forecasts
     targets = aims.targets(panel, horizons, [panel.end])
-    larger = [one for _, one in targets.made(known, trained.learner, state)] if targets else []
-    table, changes = outlook.to_long(), outlook.parts_table()
-    above = pl.concat(map(level_rows, larger)) if larger else None
-    write_parquet(out / "forecast.parquet", table)
-    if above is not None:
-        write_parquet(out / "levels.parquet", above)
-    write_parquet(out / "anomalies.parquet", known.to_long())
-    if changes is not None:
-        write_parquet(out / "parts.parquet", changes)
+    outlook = forecast_releases([trained], panel, horizons, targets)
+    known, made, larger = outlook.known, outlook.forecasts, outlook.larger
+    keep_forecast(
+        out, given, outlook, trained, label(model.stem, [trained]),
+        notes=[timeliness, known.sentence(RECENT_DAYS)],
+    )  # fmt: skip
     for region in panel.regions[:MOST_FIGURES]:
         drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
     hub = aims.write(larger or made)
+    changes, above = outlook.parts_table(), outlook.larger_to_long()
     if as_json:
         about = {
             "release": trained.sentence(),
@@ -140,7 +282,7 @@ def forecast(
             "timeliness": timeliness,
         }
         found = {
-            "forecast": table.to_dicts(),
+            "forecast": outlook.to_long().to_dicts(),
             "levels": None if above is None else above.to_dicts(),
             "parts": None if changes is None else changes.to_dicts(),
             "anomalies": known.to_long(RECENT_DAYS).to_dicts(),
@@ -170,7 +312,9 @@ def forecast(
             f"{trained.sentence()}. {vouching}",
         )
     _say(panel, trained, known, targets, timeliness)
-    messages.print(f"the forecast is in {out}{hub}")
+    messages.print(
+        f"the forecast is in {out}{hub}; 'epifed report {out} --data {data}' makes its page"
+    )
 
 
 def _say(
@@ -233,19 +377,22 @@ def _on_its_morning(
     vintages: Path | None,
     folder: Path | None,
     trained: "Release",
+    incomplete_days: int | None,
 ) -> "tuple[CasePanel, str]":
     """The panel with what was known on earlier days, as far as it is kept, and a sentence on it.
 
-    Without, a newest day that looks incomplete and is newer than the release is left out.
+    Without, newest days that are incomplete, or look so, and newer than the release are left out.
     """
     from datetime import timedelta
     from hashlib import sha256
 
     from epifed.data.readers.vintage_files import load_vintages
     from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember
-    from epifed.forecasting import timely
+    from epifed.forecasting import leave_out, timely
     from epifed.ledger.ledger import state_root
 
+    if incomplete_days is not None and vintages is None:
+        return leave_out(panel, incomplete_days, trained.last_day)
     if panel.step == "week":
         if vintages is not None:
             panel.refuse_step("day")
@@ -298,6 +445,9 @@ def nowcast(
     column_cases: Annotated[
         str | None, typer.Option(help="Column of the cases; without one, a row is one case.")
     ] = None,
+    one_region: Annotated[
+        bool, typer.Option("--one-region", help="All rows are one region, named as the file.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Directory for tables and figures.")] = Path("nowcast"),
     as_json: AsJson = False,
 ) -> None:
@@ -321,7 +471,8 @@ def nowcast(
         "onset": column_onset,
         "cases": column_cases,
     }
-    given = {name: column for name, column in columns.items() if column is not None}
+    given: dict[str, Any] = {name: column for name, column in columns.items() if column}
+    given |= {"one_region": True} if one_region else {}
     generation = Generation(generation_mean, generation_sd)
     history = load_vintages(vintages, regions=region, **given)
     if as_of:

@@ -109,6 +109,8 @@ class Checked(Output):
     anomalies: list[Anomaly]
     days_needed: int
     enough_days: bool
+    incomplete_days: int
+    future_days: int
     notes: list[str]
     attribution: list[str]
     warnings: list[str]
@@ -143,8 +145,24 @@ class ZeroEntries(Output):
     population_q3: float | None
 
 
+class FileForecasted(Output):
+    """The forecast of a file alone, in cases of seven days."""
+
+    origin: date
+    """The last day that is taken as complete."""
+    method: str
+    """`trend`, or `persistence` where that was better on the file's own past."""
+    reason: str
+    incomplete_days: int
+    notes: list[str]
+    track_record: list[Row]
+    """Of the learner: weeks ahead, origins, relative MAE, coverage of intervals."""
+    forecast: list[Row]
+    """Region, weeks ahead, persistence, forecast and intervals; the sum is the region `total`."""
+
+
 class Forecasted(Output):
-    """Forecasts, and what they rest on."""
+    """Forecasts from a release, and what they rest on."""
 
     release: str
     """What the release guarantees, in a sentence."""
@@ -682,7 +700,7 @@ OUTPUTS: dict[str, Any] = {
     "figures": Drawn,
     "backtest": BacktestRecord,
     "train": Trained,
-    "forecast": Forecasted,
+    "forecast": Forecasted | FileForecasted,
     "hub score": HubScores,
     "nowcast": Nowcasted,
     "simulate": Simulated,

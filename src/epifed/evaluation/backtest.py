@@ -36,13 +36,13 @@ from epifed.evaluation.results_folder import (
 from epifed.files import Part, load_part, save_part
 from epifed.forecasting import (
     Forecast,
+    SiteForecast,
     Targets,
     after_holiday,
-    forecast,
     horizons_of,
+    joined_states,
     level_counts,
     level_rows,
-    parts,
     refuse_horizon,
 )
 from epifed.learners.base import Learner, Vector, make_learner, observed
@@ -50,7 +50,7 @@ from epifed.nowcasting.transmission import nowcast_on
 from epifed.privacy.accounting import epsilon_of, rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, seed_sequence
-from epifed.training.loop import train
+from epifed.training.loop import Training, train
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,45 @@ SCORES = (
     _over(pl.col("wis").sum(), pl.col("baseline_wis").sum()).alias("wis_ratio"),
     *(_within(name) for name in COVERAGES),
 )
+
+
+def by_month(table: pl.DataFrame) -> pl.DataFrame:
+    """The scores of each month of targets."""
+    month = pl.col("target_date").dt.strftime("%Y-%m").alias("month")
+    return table.group_by(month).agg(SCORES).sort("month")
+
+
+def record_of(
+    table: pl.DataFrame,
+    settings: Settings,
+    *,
+    origins: int,
+    releases: int,
+    epsilon_total: float,
+    noise_multiplier: float,
+    real_time: bool,
+) -> BacktestRecord:
+    """What past forecasts, beside what was observed, came to; ratios below 1 are better."""
+    worst = by_month(table).sort("mae_ratio").row(-1, named=True)
+    return BacktestRecord(
+        **table.select(SCORES).row(0, named=True),
+        worst_month_mae_ratio=worst["mae_ratio"],
+        worst_month=worst["month"],
+        epsilon_per_release=settings.epsilon,
+        epsilon_total=epsilon_total,
+        noise_multiplier=noise_multiplier,
+        delta=settings.delta,
+        accountant=settings.accountant,
+        learner=settings.learner,
+        step=settings.step,
+        horizon=settings.horizon,
+        origins=origins,
+        releases=releases,
+        first_origin=table["origin_date"].min(),
+        last_origin=table["origin_date"].max(),
+        regions=table["region"].n_unique(),
+        real_time=real_time,
+    )
 
 
 def own_table(
@@ -252,30 +291,22 @@ class Backtest:
     """The last two weeks before the latest, where it is known when reports came."""
     levels: LevelBacktest | None = None
     """The same of larger regions, if they were asked for."""
+    total: pl.DataFrame | None = None
+    """The latest of all regions together."""
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
-        total = self.table.select(SCORES).row(0, named=True)
-        worst = self.by_month().sort("mae_ratio").row(-1, named=True)
-        return total | {
-            "worst_month_mae_ratio": worst["mae_ratio"],
-            "worst_month": worst["month"],
-            "epsilon_per_release": self.settings.epsilon,
-            "epsilon_total": self.epsilon_total,
-            "noise_multiplier": self.noise_multiplier,
-            "delta": self.settings.delta,
-            "accountant": self.settings.accountant,
-            "learner": self.settings.learner,
-            "step": self.settings.step,
-            "horizon": self.settings.horizon,
-            "origins": len(self.forecasts),
-            "releases": self.releases,
-            "first_origin": self.table["origin_date"].min(),
-            "last_origin": self.table["origin_date"].max(),
-            "regions": self.table["region"].n_unique(),
-            "real_time": self.real_time,
-            "levels": self.levels.summary() if self.levels else [],
-        }
+        levels = self.levels.summary() if self.levels else []
+        record = record_of(
+            self.table,
+            self.settings,
+            origins=len(self.forecasts),
+            releases=self.releases,
+            epsilon_total=self.epsilon_total,
+            noise_multiplier=self.noise_multiplier,
+            real_time=self.real_time,
+        )
+        return record.model_dump() | {"levels": levels}
 
     def caption(self) -> str:
         """What must stand under every table of these scores."""
@@ -302,14 +333,13 @@ class Backtest:
         levels = self.levels.table if self.levels and len(self.levels.table) else None
         others = tuple(at_other_budgets)
         tables = BacktestTables(
-            self.table, ahead, self.record(), self.parts, levels, others, self.nowcast
+            self.table, ahead, self.record(), self.parts, levels, others, self.nowcast, self.total
         )
         write_backtest(out, panel, self.settings, tables)
 
     def by_month(self) -> pl.DataFrame:
         """The scores of each month of targets."""
-        month = pl.col("target_date").dt.strftime("%Y-%m").alias("month")
-        return self.table.group_by(month).agg(SCORES).sort("month")
+        return by_month(self.table)
 
     def by_stratum(self, panel: CasePanel) -> pl.DataFrame:
         """The scores of each of the paper's population clusters."""
@@ -440,10 +470,8 @@ def run_backtest(
     }
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
-    ahead = horizons_of(learner)
     newest = learner.unpack(joined[-1])
-    last = known.on(ends[-1])
-    latest = tuple(forecast(last, learner, newest, days) for days in ahead)
+    latest = SiteForecast.of(known.on(ends[-1]), learner, newest, horizons_of(learner))
     total = math.inf
     if plan.private:
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
@@ -459,44 +487,36 @@ def run_backtest(
         len(ends),
         total,
         noise,
-        latest,
-        parts=_parts(last, learner, newest, ahead),
+        latest.forecasts,
+        parts=latest.parts_table(),
+        total=latest.total_to_long(),
         nowcast=None if vintages is None else nowcast_on(vintages, ends[-1]),
         real_time=vintages is not None,
         levels=None if targets is None else backtest_levels(known, learner, at_origin, targets),
     )
 
 
-def _parts(
-    known: Cleaned, learner: Learner[Any, Any], state: Any, ahead: Sequence[int]
-) -> pl.DataFrame | None:
-    found = [(parts(known, learner, state, days), days) for days in ahead]
-    tables = [one.to_long(known.panel.regions, days) for one, days in found if one is not None]
-    return pl.concat(tables) if tables else None
+def train_as_of(known: KnownData, settings: Settings, day: date) -> Training:
+    """What a training on a day makes of what was known then."""
+    steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
+    panel = known.on(day).panel
+    first = panel.day(max(panel.index(day) - steps + 2, 0))
+    view = make_learner(settings).view(panel, (first, day))
+    return train(view, settings, seeds=seed_sequence(settings.seed, "backtest", day.isoformat()))
 
 
 def _train(
     known: KnownData, settings: Settings, todo: Sequence[tuple[date, Path]]
 ) -> list[tuple[Path, Part]]:
-    steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
-    learner = make_learner(settings)
-    made = []
-    for day, path in todo:
-        panel = known.on(day).panel
-        view = learner.view(panel, (panel.day(max(panel.index(day) - steps + 2, 0)), day))
-        seeds = seed_sequence(settings.seed, "backtest", day.isoformat())
-        made.append((path, {"state": train(view, settings, seeds=seeds).vector}))
-    return made
+    return [(path, {"state": train_as_of(known, settings, day).vector}) for day, path in todo]
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
     """The packed state as of each day, with what earlier releases said."""
     learner = make_learner(settings)
-    states = [learner.unpack(load_part(path)["state"].astype(np.float32)) for path in paths]
-    for i in range(1, len(states)):
-        gap = (days[i] - days[i - 1]).days
-        states[i] = learner.join(learner.advance(states[i - 1], gap), states[i])
-    return [learner.pack(state) for state in states]
+    fresh = [learner.unpack(load_part(path)["state"].astype(np.float32)) for path in paths]
+    joined = joined_states(learner, list(zip(days, fresh, strict=True)))
+    return [learner.pack(state) for state in joined]
 
 
 def _forecast(
@@ -505,9 +525,10 @@ def _forecast(
     learner = make_learner(settings)
     parts = []
     for day, state, path in todo:
-        then, now = known.on(day), learner.unpack(state)
-        made = forecast(then, learner, now, settings.horizon)
-        completed = observed(learner.completed(then.panel, now).counts, settings.step)[:, -1]
+        outlook = SiteForecast.of(
+            known.on(day), learner, learner.unpack(state), (settings.horizon,)
+        )
+        (made,), completed = outlook.forecasts, outlook.completed()
         part: Part = {"point": made.point, "quantiles": made.quantiles, "completed": completed}
         parts.append((path, part))
     return parts

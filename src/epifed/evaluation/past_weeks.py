@@ -1,23 +1,20 @@
-"""An office's own forecasts of earlier weeks, as they were made, beside what came."""
+"""Forecasts from releases as results folders, and earlier ones beside what was observed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.evaluation.backtest import Backtest, KnownData, own_table
+from epifed.evaluation.backtest import KnownData, own_table, record_of
 from epifed.evaluation.results_folder import (
-    BacktestRecord,
-    Randomness,
+    ForecastRecord,
     ReleaseRecord,
     WeekTables,
     read_folder,
-    write_week,
+    write_forecast,
 )
 from epifed.forecasting import Forecast, SiteForecast, as_points
 from epifed.intervals import LEVELS
@@ -49,44 +46,56 @@ def label(training: str, releases: Sequence[Release]) -> ReleaseRecord:
     )
 
 
-def keep_week(
+def keep_forecast(
     path: Path,
     panel: CasePanel,
     outlook: SiteForecast,
-    nowcast: pl.DataFrame | None,
     release: Release,
     about: ReleaseRecord,
-    earlier: Sequence[Path],
+    *,
+    nowcast: pl.DataFrame | None = None,
+    earlier: Sequence[Path] = (),
+    notes: Sequence[str] = (),
 ) -> None:
-    """Write an office's week as a results folder; `earlier` are the folders of weeks before."""
+    """Write a forecast from a release as a results folder, with a CSV beside.
+
+    `earlier` are the folders of the forecasts of weeks before, which are scored; `notes` is what
+    must be known of it, in sentences.
+    """
     settings = release.settings
     past = scored_weeks(panel, earlier, settings.horizon, outlook.panel.end)
-    tables = WeekTables(
-        outlook.to_long(), as_points(outlook), outlook.parts_table(), nowcast, past=past
-    )
+    record = None
     if past is not None:
-        tables = replace(tables, record=_record(outlook, past, about))
-    randomness: Randomness = "secure" if release.randomness == "secure" else "seeded"
-    write_week(path, panel, settings, tables, about, randomness)
-
-
-def _record(outlook: SiteForecast, past: pl.DataFrame, about: ReleaseRecord) -> BacktestRecord:
-    """What the past forecasts came to."""
-    settings = outlook.learner.settings
-    days = past["origin_date"].unique().to_list()
-    empty = np.zeros(0)
-    made = tuple(Forecast(day, settings.horizon, (), empty, empty) for day in days)
-    found = Backtest(
+        record = record_of(
+            past,
+            settings,
+            origins=past["origin_date"].n_unique(),
+            releases=about.releases,
+            epsilon_total=about.epsilon_total,
+            noise_multiplier=about.noise_multiplier,
+            real_time=True,
+        )
+    tables = WeekTables(
+        outlook.to_long(),
+        as_points(outlook),
+        outlook.parts_table(),
+        nowcast,
         past,
-        made,
-        settings,
-        about.releases,
-        about.epsilon_total,
-        about.noise_multiplier,
-        outlook.forecasts,
-        real_time=True,
+        record,
+        outlook.total_to_long(),
     )
-    return found.record()
+    left_out = (panel.end - outlook.panel.end).days
+    write_forecast(
+        path,
+        panel,
+        settings,
+        tables,
+        outlook.table(),
+        randomness="secure" if release.randomness == "secure" else "seeded",
+        about=ForecastRecord(incomplete_days=left_out, notes=tuple(notes)),
+        release=about,
+        beside={"levels": outlook.larger_to_long(), "anomalies": outlook.known.to_long()},
+    )
 
 
 def scored_weeks(

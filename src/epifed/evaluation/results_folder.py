@@ -28,7 +28,14 @@ from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
 from epifed.evaluation.metrics import METRICS, scores, strata
-from epifed.files import Part, read_json, to_json, write_parquet, write_text
+from epifed.files import (
+    Part,
+    read_json,
+    to_json,
+    write_parquet,
+    write_sheet,
+    write_text,
+)
 from epifed.learners.base import Parts
 from epifed.settings import Settings, SplitName, read_settings, sentence_of
 from epifed.simulate import SimulationSettings
@@ -133,7 +140,7 @@ def _with_keys(frame: pl.DataFrame, keys: dict[str, object]) -> pl.DataFrame:
 
 FORMAT: Literal[2] = 2
 Kind = Literal["grid", "backtest", "week"]
-Randomness = Literal["seeded", "secure"]
+Randomness = Literal["seeded", "secure", "none"]
 LIBRARIES = ("torch", "numpy", "polars", "dp-accounting", "joblib")
 
 
@@ -251,6 +258,24 @@ class ReleaseRecord(_Record):
     """Since when the office's late reports are filled up; none: they are not."""
 
 
+class ForecastRecord(_Record):
+    """What must be known of a forecast beside its numbers."""
+
+    method: Literal["learner", "persistence"] = "learner"
+    """Persistence, where the learner lost to it on the file's own past."""
+    reason: str = ""
+    """Why this method, in a sentence."""
+    origins: int = 0
+    """Past weeks on which the learner was tried, by a file alone."""
+    relative_mae: float | None = None
+    """Of the learner there, of the next week."""
+    relative_mae_together: float | None = None
+    """The same, of all weeks ahead together."""
+    incomplete_days: int = 0
+    """Newest days that were left out as incomplete."""
+    notes: tuple[str, ...] = ()
+
+
 class Manifest(_Record):
     """What a results folder says about itself; with the command, all that doing it again takes."""
 
@@ -259,13 +284,15 @@ class Manifest(_Record):
     epifed: str
     finished: datetime
     randomness: Randomness
-    """`seeded`: the noise can be predicted, so nothing may be released. `secure`: it cannot."""
+    """`seeded`: the noise can be predicted, so nothing may be released. `secure`: it cannot.
+    `none`: there is no noise, since a file alone made it and nothing leaves."""
     settings_sha256: str
     """Of settings.toml beside it."""
     data: DataRecord
     grid: GridRecord | None = None
     work: WorkRecord | None = None
     release: ReleaseRecord | None = None
+    forecast: ForecastRecord | None = None
     versions: dict[str, str]
 
     @classmethod
@@ -301,13 +328,20 @@ def _versions() -> dict[str, str]:
     return found
 
 
-EXPECTED = "expected a directory that 'epifed run', 'epifed reproduce' or 'epifed backtest' wrote"
+EXPECTED = (
+    "expected a directory that 'epifed run', 'epifed reproduce', 'epifed backtest' or "
+    "'epifed forecast' wrote"
+)
 BESIDE = "backtest"
 """A backtest may lie in a folder of this name within a grid's."""
+RESULTS = "results"
+"""A forecast from a file alone keeps its tables in a folder of this name, beside its page."""
 DATA = "data"
 """The country that `epifed run` simulated lies in a folder of this name."""
 _MANIFEST, _SETTINGS, _RECORD = "manifest.json", "settings.toml", "backtest.json"
 _BUDGETS = "budgets.json"
+_KINDS = {"grid": "grid", "backtest": "backtest", "week": "forecast"}
+"""What a folder holds, in words."""
 _KEYS: dict[str, type[pl.DataType]] = {
     "origin_date": pl.Date,
     "region": pl.String,
@@ -364,6 +398,8 @@ class BacktestTables:
     """What the same forecasts came to at other budgets, where those were made too."""
     nowcast: pl.DataFrame | None = None
     """The last two weeks as known and as estimated, if it is known when reports came."""
+    total: pl.DataFrame | None = None
+    """The newest forecast of all regions together."""
 
     @property
     def by_budget(self) -> list[BacktestRecord]:
@@ -373,7 +409,7 @@ class BacktestTables:
 
 @dataclass(frozen=True)
 class WeekTables:
-    """An office's forecast of a week; earlier ones beside what came, once something has."""
+    """A forecast from a release or a file alone; past ones beside what was observed, if any."""
 
     forecast: pl.DataFrame
     points: pl.DataFrame
@@ -382,6 +418,7 @@ class WeekTables:
     nowcast: pl.DataFrame | None = None
     past: pl.DataFrame | None = None
     record: BacktestRecord | None = None
+    total: pl.DataFrame | None = None
 
     @property
     def scored(self) -> BacktestTables | None:
@@ -389,7 +426,12 @@ class WeekTables:
         if self.past is None or self.record is None:
             return None
         return BacktestTables(
-            self.past, self.forecast, self.record, self.parts, nowcast=self.nowcast
+            self.past,
+            self.forecast,
+            self.record,
+            self.parts,
+            nowcast=self.nowcast,
+            total=self.total,
         )
 
 
@@ -482,6 +524,7 @@ def write_backtest(
     manifest = Manifest.of("backtest", panel, settings)
     frames = {"backtest": tables.backtest, "forecast": tables.forecast}
     optional = {"parts": tables.parts, "levels": tables.levels, "nowcast": tables.nowcast}
+    optional |= {"total": tables.total}
     for name, frame in optional.items():
         (path / f"{name}.parquet").unlink(missing_ok=True)
         if frame is not None:
@@ -493,21 +536,36 @@ def write_backtest(
     _write(path, manifest, settings, frames, records)
 
 
-def write_week(
+def write_forecast(
     path: Path,
     panel: CasePanel,
     settings: Settings,
     tables: WeekTables,
-    release: ReleaseRecord,
+    readable: pl.DataFrame,
+    *,
     randomness: Randomness,
+    about: ForecastRecord,
+    release: ReleaseRecord | None = None,
+    beside: Mapping[str, pl.DataFrame | None] = MappingProxyType({}),
 ) -> None:
-    """Write the folder of an office's week."""
-    manifest = Manifest.of("week", panel, settings, randomness, release=release)
-    named = {"forecast": tables.forecast, "points": tables.points, "backtest": tables.past}
-    named |= {"parts": tables.parts, "nowcast": tables.nowcast}
+    """Write the folder of a forecast; `readable` becomes forecast.csv.
+
+    `beside` are further tables, by name, that the page does not read.
+    """
+    manifest = Manifest.of("week", panel, settings, randomness, release=release, forecast=about)
+    named = {"parts": tables.parts, "nowcast": tables.nowcast, "total": tables.total}
+    named |= {"backtest": tables.past, **beside}
     records = {} if tables.record is None else {_RECORD: tables.record.model_dump()}
-    frames = {name: frame for name, frame in named.items() if frame is not None}
+    frames = {"forecast": tables.forecast, "points": tables.points}
+    refuse_other(path, manifest.kind)
+    for name, frame in named.items():
+        (path / f"{name}.parquet").unlink(missing_ok=True)
+        if frame is not None:
+            frames[name] = frame
+    if not records:
+        (path / _RECORD).unlink(missing_ok=True)
     _write(path, manifest, settings, frames, records)
+    write_sheet(path / "forecast.csv", readable)
 
 
 def refuse_other(path: Path, kind: Kind) -> None:
@@ -516,7 +574,8 @@ def refuse_other(path: Path, kind: Kind) -> None:
     found = read_json(manifest, EXPECTED).get("kind") if manifest.is_file() else None
     if found not in (None, kind):
         raise EpifedError(
-            f"{path}: found the results of a {found}; expected a new directory for a {kind}"
+            f"{path}: found the results of a {_KINDS.get(str(found), found)}; expected a new "
+            f"directory for a {_KINDS[kind]}"
         )
 
 
@@ -524,6 +583,8 @@ def read_folder(path: Path) -> ResultsFolder:
     """Read a results folder; what is missing or does not fit is refused in one sentence."""
     if not path.is_dir():
         raise EpifedError(f"{path}: no such directory; {EXPECTED}")
+    if not (path / _MANIFEST).is_file() and (path / RESULTS / _MANIFEST).is_file():
+        path = path / RESULTS
     manifest = _manifest(path / _MANIFEST)
     settings = path / _SETTINGS
     chosen = read_settings(settings)
@@ -547,6 +608,7 @@ def read_folder(path: Path) -> ResultsFolder:
             nowcast=_perhaps(path, "nowcast", NOWCAST),
             past=_perhaps(path, "backtest", BACKTEST),
             record=_checked(BacktestRecord, record) if record.is_file() else None,
+            total=_perhaps(path, "total", FORECAST),
         )
         return ResultsFolder(path, manifest, chosen, week)
     tables = BacktestTables(
@@ -556,6 +618,7 @@ def read_folder(path: Path) -> ResultsFolder:
         parts=_perhaps(path, "parts", PARTS),
         levels=_perhaps(path, "levels", LEVELS),
         nowcast=_perhaps(path, "nowcast", NOWCAST),
+        total=_perhaps(path, "total", FORECAST),
         at_other_budgets=_checked(BudgetRecords, path / _BUDGETS).budgets
         if (path / _BUDGETS).is_file()
         else (),

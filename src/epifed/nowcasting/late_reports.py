@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from epifed.data import calendar
 from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import LEAST_MORNINGS, MOST_LAGS, Vintages
@@ -52,8 +53,17 @@ MEDIAN = 0.6
 LARGEST_GROWTH = 0.8
 """Bound on the log growth in a week that is expected to go on: after a silence it says nothing."""
 
-LATE_BELOW, LATE_CASES = 0.65, 50.0
-"""A newest day with less than this share of what was expected is late, where that was so much."""
+MOST_INCOMPLETE = WEEK
+"""Newest days, at most, that are judged incomplete."""
+LATE_BELOW, LATE_BELOW_FIRST, LOW_DAY = 0.7, 0.8, 0.9
+"""Incomplete days have less than this share of what was expected: together, the oldest of them, and
+each of them."""
+SURE = 2.5
+"""Deviations of chance by which incomplete days lack cases."""
+COMPARED_DAYS = 70
+"""Past days whose own runs an incomplete one is compared with."""
+LARGEST_RATIO = 2.0
+"""Bound on the growth from a week to the next that incomplete days should have followed."""
 
 ERROR_MORNINGS = 42
 """Past mornings whose nowcasts an interval looks at."""
@@ -193,15 +203,56 @@ def as_complete(counts: Floats) -> Floats:
     return np.ascontiguousarray(by_age.transpose(1, 0, 2))
 
 
-def newest_is_late(panel: CasePanel) -> bool:
-    """Whether the newest day of a panel looks incomplete, beside the same weekdays before it."""
-    if panel.counts.shape[1] <= 3 * WEEK:
-        return False
-    days = panel.counts.sum(axis=0)
-    alike = days[[-WEEK - 1, -2 * WEEK - 1]].mean()
-    grown = days[-WEEK:-1].sum() / max(float(days[-2 * WEEK : -WEEK - 1].sum()), 1.0)
-    expected = alike * grown
-    return bool(expected >= LATE_CASES and days[-1] < LATE_BELOW * expected)
+def incomplete_days(panel: CasePanel) -> int:
+    """How many of the newest days of a panel look incomplete, by what the file's own past shows.
+
+    All regions together. A day is expected to be like the same weekdays of the two weeks before
+    the days in question, grown as those weeks did. A run of newest days is incomplete if every one
+    of them stays below what was expected, far more than chance explains, and the run lies lower
+    than any run of its length did in the weeks before. Public holidays explain a low day.
+    """
+    if panel.step != "day":
+        return 0
+    totals, closed = panel.counts.sum(axis=0), _closed(panel)
+    for run in range(min(MOST_INCOMPLETE, (len(totals) - 3 * WEEK) // 2), 0, -1):
+        shares, expected = _tail(totals, run)
+        low = (shares < LOW_DAY) & ~closed[len(totals) - run :]
+        missing = float(((1 - shares) * expected).sum())
+        certain = missing > SURE * np.sqrt(expected.sum() + 1.0)
+        share = float(shares @ expected) / max(float(expected.sum()), 1e-9)
+        if not (low.all() and shares[0] < LATE_BELOW_FIRST and share < LATE_BELOW and certain):
+            continue
+        ends = range(len(totals) - run, max(len(totals) - COMPARED_DAYS, 3 * WEEK + run), -1)
+        before = [_share(totals[:end], run) for end in ends]
+        if not before or share < min(before):
+            return run
+    return 0
+
+
+def _tail(totals: Floats, run: int) -> tuple[Floats, Floats]:
+    """Of each of the newest days: its share of what was expected of it, and that."""
+    complete = totals[: len(totals) - run]
+    last, before = complete[-WEEK:].sum(), complete[-2 * WEEK : -WEEK].sum()
+    grown = np.clip((last + 1) / (before + 1), 1 / LARGEST_RATIO, LARGEST_RATIO)
+    place = np.arange(run)
+    alike = (complete[place - WEEK] * grown + complete[place - 2 * WEEK] * grown**2) / 2
+    newest = totals[len(totals) - run :]
+    return newest / np.maximum(alike, 1e-9), alike
+
+
+def _share(totals: Floats, run: int) -> float:
+    """The share of what was expected of the newest days that they have, all together."""
+    shares, expected = _tail(totals, run)
+    return float(shares @ expected) / max(float(expected.sum()), 1e-9)
+
+
+def _closed(panel: CasePanel) -> NDArray[np.bool_]:
+    """Which days are a public holiday of most regions."""
+    days = panel.counts.shape[1]
+    if not panel.calendars:
+        return np.zeros(days, dtype=np.bool_)
+    off = [calendar.closed(code, panel.start, days)[0] for code in panel.calendars]
+    return np.asarray(np.mean(off, axis=0) > 1 / 2)
 
 
 def growth(known: Floats, shared: float | None = None) -> Floats:

@@ -27,6 +27,7 @@ from epifed.data.vintages import KEPT_MORNINGS, Vintages, fill
 from epifed.errors import EpifedError
 from epifed.evaluation.backtest import SCORES
 from epifed.evaluation.past_weeks import scored_weeks
+from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
 from epifed.federation.flare.jobs import Trainings
 from epifed.federation.flare.kits import SERVER
@@ -38,7 +39,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.rehearsal.plan import Act, Plan, renamed
 from epifed.simulate.simulation import Mornings
-from epifed.site_report import RESULTS, WEEK_NAME, update_site
+from epifed.site_report import WEEK_NAME, update_site
 
 Action = Callable[[], bool]
 """Does something; says whether the schedule has to be started again after it."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
+from epifed.errors import EpifedError
 from epifed.evaluation.metrics import METRICS, STRATA
 from epifed.evaluation.results_folder import TRAINED, summary
 from epifed.forecasting import Forecast
@@ -447,7 +448,17 @@ def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
 
 
 def plot(training: "Training", clients: "Clients") -> Figure:
-    """Predicted against true on the test windows, persistence beside the training."""
+    """Predicted against true on the test windows of an experiment, persistence beside.
+
+    It takes the training and the `Clients` that it was trained on: `clients = make_clients(panel,
+    settings)`, `plot(train(clients, settings), clients)`. A forecast has a figure of its own:
+    `forecast(training, panel).plot()`.
+    """
+    if not (hasattr(clients, "test") and hasattr(training, "predict")):
+        raise EpifedError(
+            f"plot: found a {type(training).__name__} and a {type(clients).__name__}; expected a "
+            "Training and the Clients it was trained on (a forecast: forecast(…).plot())"
+        )
     truth = clients.test.targets
     epsilon = training.settings.epsilon
     with style():

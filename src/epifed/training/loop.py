@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,19 @@ class Training:
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Forecasts [...] for windows [..., H] of case counts."""
         return self.learner.predict(self.state, inputs)
+
+    def save(self, path: Path | str) -> None:
+        """Write the release file, which `read_release` and `epifed forecast` read.
+
+        Its noise is seeded unless a ledger was charged: then it must not be handed out, and the
+        file says so.
+        """
+        if self.release is None:
+            raise EpifedError(
+                "save: found a training of an experiment's clients, which is of no known days; "
+                "expected one of a panel: train(panel, …)"
+            )
+        self.release.write(Path(path))
 
     def __repr__(self) -> str:
         """The learner, and what it cost."""

@@ -56,8 +56,12 @@ class NoisePreview:
         return (
             f"With {counted(self.clients, 'client')} and ε = {self.epsilon:g}, noise moves "
             f"{self.signal} by {_about(self.noise)}, where ±{_percent(self.typical)} is typical: "
-            f"{verdict}{advice}."
+            f"{verdict}{advice}.{ALONE if self.believed < POOR else ''}"
         )
+
+
+ALONE = " A forecast of your own file needs no noise: 'epifed forecast --data FILE'."
+"""What to do where noise leaves little."""
 
 
 def _about(log_change: float) -> str:

@@ -8,7 +8,16 @@ import polars as pl
 
 from epifed.data.readers.options import AmbiguousTableError, Assumptions, listed, short
 from epifed.data.readers.regions import FACTS, NAME, POPULATION, SAID_FACTS
-from epifed.data.readers.tables import LEAST_DAYS, PLUS, RATES, RawTable, likely, likely_day, refuse
+from epifed.data.readers.tables import (
+    LEAST_DAYS,
+    PLUS,
+    RATES,
+    RawTable,
+    likely,
+    likely_day,
+    refuse,
+    usual_population,
+)
 from epifed.data.readers.values import day_names
 from epifed.errors import EpifedError
 
@@ -147,6 +156,7 @@ def _columns(
     columns: dict[str, str] = {}
     renamed: list[str] = []
     missing: list[str] = []
+    notes: tuple[str, ...] = ()
     optional = set(FACTS) if said.population is None else {*FACTS} - {POPULATION}
     for key in (*keys, *(FACTS if said.name is None else SAID_FACTS)):
         chosen = getattr(said, _OPTIONS[key]) if key in _OPTIONS else None
@@ -164,9 +174,13 @@ def _columns(
             renamed += [] if exact else [f"{columns[key]} is {wanted}"]
         elif key not in optional:
             missing.append(key)
+        elif key == POPULATION and (called := usual_population(table.names)):
+            columns[key] = called
+            notes += (f"{called} is taken as the population",)
     if missing:
         raise _missing(table, said, columns, missing)
-    notes = (f"columns by other capitals: {', '.join(renamed)}",) if renamed else ()
+    if renamed:
+        notes = (f"columns by other capitals: {', '.join(renamed)}", *notes)
     return columns, notes
 
 

@@ -53,6 +53,9 @@ class Assumptions:
         "Column of the region's name, if it is to be shown.", option="--column-name"
     )
     sheet: str | None = _said("Sheet of an Excel file.")
+    regions_from: str | None = _said(
+        "Excel file with a sheet for each region, named as it: sheets.", "sheets"
+    )
     member: str | None = _said("File within a zip.")
     header_row: int | None = _said("Row of the column names (default: the first with text).")
     delimiter: str | None = _said("Between the cells of a CSV: ',', ';', '|' or tab.")

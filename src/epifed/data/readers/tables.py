@@ -48,6 +48,10 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "reported_cases", "current_week", "weekly_count", "weekly_cases", "admissions",
         "total_cases", "cum_cases",
     ),
+    "population": (
+        "einwohner", "einwohnerzahl", "einwohnerinnen", "bevölkerung", "bevoelkerung",
+        "inhabitants", "residents", "pop", "poblacion", "población", "popolazione",
+    ),
 }  # fmt: skip
 """Names that a column of each kind has, the likeliest first, in small letters."""
 RATES = re.compile(r"inciden|inzidenz|rate|ratio|quote|per_?1|pro_?1|percent|prozent|%|tasa|taux")
@@ -74,6 +78,12 @@ def likely(key: str, names: Sequence[str]) -> str | None:
     return next(iter([*exact, *inside]), None)
 
 
+def usual_population(names: Sequence[str]) -> str | None:
+    """The one column that is called as inhabitants usually are, if there is one."""
+    called = [name for name in names if _plain(name) in USUAL["population"]]
+    return called[0] if len(called) == 1 else None
+
+
 def likely_day(names: Sequence[str]) -> str | None:
     """The name of a column of days, or two that say a week together: Meldejahr+Meldewoche.
 
@@ -95,7 +105,8 @@ def _kinds(cells: Sequence[str], wanted: Collection[str]) -> int:
     """How many kinds of columns are named in a row; many days across are one."""
     known = {name.strip().casefold() for name in wanted}
     plain = [_plain(cell) for cell in cells if cell.strip()]
-    found = sum(any(cell in words for cell in plain) for words in USUAL.values())
+    kinds = [USUAL[kind] for kind in ("day", "region", "cases")]
+    found = sum(any(cell in words for cell in plain) for words in kinds)
     said = sum(cell.strip().casefold() in known for cell in cells)
     across = sum(bool(_DAY_LIKE.match(cell.strip())) for cell in cells) >= LEAST_DAYS
     return max(found, said) + across
@@ -499,6 +510,8 @@ _AS_TEXT = r'^="([^"]*)"$'
 """How spreadsheets write text that looks like a number: ="01001"."""
 _MARK = "\ufeff"
 """How a file may begin, and so a line of one that was put below another."""
+REGION = "region"
+"""The column that the names of sheets become, where each is a region."""
 IN_MEMORY = "DataFrame"
 """What stands for the file in a sentence on a table that is none."""
 
@@ -642,12 +655,54 @@ def _of_excel(content: Content, said: Assumptions, wanted: Sequence[str]) -> Raw
         )
     if not filled:
         raise EpifedError(f"{content.where}: found no sheet with rows; expected a table")
+    if said.regions_from == "sheets":
+        every = {name: _of_sheet(content, name, filled[name], said, wanted) for name in filled}
+        return _sheets_together(content, every)
     if len(filled) > 1:
-        ways = [{"sheet": name} for name in list(filled)[:4]]
+        ways: list[dict[str, str]] = [{"sheet": name} for name in list(filled)[:4]]
+        if len({sheet.row(0) for sheet in filled.values()}) == 1:
+            ways.insert(0, {"regions_from": "sheets"})
         raise AmbiguousTableError(
             f"{content.where}: found {len(filled)} sheets with rows; expected one", *ways
         )
     ((sheet, frame),) = filled.items()
+    return _of_sheet(content, sheet, frame, said, wanted)
+
+
+def _sheets_together(content: Content, sheets: Mapping[str, RawTable]) -> RawTable:
+    """One table of all sheets, with a column `region` that holds their names."""
+    first, *others = sheets.items()
+    for name, table in others:
+        if table.names != first[1].names:
+            raise EpifedError(
+                f"{content.where}: sheet {short(name)}: found the columns {listed(table.names)}; "
+                f"expected those of the sheet {short(first[0])}: {listed(first[1].names)}"
+            )
+    names = first[1].names
+    if REGION in names:
+        raise EpifedError(
+            f"{content.where}: found a column {REGION} in the sheets; expected none, since the "
+            "sheets are the regions"
+        )
+
+    def cells(places: Sequence[int]) -> pl.DataFrame:
+        inside = [place for place in places if place < len(names)]
+        parts = []
+        for name, table in sheets.items():
+            part = table.cells(inside or [0])
+            sheet = pl.lit(name).alias(str(len(names)))
+            wanted = [sheet if place == len(names) else pl.col(str(place)) for place in places]
+            parts.append(part.select("row", *wanted))
+        return pl.concat(parts)
+
+    found = first[1].found | {"sheet": f"{len(sheets)} as regions", "regions_from": "sheets"}
+    return RawTable(content.where, (*names, REGION), cells, found)
+
+
+def _of_sheet(
+    content: Content, sheet: str, frame: pl.DataFrame, said: Assumptions, wanted: Sequence[str]
+) -> RawTable:
+    """The table of one sheet."""
     text = pl.any_horizontal(pl.exclude("row").str.strip_chars().str.len_chars() > 0)
     rows = frame.with_row_index("row", offset=1).filter(
         pl.col("row") >= (said.header_row or 1), text

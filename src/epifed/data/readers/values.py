@@ -345,11 +345,13 @@ class Counts:
 def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assumptions) -> Counts:
     """Turn `cases` into numbers as was said; refuse what can be read in more ways than one."""
     notes: list[str] = []
-    read = frame
+    read, hidden = frame, pl.Series([False] * len(frame), dtype=pl.Boolean)
     if frame.schema["cases"] == pl.String:
         frame = frame.with_columns(pl.col("cases").str.replace("^\u2212", "-"))
         read = _without_words(frame, said, notes)
-        read = _without_hidden(where, read, column, said, notes)
+        hidden = _hidden(where, read, column, said, notes)
+        # What stands for a hidden count is no cell of the file: it says nothing of signs.
+        read = read.with_columns(cases=pl.when(~hidden).then("cases"))
         read = _with_points(where, read, "cases", column, said)
     parsed = _cast(where, read, "cases", column, COUNT)
     good = parsed.select(pl.col("cases").is_finite().fill_null(value=False))["cases"]
@@ -359,6 +361,9 @@ def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assu
         _offer_missing(where, first, column, said)
     refuse(where, frame, bad, key="cases", column=column, expected=COUNT)
     _refuse_enormous(where, parsed, "cases", column, MOST_CASES)
+    if hidden.any():
+        instead = pl.lit(said.below, dtype=pl.Float64)
+        parsed = parsed.with_columns(cases=pl.when(hidden).then(instead).otherwise("cases"))
     return Counts(parsed, tuple(notes))
 
 
@@ -405,12 +410,14 @@ def _offer_missing(
         )
 
 
-def _without_hidden(
+def _hidden(
     where: Path | str, frame: pl.DataFrame, column: str, said: Assumptions, notes: list[str]
-) -> pl.DataFrame:
-    hidden = frame.filter(pl.col("cases").str.contains(_HIDDEN))
+) -> pl.Series:
+    """Which counts are hidden, such as <5; refused unless it was said what stands for them."""
+    which = frame["cases"].str.contains(_HIDDEN).fill_null(value=False)
+    hidden = frame.filter(which)
     if hidden.is_empty():
-        return frame
+        return which
     if said.below is None:
         first = hidden.sort("row").row(0, named=True)
         raise AmbiguousTableError(
@@ -419,8 +426,7 @@ def _without_hidden(
             {"below": 2},
         )
     notes.append(f"{len(hidden):,} hidden counts such as {hidden['cases'][0]} are {said.below:g}")
-    plain = pl.when(pl.col("cases").str.contains(_HIDDEN)).then(pl.lit(repr(float(said.below))))
-    return frame.with_columns(cases=plain.otherwise("cases"))
+    return which
 
 
 def _with_points(

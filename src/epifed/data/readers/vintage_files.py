@@ -13,12 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from epifed.data.readers.cleaning import LONGEST_GAP
 from epifed.data.readers.formats import ATTRIBUTION, MERGED, county_id
-from epifed.data.readers.tables import existing, open_table, refuse, some
+from epifed.data.readers.options import AmbiguousTableError, listed, short
+from epifed.data.readers.tables import RawTable, existing, open_table, refuse, some
 from epifed.data.readers.values import FIRST_DAY, LAST_DAY
 from epifed.data.vintages import SCHEMA, Vintages
 from epifed.errors import EpifedError, counted
@@ -29,6 +31,8 @@ REPORTED = ("reported", "date", "Meldedatum")
 ONSET = ("onset", "Erkrankungsbeginn")
 AGE = ("age_group", "Altersgruppe")
 CASES = ("cases", "AnzahlFall")
+REGIONS = re.compile(r"(?i)kreis|county|district|gemeinde|kommune|region|bezirk|^ags$|^fips$")
+"""Names of columns that hold regions."""
 TABLES = ("vintages.parquet", "linelist_vintages.parquet")
 """The names under which a data directory holds its table of changes."""
 DAY = "a day as YYYY-MM-DD, YYYY/MM/DD or DD.MM.YYYY from 1900 to 2100"
@@ -36,7 +40,7 @@ TIME = r"[T ]\d?\d:\d\d(:\d\d(\.\d+)?)?Z?$"
 
 
 def load_vintages(
-    path: Path | str, *, regions: Sequence[str] | None = None, **columns: str
+    path: Path | str, *, regions: Sequence[str] | None = None, **columns: Any
 ) -> Vintages:
     """The vintages of a table, of a data directory that has one, or of a folder of downloads.
 
@@ -62,13 +66,15 @@ def read_vintages(
     onset: str | None = None,
     age: str | None = None,
     cases: str | None = None,
+    one_region: bool = False,
 ) -> Vintages:
     """The vintages of a CSV or parquet file whose rows say when they became known.
 
     `known` is the column of the first morning on which a row was known; `entry`, for an
     authority's own list, that of the day on which it was entered, so that it is known on the next
     morning. `reported` is the reporting date. A negative count takes cases back. Without a column
-    of cases each row is one; without one of regions all are one region, named as the file.
+    of cases each row is one; without one of regions all are one region, named as the file. Where a
+    column looks like one of regions it must be said, or that all are `one_region`.
     """
     path = Path(path)
     table = open_table(path)
@@ -84,6 +90,8 @@ def read_vintages(
     for key, (given, usual) in optional.items():
         if given or any(name in there for name in usual):
             wanted[key] = _column(path, there, given, usual)
+    if "region" not in wanted and not one_region:
+        _refuse_pooling(path, table, wanted.values())
     frame = some(path, table.pick(wanted))
     if entry and frame.schema["as_of"] == pl.String:
         frame = frame.with_columns(pl.col("as_of").str.replace(TIME, ""))
@@ -105,6 +113,20 @@ def read_vintages(
     # An own list is whole on every morning: one without an entry is quiet, not missing.
     days = pl.date_range(*_ends(frame), eager=True).to_list() if entry else None
     return Vintages.from_changes(frame.drop("row"), source=str(path), snapshots=days)
+
+
+def _refuse_pooling(path: Path, table: RawTable, used: Iterable[str]) -> None:
+    """Refuse to make one region of several: a column that looks like regions must be said."""
+    free = [name for name in table.names if name and name not in used]
+    for name in (one for one in free if REGIONS.search(one)):
+        several = table.pick({"region": name})["region"].drop_nulls().n_unique()
+        if several > 1:
+            raise AmbiguousTableError(
+                f"{path}: found {several} values in the column {short(name)}; expected the column "
+                "of the regions to be said, or that all rows are one region",
+                {"region": name},
+                {"one_region": True},
+            )
 
 
 def _ends(frame: pl.DataFrame) -> tuple[date, date]:
@@ -147,9 +169,11 @@ def _column(path: Path, there: Iterable[str], given: str | None, usual: Sequence
     for name in usual:
         if name in there:
             return name
+    option = "--column-known or, of the day it was entered, --column-entry"
+    option = option if usual == KNOWN else "--column-reported"
     raise EpifedError(
-        f"{path}: found no column {' or '.join(usual)} (the columns are {', '.join(there)}); "
-        "expected one, or its name"
+        f"{path}: found no column {' or '.join(usual)} (the columns are {listed(list(there))}); "
+        f"expected one; add {option} and the name of the column"
     )
 
 

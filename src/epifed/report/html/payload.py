@@ -347,6 +347,11 @@ def payload(
         "anomalies": _anomalies(panel, as_of, rows) if panel and folder.newest else None,
         "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
         "forecast": _forecast(folder, rows),
+        "total": _total(folder),
+        "alone": manifest.randomness == "none",
+        "about": manifest.forecast.model_dump(exclude={"notes", "reason"})
+        if manifest.forecast
+        else None,
         "nowcast": _nowcast(folder, rows),
         "backtest": backtest(folder, rows),
         "compared": comparison(folder),
@@ -495,6 +500,20 @@ def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | N
             )
             for level in LEVELS
         ],
+    }
+
+
+def _total(folder: ResultsFolder) -> dict[str, Any] | None:
+    """The newest forecast of all regions together: cases of seven days, [levels][horizons]."""
+    frame = folder.newest.total if folder.newest else None
+    if frame is None:
+        return None
+    frame = frame.with_columns(pl.col("level").round(4)).sort("horizon")
+    step = folder.settings.step
+    return {
+        "horizons": [DAYS_OF[step] * h for h in frame["horizon"].unique().sort()],
+        "levels": LEVELS,
+        "values": [weekly(frame.filter(level=level)["value"].to_numpy(), step) for level in LEVELS],
     }
 
 

@@ -44,6 +44,7 @@ function linked(text) {
 }
 
 function credit(line) {
+  if (DATA.simulated && /made by epifed simulate, /.test(line)) return [t('simulatedSource', { made: line.split('epifed simulate, ')[1] })];
   if (!/GeoBasis-DE \/ BKG/.test(line)) return linked(line);
   return [make('a', { href: 'http://www.bkg.bund.de', rel: 'noreferrer' }, t('bkg')), ', ', make('a', { href: 'https://www.govdata.de/dl-de/by-2-0', rel: 'noreferrer' }, 'dl-de/by-2-0')];
 }
@@ -51,8 +52,11 @@ function credit(line) {
 function drawAbout() {
   const level = spoken();
   const s = DATA.settings;
-  $('method-text').textContent = GRID ? t('methodText', { level, windows: t('methodWindows', { window: s.window, horizon: s.horizon }) }) : t('methodPlain', { level });
-  $('limits').replaceChildren(...t('limits', { level, trust: t('trust')[DATA.settings.noise] }).map((text) => make('li', {}, text)));
+  const experiment = GRID ? t('methodText', { level, windows: t('methodWindows', { window: s.window, horizon: s.horizon }) }) : '';
+  const trend = ['trend', 'nowcast', 'real-time trend'].includes(LEARNER);
+  const made = ALONE ? t('methodAlone', { level }) : trend ? t('methodTrend', { level }) : experiment || t('methodPlain', { level });
+  $('method-text').textContent = made === experiment || !experiment ? made : `${made} ${t('methodExperiment', { learner: gridLearner() })} ${experiment}`;
+  $('limits').replaceChildren(...(ALONE ? t('limitsAlone') : t('limits', { level, trust: t('trust')[DATA.settings.noise] })).map((text) => make('li', {}, text)));
   $('sources-list').replaceChildren(...(DATA.attribution.length ? DATA.attribution.map((line) => make('li', {}, credit(line))) : [make('li', {}, t('sourcesNone'))]));
   const mapLine = DATA.map && (DATA.attribution.find((line) => /BKG/.test(line)) || (DATA.simulated ? t('simulatedLabel') : null));
   $('map-credit').replaceChildren(...(mapLine ? [t('mapCredit'), ...credit(mapLine)] : []));

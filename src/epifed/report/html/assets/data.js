@@ -8,7 +8,10 @@ const FORECAST = DATA.forecast;
 const NOWCAST = DATA.nowcast;
 const BACKTEST = DATA.backtest;
 // What a weekly release costs: of an office's own week, or of a backtest's.
-const PAID = DATA.release ?? (BACKTEST && { learner: BACKTEST.record.learner, epsilon: BACKTEST.record.epsilon_per_release, total: BACKTEST.record.epsilon_total, releases: BACKTEST.record.releases, delta: BACKTEST.record.delta, right: BACKTEST.right });
+const ALONE = DATA.alone;
+const TOTAL = DATA.total;
+const ABOUT = DATA.about;
+const PAID = ALONE ? null : DATA.release ?? (BACKTEST && { learner: BACKTEST.record.learner, epsilon: BACKTEST.record.epsilon_per_release, total: BACKTEST.record.epsilon_total, releases: BACKTEST.record.releases, delta: BACKTEST.record.delta, right: BACKTEST.right });
 const GRID = DATA.grid;
 const LEVEL = { low95: 0, low80: 1, low50: 2, median: 3, high50: 4, high80: 5, high95: 6 };
 const HORIZON = DATA.settings.horizon;
@@ -48,6 +51,28 @@ const NEXT = WEEKS.length ? WEEKS[0] : null;
 const quantile = (level, region, at) => FORECAST.values[level][region][at];
 const horizonDay = (at) => AS_OF + FORECAST.horizons[at];
 
+// Who makes the forecasts of the page, and whether it lost to "like today" on past weeks.
+const LEARNER = DATA.release?.learner ?? BACKTEST?.record.learner ?? null;
+const LOST = ABOUT?.method === 'persistence' || Boolean(!ALONE && BACKTEST && typeof BACKTEST.record.mae_ratio === 'number' && BACKTEST.record.mae_ratio >= 1);
+
+// All regions together: the quantile of the cases of seven days, and the chance that they rise.
+const WHOLE = Boolean(TOTAL) && NEXT !== null && NAMES.every((_, i) => quantile(LEVEL.median, i, NEXT) !== null);
+function totalOf(level) {
+  const at = WHOLE ? TOTAL.horizons.indexOf(FORECAST.horizons[NEXT]) : -1;
+  return at < 0 ? null : TOTAL.values[level][at];
+}
+
+function chanceBetween(now, levels, values) {
+  if (now < values[0]) return 1 - levels[0];
+  for (let k = 1; k < values.length; k += 1) {
+    if (now < values[k]) {
+      const share = (now - values[k - 1]) / (values[k] - values[k - 1]);
+      return 1 - (levels[k - 1] + share * (levels[k] - levels[k - 1]));
+    }
+  }
+  return now > values[values.length - 1] ? 1 - levels[values.length - 1] : 0.5;
+}
+
 function ahead(at) {
   const days = FORECAST.horizons[at];
   return days % 7 === 0 ? t('weeks', { n: days / 7 }) : t('days', { n: days });
@@ -63,15 +88,7 @@ function change(region, at) {
 function chanceOfRise(region, at) {
   const now = NOW[region];
   if (now === null || quantile(0, region, at) === null) return null;
-  const values = FORECAST.levels.map((_, k) => quantile(k, region, at));
-  if (now < values[0]) return 1 - FORECAST.levels[0];
-  for (let k = 1; k < values.length; k += 1) {
-    if (now < values[k]) {
-      const share = (now - values[k - 1]) / (values[k] - values[k - 1]);
-      return 1 - (FORECAST.levels[k - 1] + share * (FORECAST.levels[k] - FORECAST.levels[k - 1]));
-    }
-  }
-  return now > values[values.length - 1] ? 1 - FORECAST.levels[values.length - 1] : 0.5;
+  return chanceBetween(now, FORECAST.levels, FORECAST.levels.map((_, k) => quantile(k, region, at)));
 }
 
 const LIKELY = 0.9;

@@ -2,7 +2,10 @@
 const PAPER = { width: 680, map: 345 };
 
 function drawFrame() {
+  for (const id of ['privacy', 'baselines']) $(id).hidden = ALONE;
+  $('appendix').hidden = !(GRID && federated(gridCell()).length);
   drawControls();
+  [...$('contents').children].forEach((item) => { item.hidden = $(item.firstChild.hash.slice(1)).hidden; });
   const title = DATA.title || t('title');
   document.title = `${title} – ${longDay(AS_OF)}`;
   $('title').textContent = title;
@@ -58,6 +61,7 @@ function setUp() {
     state.cell = Math.max(0, temporal);
     state.epsilon = firstBudget(gridCell());
   }
+  foldOnPhones();
   const grown = growing();
   if (grown.length) state.region = grown[0].i;
   drawFirst();
@@ -106,6 +110,24 @@ function setUp() {
     if (location.hash.length > 1) $(location.hash.slice(1))?.scrollIntoView();
     document.documentElement.dataset.ready = String(Math.round(performance.now()));
   }));
+}
+
+// On a phone what is further down opens at its title.
+function foldOnPhones() {
+  const narrow = window.matchMedia('(max-width: 560px)').matches;
+  if (!narrow) return;
+  for (const id of ['record', 'privacy', 'baselines', 'method', 'sources', 'appendix']) {
+    const section = $(id);
+    const title = section.querySelector('h2');
+    const turn = (open) => { section.classList.toggle('folded', !open); title.setAttribute('aria-expanded', String(open)); };
+    title.setAttribute('role', 'button');
+    title.setAttribute('tabindex', '0');
+    turn(location.hash === `#${id}`);
+    title.addEventListener('click', () => turn(section.classList.contains('folded')));
+    title.addEventListener('keydown', (event) => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); turn(section.classList.contains('folded')); } });
+    window.addEventListener('hashchange', () => { if (location.hash === `#${id}`) turn(true); });
+    window.addEventListener('beforeprint', () => turn(true));
+  }
 }
 
 setUp();

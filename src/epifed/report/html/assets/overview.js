@@ -39,8 +39,35 @@ function drawOverview() {
   $('headline').textContent = alone ? `${NAMES[0]}: ${t(forecast ? 'oneForecast' : 'oneRose')[way]}` : t(head, words);
   const sure = alone ? (forecast && ways.up ? t('oneSure')[ways.sure ? 'yes' : 'no'] : '') : null;
   $('standfirst').textContent = sure ?? (forecast ? t('standForecast', words) : HISTORY ? t('standRose', words) : '');
+  if (forecast) headWithTotal(ways, words);
   $('answers').replaceChildren(whereAnswer(), nextAnswer(), sureAnswer(), privacyAnswer());
 }
+
+// The sum first and how sure it is; a forecast that lost to "like today" is no headline.
+function headWithTotal(ways, words) {
+  const now = NOW.every((v) => v !== null) ? sumOf(NOW) : null;
+  const next = totalOf(LEVEL.median);
+  if (now === null) return;
+  const round = (value) => num(Number(value.toPrecision(3)), 0);
+  const name = COUNT === 1 ? NAMES[0] : null;
+  if (LOST) {
+    const ratio = ABOUT?.method === 'persistence' ? (ABOUT.relative_mae >= 1 ? ABOUT.relative_mae : ABOUT.relative_mae_together) : BACKTEST.record.mae_ratio;
+    $('headline').textContent = t('headLost', { ...words, name, now: round(now) });
+    $('standfirst').textContent = `${t('standLost', { ratio: num(ratio, 2), shown: ABOUT?.method === 'persistence' })}${between(round)}`;
+    return;
+  }
+  if (next === null) return;
+  const moved = now ? next / now - 1 : null;
+  const way = moved === null || Math.abs(moved) < SAME ? 'open' : moved > 0 ? 'up' : 'down';
+  if (!name) $('headline').textContent = t('headTotal', { ...words, way, next: round(next), change: moved === null ? '–' : signed(moved), by: moved === null ? '' : percent(Math.abs(moved)) });
+  const rise = chanceBetween(now, TOTAL.levels, TOTAL.levels.map((_, k) => totalOf(k)));
+  const where = name ? '' : ` ${t('standWhere', words)}`;
+  const open = ABOUT && ALONE && ABOUT.relative_mae === null ? ` ${t('standUntested')}` : '';
+  $('standfirst').textContent = `${between(round).trim()} ${t('standRise', { chance: chance(rise) })}${where}${open}${leftOut()}`;
+}
+
+const between = (round) => (totalOf(LEVEL.low95) === null ? '' : ` ${t('standBetween', { low: round(totalOf(LEVEL.low95)), high: round(totalOf(LEVEL.high95)) })}`);
+const leftOut = () => (ABOUT && ABOUT.incomplete_days ? ` ${t('standIncomplete', { n: ABOUT.incomplete_days })}` : '');
 
 function whereAnswer() {
   const top = growing().slice(0, 5);
@@ -57,11 +84,12 @@ function nextAnswer() {
     return answer(t('qNext'), make('p', {}, t('nextNone')),
       make('p', { class: 'small' }, `${t('nextLast', { cases: num(now, 0), before: num(before, 0), day: longDay(AS_OF), change: before ? signed(now / before - 1) : '–' })}`));
   }
-  const next = sumOf(NAMES.map((_, i) => quantile(LEVEL.median, i, NEXT)));
+  const whole = totalOf(LEVEL.median);
+  const next = whole ?? sumOf(NAMES.map((_, i) => quantile(LEVEL.median, i, NEXT)));
   const known = NOW.every((v) => v !== null);
   return answer(t('qNext'), make('p', { class: 'big' }, amount(national(next)), make('span', { class: 'delta' }, known && now ? signed(next / now - 1) : '')),
     make('p', { class: 'small' }, known ? t('nextNow', { now: amount(national(now)), unit: unit() }) : unit()),
-    make('p', { class: 'small' }, t('nextCases', { cases: num(Number(next.toPrecision(3)), 0), day: longDay(horizonDay(NEXT)), level: spoken() })));
+    make('p', { class: 'small' }, t(whole === null ? 'nextCases' : 'nextTotal', { cases: num(Number(next.toPrecision(3)), 0), low: whole === null ? '' : num(Number(totalOf(LEVEL.low95).toPrecision(3)), 0), high: whole === null ? '' : num(Number(totalOf(LEVEL.high95).toPrecision(3)), 0), day: longDay(horizonDay(NEXT)), level: spoken() })));
 }
 
 function middle(values) {
@@ -82,7 +110,8 @@ function sureAnswer() {
   if (BACKTEST) {
     const [n, mae, like, , , , c95] = BACKTEST.all;
     said.push(t('sureCoverage', { n: num(n, 0), c95: percent(c95) }));
-    if (like) said.push(t('sureRatio', { learner: methodName(BACKTEST.record.learner), percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
+    if (like && !ALONE) said.push(t('sureRatio', { learner: methodName(BACKTEST.record.learner), percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
+    if (ALONE && ABOUT && ABOUT.relative_mae !== null) said.push(t('sureAlone', { n: num(ABOUT.origins, 0), ratio: num(ABOUT.relative_mae, 2), together: num(ABOUT.relative_mae_together, 2) }));
   } else if (GRID && persistenceOf(gridCell())) {
     const cell = gridCell();
     const row = federated(cell)[firstBudget(cell)];
@@ -93,6 +122,7 @@ function sureAnswer() {
 }
 
 function privacyAnswer() {
+  if (ALONE) return answer(t('qPrivacy'), make('p', {}, t('privacyAlone')));
   const list = budgets();
   let line = t('privacyNone');
   if (PAID && PAID.right) {
@@ -105,5 +135,5 @@ function privacyAnswer() {
     if (budget) line = t('privacyLine', { eps: eps(budget.epsilon), right: bound(budget.right), level: spoken() });
   }
   const noise = t(DATA.seeded ? 'privacySeeded' : 'privacySecure');
-  return answer(t('qPrivacy'), make('p', {}, line), line === t('privacyNone') ? null : make('p', { class: DATA.seeded ? 'warn' : '' }, noise), make('p', {}, make('a', { href: '#privacy' }, t('privacyMore'))));
+  return answer(t('qPrivacy'), make('p', {}, line), line === t('privacyNone') ? null : make('p', { class: DATA.seeded ? 'warn' : '' }, noise), make('p', {}, make('a', { href: GRID ? '#appendix' : '#privacy' }, t('privacyMore'))));
 }

@@ -10,7 +10,6 @@ const gradeOf = (epsilon) => t('grade', epsilonOf(epsilon));
 
 function drawPrivacy() {
   const explorable = Boolean(GRID && federated(gridCell()).length);
-  $('explorer').hidden = !explorable;
   if (explorable) {
     $('cell').replaceChildren(...GRID.cells.map((cell, i) => make('option', { value: i, selected: i === state.cell }, cellName(cell))));
     $('cell-pick').hidden = GRID.cells.length < 2;

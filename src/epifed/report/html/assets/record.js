@@ -1,3 +1,9 @@
+// A ratio to persistence: below 1 is better, about 1 is neither.
+const better = (ratio) => (ratio === null || Math.abs(ratio - 1) < 0.005 ? '' : ratio < 1 ? 'good' : 'bad');
+
+// An interval that holds far less than it says is as bad as a large error.
+const held = (share, should) => (share === null ? '' : share < should - (1 - should) - 0.02 || share < should - 0.12 ? 'bad' : share < should - 0.05 ? '' : 'good');
+
 function drawRecord() {
   $('record-charts').hidden = !BACKTEST;
   $('record-facts').hidden = !BACKTEST;
@@ -9,16 +15,15 @@ function drawRecord() {
   const { record, origins } = BACKTEST;
   const first = dayNumber(origins[0][0]);
   const last = dayNumber(origins[origins.length - 1][0]);
-  $('record-lead').textContent = t('recordLead', { learner: methodName(record.learner), eps: eps(record.epsilon_per_release), n: num(n, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
-  const ratio = (value) => (value === null ? '' : value < 1 ? 'good' : 'bad');
+  $('record-lead').textContent = t(ALONE ? 'recordAlone' : 'recordLead', { learner: methodName(record.learner), eps: eps(record.epsilon_per_release), n: num(n, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
   const [maeRatio, wisRatio] = [record.mae_ratio, record.wis_ratio];
   const list = [
-    fact(t('maeRatio'), num(maeRatio, 2), t('belowOne'), ratio(maeRatio)),
-    fact(t('wisRatio'), num(wisRatio, 2), t('belowOne'), ratio(wisRatio)),
-    fact(t('c50'), percent(record.coverage_50), t('should', '50 %')),
-    fact(t('c95'), percent(record.coverage_95), t('should', '95 %')),
+    fact(t('maeRatio'), num(maeRatio, 2), t('belowOne'), better(maeRatio)),
+    fact(t('wisRatio'), num(wisRatio, 2), t('belowOne'), better(wisRatio)),
+    fact(t('c50'), percent(record.coverage_50), t('should', '50 %'), held(record.coverage_50, 0.5)),
+    fact(t('c95'), percent(record.coverage_95), t('should', '95 %'), held(record.coverage_95, 0.95)),
   ];
-  if (typeof record.worst_month_mae_ratio === 'number') list.push(fact(t('worstMonth'), num(record.worst_month_mae_ratio, 2), t('belowOne'), ratio(record.worst_month_mae_ratio)));
+  if (typeof record.worst_month_mae_ratio === 'number') list.push(fact(t('worstMonth'), num(record.worst_month_mae_ratio, 2), t('belowOne'), better(record.worst_month_mae_ratio)));
   facts('record-facts', ...list);
   drawOrigins(origins, first, last);
   const heads = [t('horizon'), t('forecasts'), t('maeRatio'), t('wisRatio'), t('c50'), t('c95')].map((text, i) => ({ text, number: i > 0 }));

@@ -196,9 +196,10 @@ function drawPast(region) {
   $('past-title').textContent = title;
   const [n, mae, like, , , , c95] = past.score;
   const ratio = over(mae, like);
-  const words = { n, mae: `${num(mae, 1)} ${t('casesADay')}`, like: num(like, 1), percent: ratio === null ? null : percent(Math.abs(1 - ratio)), better: ratio < 1, c95: percent(c95), level: spoken(), eps: past.epsilon === undefined ? '' : eps(past.epsilon) };
-  $('past-verdict').textContent = t(past.epsilon === undefined ? 'pastVerdict' : 'testVerdict', words);
-  $('past-verdict').className = `verdict ${ratio === null ? '' : ratio < 1 ? 'good' : 'bad'}`;
+  const words = { n, mae: `${num(mae, 1)} ${t('casesADay')}`, like: num(like, 1), percent: better(ratio) === '' ? null : percent(Math.abs(1 - ratio)), better: ratio < 1, c95: percent(c95), level: spoken(), eps: past.epsilon === undefined ? '' : eps(past.epsilon) };
+  const verdict = make('span', { class: `verdict ${better(ratio)}` }, t(past.epsilon === undefined ? 'pastVerdict' : 'testVerdict', words));
+  const coverage = past.epsilon === undefined ? make('span', { class: `verdict ${held(c95, 0.95)}` }, ` ${t('pastCoverage', words)}`) : '';
+  $('past-verdict').replaceChildren(verdict, coverage);
   const few = past.days.length < 5;
   const line = (name, values, colour, extra) => ({ name, type: 'line', data: past.days.map((day, k) => [day * DAY, values[k]]), symbol: 'circle', symbolSize: few ? 8 : 4, showSymbol: few || past.days.length < 40, lineStyle: { color: colour, width: 2 }, itemStyle: { color: colour }, ...extra });
   const bands = past.bands.flatMap(([size, low, high, opacity]) => band(t('band', size), past.days, low, high, opacity, model, 1));
