@@ -16,6 +16,7 @@ from tests.helpers import public_inputs, small_panel
 
 COMMANDS = [
     "",
+    "open",
     "run",
     "audit",
     "explain",

@@ -63,7 +63,17 @@ def test_the_readme_of_an_index_has_no_link_that_leads_nowhere() -> None:
 
 def test_extras_are_those_that_the_documentation_names() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    named = {"torch", "federation", "release", "dashboard", "excel", "docs", "dev", "cluster"}
+    named = {
+        "app",
+        "torch",
+        "federation",
+        "release",
+        "dashboard",
+        "excel",
+        "docs",
+        "dev",
+        "cluster",
+    }
     assert named == set(extras)
     readme = (ROOT / "README.md").read_text()
     assert all(f"`{extra}`" in readme for extra in extras)

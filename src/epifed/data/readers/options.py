@@ -171,11 +171,16 @@ def _quoted(value: object) -> str:
 class AmbiguousTableError(EpifedError):
     """A table that can be read in more ways than one, or only with something changed in it.
 
-    `choices` are the options that read it, each a way of its own.
+    `choices` are the options that read it, each a way of its own; `column` and `example` are where
+    and what was found, for those who ask the question in their own words.
     """
 
-    def __init__(self, sentence: str, *choices: Mapping[str, Any]) -> None:
+    def __init__(
+        self, sentence: str, *choices: Mapping[str, Any], column: str = "", example: str = ""
+    ) -> None:
         ways = " or ".join(in_words(choice) for choice in choices)
         super().__init__(f"{sentence[: LONGEST - len(ways)]}; add {ways}")
         self.sentence = sentence
         self.choices = choices
+        self.column = column
+        self.example = example

@@ -526,6 +526,8 @@ class RawTable:
     """The columns at these places, named by their place, and `row`; text is not yet stripped."""
     found: dict[str, Any] = field(default_factory=dict)
     """What was recognised on opening it."""
+    header_row: int = 1
+    """The row of the file that names the columns."""
 
     def pick(self, columns: Mapping[str, str]) -> pl.DataFrame:
         """The wanted columns by their keys, and `row`; an empty cell is null, an empty row gone."""
@@ -573,7 +575,7 @@ def open_table(
 
     names = tuple(name.strip() for name in header.names)
     found = content.found | {"delimiter": "tab" if header.separator == "\t" else header.separator}
-    return RawTable(content.where, names, cells, {"file": "CSV"} | found)
+    return RawTable(content.where, names, cells, {"file": "CSV"} | found, header.line)
 
 
 def _of_frame(table: Table) -> RawTable:
@@ -696,7 +698,7 @@ def _sheets_together(content: Content, sheets: Mapping[str, RawTable]) -> RawTab
         return pl.concat(parts)
 
     found = first[1].found | {"sheet": f"{len(sheets)} as regions", "regions_from": "sheets"}
-    return RawTable(content.where, (*names, REGION), cells, found)
+    return RawTable(content.where, (*names, REGION), cells, found, first[1].header_row)
 
 
 def _of_sheet(
@@ -718,7 +720,7 @@ def _of_sheet(
             "the columns; expected their row to be said",
             {"header_row": found_below},
         )
-    _, *names = rows.row(0)
+    header_row, *names = rows.row(0)
 
     def cells(places: Sequence[int]) -> pl.DataFrame:
         columns = [pl.nth(1 + place).alias(str(place)) for place in places]
@@ -726,7 +728,8 @@ def _of_sheet(
         return below
 
     found = {"file": "Excel", "sheet": sheet} | content.found
-    return RawTable(content.where, tuple((name or "").strip() for name in names), cells, found)
+    named = tuple((name or "").strip() for name in names)
+    return RawTable(content.where, named, cells, found, header_row)
 
 
 def wrong(where: Path | str, row: int, column: str, found: Any, expected: str) -> EpifedError:

@@ -175,7 +175,7 @@ def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
         most = max(_SHAPES, key=lambda one: (_read(words, one).is_not_null().sum(), one == ISO))
         return most if _read(words, most).is_not_null().any() else ISO
     if len(fitting) > 1 or fitting[0] == "excel" or fitting[0].endswith(TIMED):
-        example = short(words.sort()[0])
+        example = short(_telling(words.sort(), fitting))
         what = "weeks or months" if "epiweek" in fitting else "days"
         if fitting == ["excel"]:
             what = "numbers that look like Excel's days"
@@ -185,9 +185,19 @@ def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
             fitting = sorted(fitting, key=lambda one: one != "epiweek")
         ways = [{"date_format": one} for one in fitting]
         raise AmbiguousTableError(
-            f"{where}: column {short(column)}: found {what} such as '{example}'", *ways
+            f"{where}: column {short(column)}: found {what} such as '{example}'",
+            *ways,
+            column=column,
+            example=example,
         )
     return fitting[0]
+
+
+def _telling(words: pl.Series, formats: Sequence[str]) -> str:
+    """The first word that the formats read as different days; if there is none, the first."""
+    readings = pl.DataFrame({str(i): _read(words, one) for i, one in enumerate(formats)})
+    differ = readings.select(pl.any_horizontal(pl.all() != pl.col("0"))).to_series()
+    return str(words.filter(differ.fill_null(value=False)).extend(words)[0])
 
 
 def _fitting(words: pl.Series) -> list[str]:
@@ -407,6 +417,8 @@ def _offer_missing(
             f"{at(where, first['row'], column)}: found '{short(word)}'; expected {COUNT}, or a "
             "word for no report that is said",
             more,
+            column=column,
+            example=word,
         )
 
 
@@ -424,6 +436,8 @@ def _hidden(
             f"{at(where, first['row'], column)}: found '{short(first['cases'])}' "
             f"({len(hidden):,} such counts); expected a number, or one to put in their place",
             {"below": 2},
+            column=column,
+            example=str(first["cases"]),
         )
     notes.append(f"{len(hidden):,} hidden counts such as {hidden['cases'][0]} are {said.below:g}")
     return which
@@ -503,4 +517,5 @@ def _offer(
 ) -> None:
     assert cell is not None
     found = f"{at(where, cell['row'], column)}: found '{short(cell['text'])}'"
-    raise AmbiguousTableError(f"{found}; expected a number, its signs said", *ways)
+    sentence = f"{found}; expected a number, its signs said"
+    raise AmbiguousTableError(sentence, *ways, column=column, example=str(cell["text"]))

@@ -49,3 +49,14 @@ function legendHeight(id, names) {
 }
 
 const chartLegend = (names, bands = []) => ({ top: 0, left: 0, itemWidth: 18, itemHeight: 9, itemGap: 14, data: [...names, ...bands.map((name) => ({ name, icon: 'roundRect' }))], textStyle: { color: css('--ink'), fontSize: 12 }, selectedMode: false });
+
+const points = (pairs) => pairs.map(([day, value]) => [day * DAY, value]);
+
+// A band is an unseen line at its lower end and, stacked on it, the height to the upper end.
+function band(name, days, low, high, opacity, colour, z) {
+  const base = { type: 'line', stack: name, stackStrategy: 'all', symbol: 'none', silent: true, lineStyle: { opacity: 0 }, z };
+  return [
+    { ...base, name: `${name} base`, data: days.map((day, k) => [day * DAY, low[k]]), tooltip: { show: false } },
+    { ...base, name, data: days.map((day, k) => [day * DAY, low[k] === null ? null : high[k] - low[k]]), areaStyle: { color: colour, opacity }, itemStyle: { color: colour, opacity: Math.min(1, opacity + 0.15) } },
+  ];
+}

@@ -46,17 +46,6 @@ function courses(region) {
   return { known: pairs.filter(([day]) => day <= AS_OF), later: pairs.filter(([day]) => day >= AS_OF) };
 }
 
-const points = (pairs) => pairs.map(([day, value]) => [day * DAY, value]);
-
-// A band is an unseen line at its lower end and, stacked on it, the height to the upper end.
-function band(name, days, low, high, opacity, colour, z) {
-  const base = { type: 'line', stack: name, stackStrategy: 'all', symbol: 'none', silent: true, lineStyle: { opacity: 0 }, z };
-  return [
-    { ...base, name: `${name} base`, data: days.map((day, k) => [day * DAY, low[k]]), tooltip: { show: false } },
-    { ...base, name, data: days.map((day, k) => [day * DAY, low[k] === null ? null : high[k] - low[k]]), areaStyle: { color: colour, opacity }, itemStyle: { color: colour, opacity: Math.min(1, opacity + 0.15) } },
-  ];
-}
-
 function fanRows(region) {
   const start = rate(region, NOW[region]);
   const value = (level, k) => rate(region, quantile(level, region, k));

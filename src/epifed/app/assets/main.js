@@ -1,0 +1,58 @@
+function drawLabels() {
+  $('labels').replaceChildren(...(shown.lost ? [make('p', { class: 'label' }, make('strong', {}, t('lost')), ' ', t('lostText'))] : []));
+}
+
+function drawContents() {
+  const names = t('nav');
+  const there = Object.keys(names).filter((id) => !$(id).hidden);
+  $('contents').replaceChildren(...(there.length > 1 ? there : []).map((id) => make('li', {}, make('a', { href: `#${id}` }, names[id]))));
+}
+
+function drawAll() {
+  if (DATA.check && DATA.check.names.length === 1) shown.region = 0;
+  drawControls();
+  $('subtitle').textContent = t('subtitle');
+  $('made').textContent = t('made', { version: DATA.version ?? '' });
+  document.title = DATA.file ? `${DATA.file.name} – epifed` : t('title');
+  $('print').hidden = !DATA.forecast;
+  drawLabels();
+  drawFile();
+  drawQuestion();
+  drawTable();
+  drawCheck();
+  drawForecast();
+  drawMember();
+  drawContents();
+  document.documentElement.dataset.ready ??= 'yes';
+}
+
+// On paper charts are as wide as its text, and light.
+const PAPER = 680;
+let dark = false;
+function printing() {
+  dark = state.dark;
+  if (dark) {
+    state.dark = false;
+    drawAll();
+  }
+  charts.forEach((chart, id) => { if (!$(id).closest('[hidden]')) chart.resize({ width: PAPER }); });
+}
+function printed() {
+  state.dark = dark;
+  if (dark) drawAll();
+  charts.forEach((chart) => chart.resize({ width: 'auto' }));
+}
+
+setUpControls(drawAll);
+setUpFile();
+setUpForecast();
+$('print').addEventListener('click', () => window.print());
+window.addEventListener('beforeprint', printing);
+window.addEventListener('afterprint', printed);
+new ResizeObserver(() => charts.forEach((chart, id) => { if (chart.getWidth() !== $(id).clientWidth && $(id).clientWidth) chart.resize(); })).observe($('main'));
+
+ask('api/state').then((found) => {
+  take(found);
+  drawAll();
+  if (DATA.file) settle();
+});

@@ -1,0 +1,25 @@
+// What the server holds, and what the reader chose on the page.
+let DATA = { step: 'day', level: 'region' };
+const shown = { region: -1, weeks: 4, progress: null, busy: '', problem: null, forecastProblem: '', working: false };
+
+class Refusal extends Error {}
+
+async function ask(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, { cache: 'no-store', credentials: 'same-origin', ...options });
+  } catch {
+    shown.lost = true;
+    drawLabels();
+    throw new Refusal('');
+  }
+  const found = await answer.json().catch(() => ({ problem: t('broken') }));
+  if (!answer.ok) throw new Refusal(found.code === 'too-big' ? t('tooBig') : found.problem);
+  return found;
+}
+
+function take(found) {
+  DATA = { ...found, level: 'region', step: found.check ? found.check.step : 'day' };
+}
+
+const post = (action, body) => ask(`api/${action}`, { method: 'POST', body: JSON.stringify(body ?? {}), headers: { 'content-type': 'application/json' } });

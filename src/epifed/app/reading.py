@@ -1,0 +1,475 @@
+"""How the page reads a file: what is plain is assumed and shown, what is ambiguous is a question.
+
+Every question comes from an `AmbiguousTableError` of the readers, so the page asks what the command line
+refuses. An answer is one of its options, and the same options make the command that does the same.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel, load_table, to_panel
+from epifed.data.readers.case_tables import Tidy, open_tidy
+from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, short
+from epifed.data.readers.tables import (
+    Content,
+    RawTable,
+    likely,
+    likely_day,
+    open_content,
+    open_table,
+)
+from epifed.data.readers.values import parse_days
+from epifed.errors import EpifedError
+from epifed.files import write_text
+from epifed.ledger.ledger import state_root
+
+ROLES = ("date", "region", "cases", "population")
+"""What a column can be, by the option that says so."""
+OPENING = ("sheet", "regions_from", "member", "header_row", "delimiter", "encoding")
+"""Options that decide which cells there are, before anything is known of them."""
+MOST_STEPS = 40
+"""Options that one file can need."""
+MOST_ROWS, BELOW_HEADER = 14, 6
+"""Rows that are shown, and how many of them below the header."""
+MOST_COLUMNS, LONGEST_CELL = 40, 60
+MOST_REMEMBERED = 200
+"""Shapes of files whose answers are kept."""
+MEMORY = "open.json"
+ENTRY = "entry"
+"""What is said of a list of cases alone: the column of the day on which a row was entered."""
+LEFT_OUT = "left out"
+"""The answer that takes hidden counts such as <5 for no report."""
+_PLAIN = ({"header_row"}, {"encoding"}, {"fill_down"}, {"totals"})
+"""What is assumed without a question: it is shown, and can be changed."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to click: the options that it stands for, and what they make of the example."""
+
+    options: dict[str, Any]
+    reading: str | float | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What only a person can decide."""
+
+    kind: str
+    answers: tuple[Answer, ...]
+    column: str = ""
+    example: str = ""
+    sentence: str = ""
+    """The reader's own sentence, for whoever wants it."""
+
+
+@dataclass
+class FileReading:
+    """A file as it is read with what is said and assumed of it so far."""
+
+    path: Path
+    name: str
+    said: dict[str, Any] = field(default_factory=dict)
+    """Options that a person chose, now or for an earlier file of that shape."""
+    assumed: dict[str, Any] = field(default_factory=dict)
+    """Options that the page chose, which a person can change."""
+    remembered: bool = False
+    """Whether `said` comes from an earlier file."""
+    question: Question | None = None
+    problem: str = ""
+    table: RawTable | None = None
+    tidy: Tidy | None = None
+    panel: CasePanel | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options, in the order of the command line."""
+        every = self.assumed | self.said
+        names = [one.name for one in fields(Assumptions)]
+        return {name: every[name] for name in names if every.get(name) is not None}
+
+    @property
+    def reader_options(self) -> dict[str, Any]:
+        """The options as the readers take them."""
+        return {name: value for name, value in self.options.items() if value != LEFT_OUT}
+
+    @property
+    def entry(self) -> str:
+        """The column of the day on which a row was entered; empty if there is none."""
+        return str(self.said.get(ENTRY) or "")
+
+    def command(self) -> str:
+        """The command that reads the file in the same way."""
+        quoted = in_words({"data": self.name})
+        options = {k: v for k, v in self.reader_options.items() if k not in ("missing", "only")}
+        repeated = [
+            in_words({name: word})
+            for name in ("missing", "only")
+            for word in _words(self.options.get(name))
+        ]
+        if self.entry:
+            repeated.append(in_words({"column_entry": self.entry}))
+        return " ".join(filter(None, ["epifed forecast", quoted, in_words(options), *repeated]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the page shows of it."""
+        rows = self._first_rows()
+        columns = max((len(cells) for _, cells in rows), default=0)
+        names = list(self.table.names) if self.table else []
+        return {
+            "name": self.name,
+            "remembered": self.remembered,
+            "said": self.said,
+            "assumed": self.assumed,
+            "question": None if self.question is None else _question_dict(self.question),
+            "problem": self._without_folder(self.problem),
+            "rows": [[row, [_shown(cell) for cell in cells]] for row, cells in rows],
+            "hidden_columns": max(0, columns - MOST_COLUMNS),
+            "header_row": self.table.header_row if self.table and rows else None,
+            "columns": names[:MOST_COLUMNS],
+            "roles": self._roles(),
+            "days": _day_choices(names),
+            "read_as": self.tidy.read_as if self.tidy else {},
+            "notes": [self._without_folder(note) for note in self._notes()],
+            "command": self.command(),
+        }
+
+    def _notes(self) -> tuple[str, ...]:
+        return self.panel.notes if self.panel else ()
+
+    def _without_folder(self, sentence: str) -> str:
+        """A sentence that calls the file by the name that the person knows."""
+        return sentence.replace(str(self.path), self.name)
+
+    def _roles(self) -> dict[str, str]:
+        """The column of each role; in brackets where it has none of its own."""
+        if self.tidy is not None:
+            keys = {"date": "day", "region": "region", "cases": "cases"}
+            found = {role: self.tidy.columns.get(key, "") for role, key in keys.items()}
+            return found | {"population": self.tidy.columns.get("population", "")}
+        if self.table is None:
+            return {}
+        found = {role: self.options.get(role, "") for role in ROLES}
+        if self.options.get("line_list"):
+            found["cases"] = "(rows)"
+        plain = {name.casefold(): name for name in self.table.names}
+        return {role: name or plain.get(role, "") for role, name in found.items()}
+
+    def _first_rows(self) -> list[tuple[int, list[str]]]:
+        """The rows as they stand in the file: what is above the header, it, and some below."""
+        if self.table is None:
+            return []
+        last = self.table.header_row + BELOW_HEADER
+        kind = self.table.found.get("file")
+        if kind == "CSV":
+            rows = _first_lines(open_content(self.path, self._opened()), self.table)
+        elif kind == "Excel" and "regions_from" not in self.options:
+            every = open_table(self.path, self._opened(header_row=1))
+            rows = [(every.header_row, list(every.names)), *_cells(every)]
+        else:
+            header = self.table.header_row if kind == "Excel" else 0
+            rows = [(header, list(self.table.names)), *_cells(self.table)]
+        return [(row, cells[:MOST_COLUMNS]) for row, cells in rows if row <= last][-MOST_ROWS:]
+
+    def _opened(self, **more: Any) -> Assumptions:
+        chosen = {name: self.options[name] for name in OPENING if name in self.options}
+        return Assumptions(**(chosen | more))
+
+
+def read_file(path: Path, name: str, said: Mapping[str, Any]) -> FileReading:
+    """Read a file with what is said of it: a panel, or the question or problem in the way."""
+    found = FileReading(path, name, dict(said))
+    for _ in range(MOST_STEPS):
+        found.question, found.problem = None, ""
+        try:
+            _read_once(found)
+        except AmbiguousTableError as error:
+            plain = _plain_step(error, found)
+            if plain is not None:
+                taken = found.said if plain.keys() & found.said.keys() else found.assumed
+                taken |= plain
+                continue
+            columns = "layout" in error.choices[0] and found.said.get("layout") == "long"
+            found.question = _which_columns(found) if columns else _asked(error, found)
+            found.problem = "" if found.question else str(error)
+        except EpifedError as error:
+            found.question = _which_columns(found)
+            found.problem = "" if found.question else str(error)
+        if found.panel is not None:
+            found.question = _when_entered(found)
+            found.panel = None if found.question else found.panel
+        return found
+    found.problem = f"{name}: found no end of what must be said of it; expected a plain table"
+    return found
+
+
+def _read_once(found: FileReading) -> None:
+    options = found.reader_options
+    found.tidy = found.panel = None
+    if found.path.is_file():
+        _open(found, options)
+    found.tidy = load_table(found.path, **options)
+    if found.tidy is None:
+        found.table = None
+        found.panel = load_panel(found.path, **options)
+    else:
+        found.panel = to_panel(found.tidy)
+
+
+def _open(found: FileReading, options: Mapping[str, Any]) -> None:
+    """The table before anything is read from it, where the file is one."""
+    if ".json" in [suffix.lower() for suffix in found.path.suffixes]:
+        return
+    found.table = None
+    found.table = open_tidy(found.path, Assumptions(**options))
+
+
+def _plain_step(error: AmbiguousTableError, found: FileReading) -> dict[str, Any] | None:
+    """The options to assume without asking, if the error is of that kind."""
+    keys = set().union(*error.choices)
+    first = dict(error.choices[0])
+    if keys in _PLAIN and not keys & found.said.keys():
+        return first
+    columns = {*ROLES, "name", "line_list"}
+    if keys <= columns and len(error.choices) == 1:
+        return first
+    if keys == {"id_width"} and len(error.choices) == 1:
+        return first
+    if keys == {"below"} and found.said.get("below") == LEFT_OUT:
+        words = _words(found.options.get("missing"))
+        return {"missing": [*words, error.example]}
+    return None
+
+
+def _asked(error: AmbiguousTableError, found: FileReading) -> Question:
+    """The question that an error stands for."""
+    keys = set().union(*error.choices)
+    choices = [dict(choice) for choice in error.choices]
+    sentence = found._without_folder(error.sentence)
+    kind = next((key for key in _KINDS if key in keys), "other")
+    if kind == "below":
+        choices = [{"below": 2}, {"below": 0}, {"below": LEFT_OUT}]
+    elif kind == "member":
+        choices = [{"member": name} for name in _members(found.path)]
+    elif kind == "sheet":
+        choices = _sheet_choices(found.path)
+    elif kind == "layout":
+        choices = [*choices, {"layout": "long"}]
+    if kind in ("cases", "layout"):
+        known = {key: value for key, value in choices[0].items() if key in ("date", "region")}
+        found.assumed |= {k: v for k, v in known.items() if k not in found.said}
+        choices = [{k: v for k, v in one.items() if k not in known} for one in choices]
+    if kind == "cases" and len(choices) > 1:
+        choices.append({"layout": "regions-across"})
+    answers = tuple(Answer(one, _of_example(one, error.example)) for one in choices)
+    return Question(kind, answers, error.column, error.example, sentence)
+
+
+_KINDS = (
+    "sheet", "member", "delimiter", "date_format", "thousands", "decimal", "below", "missing",
+    "only", "duplicates", "id_width", "cadence", "weeks_dated", "counts", "negatives", "totals",
+    "layout", "cases", "line_list", "fill_down", "header_row", "encoding",
+)  # fmt: skip
+"""What a question is about: the first of these that its options have."""
+
+
+def _of_example(options: Mapping[str, Any], example: str) -> str | float | None:
+    """What options make of the cell that was found."""
+    if "date_format" in options and example:
+        frame = pl.DataFrame({"row": [1], "day": [example]})
+        try:
+            day = parse_days("", frame, "", options["date_format"]).frame["day"][0]
+        except EpifedError:
+            return None
+        return day.isoformat() if isinstance(day, date) else None
+    if {"thousands", "decimal"} & options.keys() and example:
+        plain = example.replace(options.get("thousands", ""), "")
+        usual = "." if options.get("thousands") in (",", "'") else ","
+        plain = plain.replace(options.get("decimal", usual), ".")
+        try:
+            return float(plain.replace("\u00a0", "").replace("\u202f", ""))
+        except ValueError:
+            return None
+    return None
+
+
+def _which_columns(found: FileReading) -> Question | None:
+    """The question for a column that neither a name nor a person has pointed out."""
+    if found.table is None or found.options.get("layout") not in (None, "long"):
+        return None
+    names = [name for name in found.table.names if name]
+    roles = found._roles()
+    needed = [role for role in ("date", "region", "cases") if not roles.get(role)]
+    if not needed or len(names) < 2:
+        return None
+    for role in needed:
+        free = [name for name in names if name not in roles.values()]
+        guess = likely_day(free) if role == "date" else likely(role, free)
+        if guess:
+            found.assumed[role] = roles[role] = guess
+    needed = [role for role in needed if not roles.get(role)]
+    free = [name for name in names if name not in roles.values()]
+    if not needed or not free:
+        return None
+    answers = [Answer({needed[0]: name}) for name in free[:MOST_COLUMNS]]
+    if needed[0] == "cases":
+        answers.append(Answer({"line_list": True}))
+    return Question(f"column_{needed[0]}", tuple(answers))
+
+
+def _when_entered(found: FileReading) -> Question | None:
+    """The question for a list of cases with a second day, never before the first: of its entry."""
+    if not found.options.get("line_list") or ENTRY in found.said or found.table is None:
+        return None
+    columns = found.tidy.columns if found.tidy else {}
+    day = columns.get("day", "")
+    others = [name for name in found.table.names if name and name not in columns.values()]
+    for name in others if day in found.table.names else ():
+        pair = found.table.pick({"first": day, "second": name})
+        try:
+            first, second = (
+                parse_days(found.name, pair.select("row", day=key), column).frame["day"]
+                for key, column in (("first", day), ("second", name))
+            )
+        except EpifedError:
+            continue
+        late = (second - first).dt.total_days()
+        if late.null_count() == 0 and late.min() == 0 and late.max() != 0:
+            answers = (Answer({ENTRY: name}), Answer({ENTRY: ""}))
+            return Question(ENTRY, answers, name, str(pair["second"][0]))
+    return None
+
+
+def _members(path: Path) -> list[str]:
+    import zipfile  # noqa: PLC0415
+
+    with zipfile.ZipFile(path) as archive:
+        names = [one.filename for one in archive.infolist() if not one.is_dir()]
+    return [name for name in names if not name.rpartition("/")[2].startswith((".", "_"))]
+
+
+def _sheet_choices(path: Path) -> list[dict[str, Any]]:
+    """All sheets as regions, or any one sheet of a workbook; the reader's sentence names some."""
+    import fastexcel  # noqa: PLC0415
+
+    names = fastexcel.read_excel(open_content(path).read()).sheet_names
+    return [{"regions_from": "sheets"}, *({"sheet": name} for name in names)]
+
+
+def _first_lines(content: Content, table: RawTable) -> list[tuple[int, list[str]]]:
+    sign = {"tab": "\t"}.get(table.found["delimiter"], table.found["delimiter"])
+    with content.open() as file:
+        lines = [file.readline(1 << 16) for _ in range(table.header_row + BELOW_HEADER)]
+    texts = [line.decode("utf-8-sig", errors="replace") for line in lines]
+    found = []
+    for row, text in enumerate(texts, start=1):
+        if text.strip():
+            cells = next(csv.reader(io.StringIO(text), delimiter=sign), [])
+            found.append((row, [cell.strip() for cell in cells]))
+    return found
+
+
+def _cells(table: RawTable) -> list[tuple[int, list[str]]]:
+    frame = table.cells(range(min(len(table.names), MOST_COLUMNS))).head(MOST_ROWS + BELOW_HEADER)
+    return [
+        (row, ["" if cell is None else str(cell) for cell in cells])
+        for row, *cells in frame.iter_rows()
+    ]
+
+
+def _shown(cell: str) -> str:
+    """A cell as the page shows it: a day without its midnight, long text cut."""
+    return short(re.sub(r"[ T]00:00:00(\.0+)?$", "", cell), LONGEST_CELL)
+
+
+def _day_choices(names: Sequence[str]) -> list[str]:
+    """Two columns that are a week together, such as Meldejahr+Meldewoche."""
+    both = likely_day([name for name in names if name])
+    return [both] if both and both not in names else []
+
+
+def _words(value: object) -> list[str]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(map(str, value))  # type: ignore[call-overload]
+
+
+def _question_dict(question: Question) -> dict[str, Any]:
+    answers = [{"options": a.options, "reading": a.reading} for a in question.answers]
+    return vars(question) | {"answers": answers}
+
+
+def shape_of(path: Path) -> str:
+    """What files that are exported in the same way have in common: kind, and names of columns.
+
+    Numbers in names count as one, so that the file of next week has the same shape.
+    """
+    names: list[str]
+    try:
+        table = open_tidy(path, Assumptions())
+        kind, names = str(table.found.get("file")), list(table.names)
+    except AmbiguousTableError as error:
+        if "header_row" in error.choices[0]:
+            below = Assumptions(header_row=error.choices[0]["header_row"])
+            return _digest(_names_below(path, below))
+        kind, names = "choice", [json.dumps(dict(choice)) for choice in error.choices]
+    except EpifedError:
+        kind, names = "other", [path.suffix.lower()]
+    return _digest([kind, *names])
+
+
+def _names_below(path: Path, said: Assumptions) -> list[str]:
+    try:
+        return ["below", *open_tidy(path, said).names]
+    except EpifedError:
+        return ["below", path.suffix.lower()]
+
+
+def _digest(words: Sequence[str]) -> str:
+    first, *names = words
+    plain = sorted({re.sub(r"\d+", "0", name) for name in names})
+    return hashlib.sha256(json.dumps([first, plain]).encode()).hexdigest()
+
+
+class Memory:
+    """The answers to questions on files of each shape, on this machine alone."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or state_root() / MEMORY
+
+    def answers(self, shape: str) -> dict[str, Any]:
+        """What was said of the last file of a shape; nothing if there was none."""
+        found = self._read().get(shape, {}).get("answers", {})
+        names = {ENTRY, *(one.name for one in fields(Assumptions))}
+        return {name: value for name, value in found.items() if name in names}
+
+    def keep(self, shape: str, answers: Mapping[str, Any]) -> None:
+        """Keep answers, or forget those of a shape where there are none."""
+        kept = self._read()
+        kept.pop(shape, None)
+        if answers:
+            kept[shape] = {"answers": dict(answers), "saved": datetime.now(UTC).date().isoformat()}
+        newest = dict(list(kept.items())[-MOST_REMEMBERED:])
+        try:
+            write_text(self.path, json.dumps(newest, ensure_ascii=False, indent=1) + "\n")
+            self.path.chmod(0o600)
+        except (EpifedError, OSError):
+            return  # a machine that may not remember asks again
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}

@@ -1,0 +1,315 @@
+"""The server of the page: this machine alone, one browser, nothing from elsewhere, nothing left.
+
+The address that is printed holds a token that works once. The browser gets a cookie for it. Every
+request names this very address as its host, so that a page of another site cannot reach this one
+through a name of its own (DNS rebinding), and what changes something comes from the page itself.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import io
+import re
+import secrets
+import signal
+import socket
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from importlib.resources import files
+from threading import Timer
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+)
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from epifed.app.session import CoordinatorSession
+from epifed.errors import EpifedError
+from epifed.report.html import asset, library
+
+HOST = "127.0.0.1"
+MOST_UPLOAD = 200 << 20
+"""Bytes of a file that is dropped on the page."""
+MOST_ASKED = 1 << 20
+"""Bytes of any other request."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+SHARED_STYLES = ("page.css", "print.css")
+"""Of the report, as are the scripts below and the charting library."""
+SHARED_SCRIPTS = ("format.js", "charts.js", "tables.js", "controls.js")
+OWN_WORDS = ("words_en.js", "words_de.js", "state.js")
+OWN_SCRIPTS = ("file.js", "forecast.js", "member.js", "main.js")
+ENTERED = '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>epifed</title>'
+STRANGER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>epifed</title>
+<h1>This page is open elsewhere, or its address was used before.</h1>
+<p>Go to the window in which it is open. Or end the program in the terminal (Ctrl-C), then start it
+again: <code>epifed open</code></p>
+<h1 lang="de">Diese Seite ist anderswo offen, oder ihre Adresse wurde schon benutzt.</h1>
+<p lang="de">Gehen Sie in das Fenster, in dem sie offen ist. Oder beenden Sie das Programm im
+Terminal (Strg-C) und starten Sie es neu: <code>epifed open</code></p></html>
+"""
+
+
+@dataclass
+class Door:
+    """Who comes in: the browser that brings the token first, with its cookie from then on."""
+
+    port: int
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    used: bool = False
+
+    @property
+    def cookie(self) -> str:
+        """Its name: cookies do not tell ports apart."""
+        return f"epifed-{self.port}"
+
+    @property
+    def address(self) -> str:
+        """To be opened once."""
+        return f"http://{HOST}:{self.port}/?token={self.token}"
+
+    def is_host(self, host: str) -> bool:
+        """Whether a request names this address."""
+        return host in (f"{HOST}:{self.port}", f"localhost:{self.port}")
+
+    def enter(self, token: str) -> bool:
+        """Whether a token opens the door, which it does once."""
+        fits = hmac.compare_digest(token.encode(), self.token.encode()) and not self.used
+        self.used = self.used or fits
+        return fits
+
+    def knows(self, headers: Headers) -> bool:
+        """Whether a request brings the cookie."""
+        try:
+            brought = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+        except CookieError:
+            return False
+        return brought is not None and hmac.compare_digest(
+            brought.value.encode(), self.secret.encode()
+        )
+
+
+class Guarded:
+    """The application behind the door, with headers that let a browser load nothing else."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self.app, self.door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        answer = self._at_the_door(scope)
+        await (answer or self.app)(scope, receive, with_headers)
+
+    def _at_the_door(self, scope: Scope) -> Response | None:
+        """A refusal, or the cookie for the token; nothing for who is in already."""
+        door, headers = self.door, Headers(scope=scope)
+        if not door.is_host(headers.get("host", "")):
+            return PlainTextResponse("Not the address of this page.\n", 421)
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return PlainTextResponse("This page takes no such request.\n", 405)
+        if not door.knows(headers):
+            token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+            first = scope["method"] == "GET" and scope["path"] == "/" and door.enter(token)
+            return self._entered() if first else HTMLResponse(STRANGER, 403)
+        if not _from_page(scope["method"], headers):
+            return PlainTextResponse("This comes from another page.\n", 403)
+        return None
+
+    def _entered(self) -> Response:
+        """The cookie; the browser goes on without the token in its address."""
+        entered = HTMLResponse(ENTERED)
+        door = self.door
+        entered.set_cookie(door.cookie, door.secret, httponly=True, samesite="strict", path="/")
+        return entered
+
+
+def _from_page(method: str, headers: Headers) -> bool:
+    """Whether a request comes from the page, and not from that of another server here."""
+    own = f"http://{headers['host']}"
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    return headers.get("origin", None if method == "POST" else own) == own
+
+
+def make_app(desk: CoordinatorSession, door: Door) -> ASGIApp:
+    """The application: the page, its assets, and what it asks of the desk."""
+    assets = _assets()
+    places = {re.sub(r"-\w+\.", ".", name): f"assets/{name}" for name in assets}
+    page = re.sub(r"\{\{([\w.]+)\}\}", lambda mark: places[mark[1]], own_asset("page.html"))
+
+    async def answered(work: Callable[..., object], *arguments: Any) -> Response:
+        """The state after some work; a mistake is a sentence."""
+        try:
+            await run_in_threadpool(work, *arguments)
+        except EpifedError as error:
+            return JSONResponse({"problem": desk.plain(str(error))}, 422)
+        return JSONResponse(await run_in_threadpool(desk.state))
+
+    async def show_page(_: Request) -> Response:
+        return HTMLResponse(page)
+
+    async def show_asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in assets:
+            return PlainTextResponse("not here\n", 404)
+        content, kind = assets[name]
+        return Response(content, media_type=kind)
+
+    async def show_state(_: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(desk.state))
+
+    async def show_progress(_: Request) -> Response:
+        done, of = desk.progress
+        return JSONResponse({"done": done, "of": of})
+
+    async def open_file(request: Request) -> Response:
+        path, name = desk.new_file(request.query_params.get("name", ""))
+        with path.open("wb") as out:
+            whole = await _read(request, MOST_UPLOAD, out.write)
+        if whole:
+            return await answered(desk.open, path, name)
+        path.unlink()
+        most = f"{MOST_UPLOAD >> 20} MB"
+        sentence = f"{name}: found more than {most}; expected a smaller file"
+        return JSONResponse({"problem": sentence, "code": "too-big"}, 413)
+
+    async def act(request: Request) -> Response:
+        work = desk.actions().get(request.path_params["action"])
+        if work is None:
+            return PlainTextResponse("not here\n", 404)
+        body = io.BytesIO()
+        if not await _read(request, MOST_ASKED, body.write):
+            return JSONResponse({"problem": "found too long a request"}, 413)
+        return await answered(work, body.getvalue())
+
+    async def take(request: Request) -> Response:
+        try:
+            path = await run_in_threadpool(desk.take, request.path_params["kind"])
+        except EpifedError as error:
+            return JSONResponse({"problem": desk.plain(str(error))}, 404)
+        return FileResponse(path, filename=path.name)
+
+    routes = [
+        Route("/", show_page),
+        Route("/assets/{name}", show_asset),
+        Route("/api/state", show_state),
+        Route("/api/progress", show_progress),
+        Route("/api/take/{kind}", take),
+        Route("/api/file", open_file, methods=["POST"]),
+        Route("/api/{action}", act, methods=["POST"]),
+    ]
+    return Guarded(Starlette(routes=routes), door)
+
+
+async def _read(request: Request, most: int, write: Callable[[bytes], object]) -> bool:
+    """Write the body of a request; whether it was no longer than allowed."""
+    size = 0
+    async for block in request.stream():
+        size += len(block)
+        if size > most:
+            return False
+        write(block)
+    return True
+
+
+def _assets() -> dict[str, tuple[str, str]]:
+    """Style, script and charting library with their kinds, by names that say what is in them."""
+    styles = [*map(asset, SHARED_STYLES), own_asset("app.css")]
+    scripts = [
+        *map(own_asset, OWN_WORDS),
+        *map(asset, SHARED_SCRIPTS),
+        *map(own_asset, OWN_SCRIPTS),
+    ]
+    together = "(function () {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
+    found = {
+        "app.css": ("\n".join(styles), "text/css"),
+        "echarts.js": (library(), "text/javascript"),
+        "app.js": (together, "text/javascript"),
+    }
+    return {_named(name, content): (content, kind) for name, (content, kind) in found.items()}
+
+
+def _named(name: str, content: str) -> str:
+    stem, ending = name.split(".")
+    return f"{stem}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.{ending}"
+
+
+def own_asset(name: str) -> str:
+    """A file of the page."""
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def serve(
+    desk: CoordinatorSession, port: int, say: Callable[[str], object], *, browser: bool
+) -> None:
+    """Serve the page until the terminal ends it: Ctrl-C, a signal, or a closed window."""
+    import uvicorn  # noqa: PLC0415
+
+    try:
+        listener = socket.create_server((HOST, port))
+    except OSError as error:
+        raise EpifedError(
+            f"--port {port}: cannot be listened on: {error.strerror or error}; expected a free port"
+        ) from None
+    door = Door(listener.getsockname()[1])
+    config = uvicorn.Config(
+        make_app(desk, door),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), end)
+    say(door.address)
+    opening = Timer(0.5, webbrowser.open, [door.address])
+    opening.daemon = True
+    if browser:
+        opening.start()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])

@@ -1,0 +1,378 @@
+"""What lies before the person at the page: one file, its reading, its check and its forecast."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from epifed.app.reading import ENTRY, LEFT_OUT, FileReading, Memory, read_file, shape_of
+from epifed.data.panel import CasePanel
+from epifed.data.quality import clean
+from epifed.data.readers.options import Assumptions, short
+from epifed.data.readers.tables import existing
+from epifed.data.readers.vintage_files import load_vintages
+from epifed.data.vintages import Vintages
+from epifed.data_check import check_panel
+from epifed.errors import EpifedError
+from epifed.intervals import LEVELS
+from epifed.local_forecast import LEAST_ORIGINS, LocalForecast, forecast_alone
+
+if TYPE_CHECKING:
+    from epifed.app.member import Member
+
+SHOWN_STEPS = {"day": 182, "week": 156}
+"""Days or weeks of each region that the page draws."""
+MOST_COUNTS = 400_000
+MOST_ANOMALIES = 200
+REPEATED = ("missing", "only")
+"""Options that can be said of several words."""
+LONGEST_NAME = 120
+SHOWN_LEVELS = (0.025, 0.25, 0.5, 0.75, 0.975)
+TAKEN = ("xlsx", "csv", "html")
+"""What can be taken along, by how its name ends."""
+
+
+class CoordinatorSession:
+    """One person's work with one file at a time; every method may be called from any thread."""
+
+    def __init__(
+        self, folder: Path, memory: Memory | None = None, member: "Member | None" = None
+    ) -> None:
+        self.folder, self.memory, self.member = folder, memory or Memory(), member
+        self.file: FileReading | None = None
+        self.forecast: LocalForecast | None = None
+        self.progress = (0, 0)
+        """Past weeks that are done, and all, of a forecast that is being made."""
+        self._wished: dict[str, Any] = {}
+        self._alone = False
+        self._shape = ""
+        self._files = 0
+        self._lock = RLock()
+
+    def actions(self) -> dict[str, Callable[[bytes], object]]:
+        """What the page can ask for, by name; each takes JSON."""
+        return {
+            "answer": self._answer,
+            "anew": self._anew,
+            "close": self._close,
+            "forecast": self._forecast,
+            "preview": self._preview,
+            "own": self._own,
+        }
+
+    def new_file(self, name: str) -> tuple[Path, str]:
+        """Where to put a file that is dropped on the page, and what to call it."""
+        plain = plain_name(name)
+        with self._lock:
+            self._files += 1
+            place = self.folder / str(self._files)
+        place.mkdir(mode=0o700)
+        return place / plain, plain
+
+    def open(self, path: Path, name: str) -> None:
+        """Read a file, as the last one of its shape was read."""
+        with self._lock:
+            self._forget_file()
+            existing(path)
+            self._shape = shape_of(path)
+            said = self.memory.answers(self._shape)
+            found = read_file(path, name, said)
+            if said and found.panel is None:
+                found = read_file(path, name, {})
+            found.remembered = bool(said) and found.said == said
+            self.file = found
+
+    def plain(self, sentence: str) -> str:
+        """A sentence that calls the file by the name that the person knows."""
+        with self._lock:
+            name = self.file.name if self.file else ""
+            path = str(self.file.path) if self.file else ""
+        plain = sentence.replace(path, name) if path else sentence
+        return re.sub(re.escape(f"{self.folder}/") + r"\d+/", "", plain)
+
+    def state(self) -> dict[str, Any]:
+        """Everything the page shows."""
+        with self._lock:
+            panel = self.file.panel if self.file else None
+            return {
+                "version": version("epifed"),
+                "member": self.member.to_dict() if self.member else None,
+                "file": self.file.to_dict() if self.file else None,
+                "check": checked(panel) if panel else None,
+                "forecast": forecast_dict(self.forecast, self._alone) if self.forecast else None,
+            }
+
+    def take(self, kind: str) -> Path:
+        """The file to take along, which carries the day of the data in its name."""
+        with self._lock:
+            if kind == "week":
+                week, report = self._of_member().report()
+                return _copied(report, self._taken() / f"epifed-{week}.html")
+            made = self.forecast
+            if made is None or kind not in TAKEN:
+                raise EpifedError(
+                    f"{short(kind)}: there is no such file; expected a forecast first"
+                )
+            folder = self._taken()
+            path = folder / f"epifed-forecast-{made.origin}.{kind}"
+            if kind == "xlsx":
+                made.write_workbook(path)
+            elif kind == "csv":
+                made.write_csv(path)
+            else:
+                made.write_results(folder / "results")
+                made.write_report(folder / "results", path)
+            return path
+
+    def _taken(self) -> Path:
+        """The folder of what is taken along, gone with the file that it is made of."""
+        folder = self.folder / "take"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def _forecast(self, body: bytes) -> None:
+        """Forecast from the open file; what is not wished anew stays as it was."""
+        wished = _object(body)
+        with self._lock:
+            panel = self._opened().panel
+            if panel is None:
+                raise EpifedError("found questions on the file; expected answers before a forecast")
+            self._wished |= {k: wished[k] for k in ("incomplete_days", "region") if k in wished}
+            region, days = self._wished.get("region"), self._wished.get("incomplete_days")
+            if not (days is None or isinstance(days, int)):
+                raise EpifedError(
+                    f"incomplete days: found '{short(days)}'; expected a whole number"
+                )
+            self.progress = (0, 0)
+            self.forecast = forecast_alone(
+                panel,
+                region=region,
+                incomplete_days=days,
+                vintages=self._vintages(panel),
+                progress=self._progressed,
+            )
+            self._alone = region is not None
+
+    def _vintages(self, panel: CasePanel) -> Vintages | None:
+        """What was known on each day, where the file is a list of cases that shows it."""
+        file = self._opened()
+        if not file.entry or file.tidy is None:
+            return None
+        columns = {"reported": file.tidy.columns["day"], "region": file.tidy.columns["region"]}
+        return load_vintages(file.path, regions=panel.regions, entry=file.entry, **columns)
+
+    def _preview(self, _: bytes) -> None:
+        """What this site would send; from the open file where its kit knows none."""
+        with self._lock:
+            file = self.file
+            source = None
+            if file is not None and file.panel is not None:
+                source = {"path": str(file.path), "options": file.reader_options}
+            self._of_member().look_ahead(source)
+
+    def _own(self, _: bytes) -> None:
+        with self._lock:
+            self._of_member().make_own()
+
+    def _of_member(self) -> "Member":
+        if self.member is None:
+            raise EpifedError("found no kit; expected 'epifed open --kit FOLDER'")
+        return self.member
+
+    def _progressed(self, done: int, of: int) -> None:
+        self.progress = (done, of)
+
+    def _answer(self, body: bytes) -> None:
+        """Read the file again with an answer more; an option that is null is taken back."""
+        answers = _object(body)
+        with self._lock:
+            file = self._opened()
+            said = {**file.said}
+            for name, value in answers.items():
+                said.pop(name, None)
+                if name in REPEATED and value is not None:
+                    said[name] = [*file.said.get(name, ()), value]
+                elif value is not None:
+                    said[name] = value
+            Assumptions.of(
+                {k: v for k, v in said.items() if k != ENTRY and v != LEFT_OUT}, file.name
+            )
+            self._forget_forecast()
+            self.file = read_file(file.path, file.name, said)
+            if self.file.panel is not None:
+                self.memory.keep(self._shape, said)
+
+    def _anew(self, _: bytes) -> None:
+        """Forget what was said of files of this shape, and ask again."""
+        with self._lock:
+            file = self._opened()
+            self.memory.keep(self._shape, {})
+            self._forget_forecast()
+            self.file = read_file(file.path, file.name, {})
+
+    def _close(self, _: bytes) -> None:
+        with self._lock:
+            self._forget_file()
+
+    def _forget_file(self) -> None:
+        """The copy of the last file is gone before the next one is read."""
+        if self.file is not None and self.folder in self.file.path.parents:
+            shutil.rmtree(self.file.path.parent, ignore_errors=True)
+        self.file = None
+        self._forget_forecast()
+
+    def _forget_forecast(self) -> None:
+        self.forecast, self._wished = None, {}
+        shutil.rmtree(self.folder / "take", ignore_errors=True)
+
+    def _opened(self) -> FileReading:
+        if self.file is None:
+            raise EpifedError("found no open file; expected one on the page")
+        return self.file
+
+
+def _copied(source: Path, path: Path) -> Path:
+    shutil.copyfile(source, path)
+    return path
+
+
+def plain_name(name: str) -> str:
+    """The last part of a name that a browser sent, without signs that no file name has.
+
+    >>> plain_name("C:\\\\data\\\\../cases?.csv")
+    'cases.csv'
+    """
+    last = re.split(r"[\\/]", name)[-1]
+    plain = re.sub(r'[\x00-\x1f\x7f<>:"|?*]', "", last).strip(". ")
+    return plain[-LONGEST_NAME:] or "file"
+
+
+def checked(panel: CasePanel) -> dict[str, Any]:
+    """What the page shows of the counts before anything is forecast from them."""
+    report = check_panel(panel)
+    regions, steps = panel.counts.shape
+    shown = min(steps, SHOWN_STEPS[panel.step], max(42, MOST_COUNTS // regions))
+    begin = steps - shown
+    counts = np.round(panel.counts[:, begin:], 2)
+    anomalies = clean(panel).to_long(shown * panel.step_days).head(MOST_ANOMALIES)
+    rows = {region: i for i, region in enumerate(panel.regions)}
+    gaps: list[list[int]] = []
+    if panel.reported is not None:
+        places = np.argwhere(~panel.reported[:, begin:])
+        gaps = places[:MOST_COUNTS].tolist()
+    return {
+        "step": panel.step,
+        "ids": panel.regions,
+        "names": panel.names,
+        "people": None if panel.population is None else panel.population.tolist(),
+        "first_day": report.first_day.isoformat(),
+        "last_day": report.last_day.isoformat(),
+        "days": report.days,
+        "cases": report.cases,
+        "enough": report.enough_days,
+        "needed": report.days_needed,
+        "start": panel.day(begin).isoformat(),
+        "counts": counts.tolist(),
+        "gaps": gaps,
+        "missing": {
+            "count": report.gaps.missing,
+            "share": report.gaps.share,
+            "regions": report.gaps.regions,
+            "longest": report.gaps.longest,
+            "region": report.gaps.longest_region,
+        },
+        "silent": list(report.silent_regions),
+        "fractional": report.fractional,
+        "incomplete_days": report.incomplete_days,
+        "future_days": report.future_days,
+        "anomaly_counts": report.anomaly_counts,
+        "anomalies": [
+            [rows[region], day.isoformat(), kind, round(reported, 1), round(expected, 1)]
+            for region, day, kind, reported, expected in anomalies.iter_rows()
+        ],
+    }
+
+
+def forecast_dict(made: LocalForecast, alone: bool) -> dict[str, Any]:
+    """What the page shows of a forecast: cases of seven days, [regions][weeks][levels]."""
+    places = [LEVELS.index(level) for level in SHOWN_LEVELS]
+
+    def laid(whole: bool) -> tuple[list[Any], list[Any]]:
+        every = made.total if whole else made.forecasts
+        quantiles = np.stack([one.quantiles[:, places] for one in every], axis=1) * made.weekly
+        points = np.stack([one.point for one in every], axis=1) * made.weekly
+        return np.round(quantiles, 1).tolist(), np.round(points, 1).tolist()
+
+    (values, point), (total, total_point) = laid(False), laid(True)
+    like = np.round(made.like_today * made.weekly, 1)
+    return {
+        "origin": made.origin.isoformat(),
+        "method": made.method,
+        "region": made.panel.regions[0] if alone else None,
+        "one_region": len(made.panel.regions) == 1,
+        "dates": [one.target_date.isoformat() for one in made.forecasts],
+        "values": values,
+        "point": point,
+        "total": total[0],
+        "total_point": total_point[0],
+        "like_today": like.tolist(),
+        "total_like_today": float(np.round(made.like_today.sum() * made.weekly, 1)),
+        "rise": _chances_of_rise(made),
+        "track": [vars(one) for one in made.learner_record],
+        "shown_track": [vars(one) for one in made.track_record],
+        "least_origins": LEAST_ORIGINS,
+        "incomplete_days": made.incomplete_days,
+        "incomplete_days_found": made.incomplete_days_found,
+        "nowcast": _nowcast_dict(made),
+    }
+
+
+def _chances_of_rise(made: LocalForecast) -> list[float | None]:
+    """The probability that next week is above the last one: of all regions, then of each."""
+    quantiles = np.concatenate([made.total[0].quantiles, made.forecasts[0].quantiles])
+    today = [float(made.like_today.sum()), *made.like_today.tolist()]
+    levels = np.array(LEVELS)
+    return [
+        round(float(1 - np.interp(now, row, levels, left=levels[0], right=levels[-1])), 3)
+        for now, row in zip(today, quantiles, strict=True)
+    ]
+
+
+def _nowcast_dict(made: LocalForecast) -> dict[str, Any] | None:
+    """The last two weeks as known and as estimated, and R(t): [regions][days]."""
+    if made.nowcast is None:
+        return None
+    days = made.nowcast["date"].unique().sort().to_list()
+    names = ("known", "estimate", "lower", "upper", "r", "r_lower", "r_upper")
+    columns = {
+        (region, day): values
+        for region, day, *values in made.nowcast.select("region", "date", *names).iter_rows()
+    }
+    laid = {
+        name: [
+            [_rounded(columns.get((region, day), [None] * len(names))[place]) for day in days]
+            for region in made.panel.regions
+        ]
+        for place, name in enumerate(names)
+    }
+    return {"days": [day.isoformat() for day in days], **laid}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else round(float(value), 2)
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body or b"{}")
+    except ValueError:
+        raise EpifedError("found no JSON in a request; expected an object") from None
+    if not isinstance(found, dict):
+        raise EpifedError("found no object in a request; expected one")
+    return found

@@ -1,0 +1,77 @@
+"""`epifed open`: a local page that reads a file, checks it and forecasts from it."""
+
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from epifed.errors import EpifedError
+
+if TYPE_CHECKING:
+    from epifed.app.member import Member
+
+NEEDED = ("starlette", "uvicorn", "fastexcel", "xlsxwriter")
+
+
+def open(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Case counts: CSV, Excel, ODS, zip or parquet; or drop one on the page.",
+            show_default=False,
+        ),
+    ] = None,
+    kit: Annotated[
+        Path | None,
+        typer.Option(help="The startup kit of a site: this week's release and training, too."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: a free one.")] = 0,
+    browser: Annotated[
+        bool, typer.Option(help="Open the page in the browser; else its address is printed only.")
+    ] = True,
+) -> None:
+    """Open a local page: drop a file, answer what is unclear, take a forecast along.
+
+    Nothing leaves this machine. The page works until this command is ended with Ctrl-C; files that
+    were dropped on it are deleted then.
+    """
+    for name in NEEDED:
+        if find_spec(name) is None:
+            raise EpifedError(f"{name}: not installed; expected 'pip install epifed[app]'")
+
+    from epifed.app.server import serve
+    from epifed.app.session import CoordinatorSession
+    from epifed.data.readers.tables import existing
+
+    if file is not None:
+        existing(file)
+    member = _member(kit.resolve()) if kit is not None else None
+
+    def say(address: str) -> None:
+        print(f"the page is at {address}", flush=True)
+        print("Ctrl-C ends it; nothing leaves this machine", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="epifed-open-") as folder:
+        desk = CoordinatorSession(Path(folder).resolve(), member=member)
+        if file is not None:
+            desk.open(file.resolve(), file.name)
+        serve(desk, port, say, browser=browser)
+
+
+def _member(kit: Path) -> "Member":
+    """The site of a kit, which needs what a federation needs."""
+    from epifed.cli.common import MODEL_NAME
+    from epifed.cli.federation_site import REPORTS
+
+    if not (kit / "clients.json").is_file():
+        raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
+    for name in ("cryptography", "filelock"):
+        if find_spec(name) is None:
+            raise EpifedError(f"{name}: not installed; expected 'pip install epifed[federation]'")
+
+    from epifed.app.member import Member
+
+    return Member(kit, kit / REPORTS, MODEL_NAME)
