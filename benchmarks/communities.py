@@ -1,17 +1,31 @@
-"""The learner trend on simulated communities: is it worth anything below the county?
+"""Communities: the learner trend on simulated ones, and the paper's experiment on drawn ones.
 
-python benchmarks/communities.py
+    python benchmarks/communities.py                   # the trend, three minutes on two cores
+    python benchmarks/communities.py DATA WORK         # the paper's, about two minutes a training
 
-Three minutes on two cores: the country of docs/communities.md, weekly origins of November 2020.
+The trend: the country of docs/communities.md, weekly origins of November 2020. The paper's: real
+counties drawn into communities as `epifed reproduce --level community` does, a run of each; the
+table is kept after every training, WORK keeps what is finished.
 """
 
+import itertools
 import json
+import math
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from epifed.data.readers import read_communities, read_prepared
+from epifed.evaluation.communities import disaggregate
+from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.metrics import CLIPPED
+from epifed.learners.base import settings_for
+from epifed.report.tables import budget
+from epifed.settings import PERIODS, Settings, seed_sequence
 from kept import keep, table
 
 FIRST, LAST = "2020-11-03", "2020-12-15"
@@ -37,6 +51,36 @@ def row(epsilon: str, folder: Path) -> list[Any]:
     return [epsilon.replace("inf", "∞"), found["mae_ratio"], found["wis_ratio"], *shares]
 
 
+def drawn(data: Path, work: Path) -> None:
+    """The paper's experiment, training by training, the most telling ones first."""
+    counties = read_prepared(data)
+    rng = np.random.default_rng(seed_sequence(0, "communities"))
+    panel = disaggregate(counties, read_communities(data), rng)
+    heads = ["period", "average", "method", "ε", "MAE", "MASE", "MAPE %", "R²"]
+    formats = ["{}"] * 4 + ["{:short}"] * 4
+    rows: list[list[Any]] = []
+    for period, smoothing in itertools.product(PERIODS, ("centered", "none")):
+        values: dict[str, Any] = Settings.PAPER | Settings.community_values(len(panel.regions))
+        values |= {"sampler": "fixed", "epsilon": math.inf, "smoothing": smoothing}
+        for methods, epsilon in (((), math.inf), ((), 0.3), ((CLIPPED,), None)):
+            grid = Grid(
+                settings=settings_for(panel, values),
+                splits=("temporal",),
+                periods={period: PERIODS[period]},
+                epsilons=() if epsilon is None else (epsilon,),
+                runs=1,
+                baselines=("persistence", "county share", *methods),
+            )
+            runs = run_grid(panel, grid, work / smoothing, workers=1).runs.filter(stratum="all")
+            for found in runs.iter_rows(named=True):
+                name = [period, smoothing, found["method"], budget(found["epsilon"])]
+                if name not in [row[:4] for row in rows]:
+                    scores = [float(f"{found[m]:.6g}") for m in ("mae", "mase", "mape", "r2")]
+                    rows.append([*name, *scores])
+            command = "python benchmarks/communities.py ../shared/data WORK"
+            print(keep("communities", command, {"real": table(heads, formats, rows)}), flush=True)
+
+
 def main() -> None:
     """Simulate, forecast at three budgets, and keep it."""
     with tempfile.TemporaryDirectory() as name:
@@ -50,4 +94,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        drawn(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        main()

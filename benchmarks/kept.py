@@ -43,10 +43,15 @@ Formats = str | Sequence[str]
 
 
 class Formatter(string.Formatter):
-    """Python's formats, and `short`: four digits that count, as in the tables of `reproduce`."""
+    """Python's formats, and `short`: four digits that count, as in the tables of `reproduce`.
+
+    `star` marks a cell.
+    """
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """A number as text."""
+        if format_spec == "star":
+            return " \\*"
         if format_spec != "short":
             return str(super().format_field(value, format_spec))
         return number(value)

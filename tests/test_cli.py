@@ -144,7 +144,7 @@ def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> Non
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == [
         "split", "table", "period", "epsilon", "metric",
-        "published_mean", "published_std", "mean", "std", "persistence",
+        "published_mean", "published_std", "mean", "std", "outside", "persistence",
     ]  # fmt: skip
     assert len(rows) == 2 * 5
     assert {r["epsilon"] for r in rows} == {"2.0", "inf"}

@@ -33,6 +33,35 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_trainings_that_split_anew_are_counted_once(tmp_path: Path) -> None:
+    panel = small_panel()
+    grid = Grid(
+        settings=small_settings(rounds=2, epochs=1),
+        splits=("temporal", "shuffled"),
+        periods={"all": (START, panel.end)},
+        epsilons=(2.0,),
+        runs=3,
+        baseline_runs=1,
+        resplit=True,
+    )
+    run_grid(panel, grid, tmp_path / "out", workers=1)
+    found = explain(tmp_path / "out")
+    assert (found.trainings, found.private_trainings) == (6, 6)
+    (budget,) = found.budgets
+    # Six trainings of two rounds cost as one of twelve.
+    assert found.composed_epsilon == pytest.approx(
+        spent(budget.spent.noise_multiplier, 0.5, 12, found.delta)
+    )
+    runs = pl.read_parquet(tmp_path / "out" / "runs.parquet").filter(pl.col("stratum") == "all")
+    ratios = []
+    for split in ("temporal", "shuffled"):
+        here = runs.filter(split=split)
+        like_today = here.filter(method="persistence").sort("run")["mae"]
+        trained = here.filter(method="federated").sort("run")["mae"]
+        ratios += [trained[i] / like_today[i if split == "shuffled" else 0] for i in range(3)]
+    assert budget.error_over_persistence == pytest.approx(sum(ratios) / 6)
+
+
 def test_a_directory(result: Path) -> None:
     found = explain(result)
     assert (found.trainings, found.private_trainings, found.clients) == (6, 3, 12)

@@ -228,10 +228,10 @@ def test_strata_have_a_line_per_budget_and_persistence(
     draw: Callable[[str], Figure], stored: GridFolder
 ) -> None:
     figure = draw("strata_autumn_shuffled")
-    assert titles(figure) == ["MSE", "MAE", "MAPE", "R²"]
+    assert titles(figure) == ["MSE", "MAE", "MAPE", "MdAPE", "R²"]
     lines = {line.get_label(): line for line in figure.axes[1].lines}
     assert list(lines) == ["persistence", "ε = 0.5", "ε = 2", "ε = ∞"]
-    assert [axes.get_yscale() for axes in figure.axes] == ["log", "log", "log", "symlog"]
+    assert [axes.get_yscale() for axes in figure.axes] == ["log"] * 4 + ["symlog"]
     own = stored.results.runs.filter(
         split="shuffled", period="autumn", method="federated", epsilon=2.0, stratum="100–200k"
     )

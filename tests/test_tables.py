@@ -41,7 +41,7 @@ def test_comparison_has_a_row_for_each_split_table_budget_and_metric() -> None:
     got = tables.comparison(fake_runs())
     assert got.columns == [
         "split", "table", "period", "epsilon", "metric",
-        "published_mean", "published_std", "mean", "std", "persistence",
+        "published_mean", "published_std", "mean", "std", "outside", "persistence",
     ]  # fmt: skip
     assert len(got) == 2 * 2 * 2 * 5
     assert got["split"][0] == "temporal"
@@ -53,6 +53,7 @@ def test_comparison_has_a_row_for_each_split_table_budget_and_metric() -> None:
     assert row["mean"] == 3.5
     assert row["std"] == pytest.approx(math.sqrt(0.5))
     assert row["persistence"] == 1.0
+    assert row["outside"] is True
     assert got.filter(pl.col("metric") == "mdape")["published_mean"].is_null().all()
     assert len(tables.comparison(fake_runs(), ["main"])) == 2 * 2 * 5
 
@@ -61,7 +62,10 @@ def test_comparison_in_markdown_has_the_paper_beside_both_splits() -> None:
     text = tables.comparison_markdown(tables.comparison(fake_runs()))
     assert text.count("the paper's table") == 2
     (line,) = [x for x in text.splitlines() if x.startswith("| 2 | R² | 0.923 ± 0.0354 |")]
-    assert line.endswith("| 3.5 ± 0.7071 | 3.5 ± 0.7071 | 1 | 1 |")
+    # 3.5 ± 0.71 against the paper's 0.923 ± 0.035 is outside both spreads.
+    assert line.endswith("| 3.5 ± 0.7071 * | 3.5 ± 0.7071 * | 1 | 1 |")
+    (line,) = [x for x in text.splitlines() if x.startswith("| ∞ | R² | 0.936 ± 0.0051 |")]
+    assert line.endswith("| 0.5 ± 0.3536 * | 0.5 ± 0.3536 * | 1 | 1 |")
     assert "MdAPE" not in text
 
 

@@ -208,12 +208,15 @@ def _of_grid(grid: Results) -> list[dict[str, Any]]:
     """A row for each ε; the error is the mean of the trainings' over persistence's."""
     runs = grid.runs.filter(pl.col("stratum") == ALL)
     keys = ["split", "period"]
-    like_today = runs.filter(pl.col("method") == "persistence").select(
-        *keys, pl.col("mae").alias("like_today")
-    )
+    persistence = runs.filter(pl.col("method") == "persistence")
+    own = persistence.select(*keys, "run", pl.col("mae").alias("own"))
+    shared = persistence.filter(run=0).select(*keys, pl.col("mae").alias("shared"))
     return (
         runs.filter(TRAINED)
-        .join(like_today, on=keys, how="left")
+        # With --resplit each run has test windows, and so a persistence, of its own.
+        .join(own, on=[*keys, "run"], how="left")
+        .join(shared, on=keys, how="left")
+        .with_columns(pl.coalesce("own", "shared").alias("like_today"))
         .group_by("epsilon")
         .agg(
             pl.len().alias("trainings"),

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
+from epifed.data.panel import CasePanel
 from epifed.errors import counted
 from epifed.evaluation.communities import zero_entries
-from epifed.evaluation.metrics import METRICS
+from epifed.evaluation.metrics import METRICS, STRATA, strata
 from epifed.evaluation.results_folder import ALL, TRAINED, GridFolder, summary
 from epifed.files import write_atomic, write_text
 from epifed.report import figures, maps
@@ -39,10 +40,125 @@ from epifed.report.tables import (
     PAPER_METRICS,
     budget,
     markdown,
+    number,
     published,
     table_epsilons,
     with_spread,
 )
+
+SCORES = ("mape", "mdape", "mae", "mae_per_100k")
+HEADS = {
+    "mape": "MAPE %",
+    "mdape": "MdAPE %",
+    "mae": "MAE",
+    "mae_per_100k": "MAE per 100,000",
+}
+LOCAL = "local MLP"
+"""The baseline of each client's own network."""
+_CELL = ["split", "period", "method", "epsilon", "stratum"]
+
+
+def by_size(predictions: pl.DataFrame, panel: CasePanel) -> pl.DataFrame:
+    """Mean and standard deviation over the runs of each method, budget and population cluster.
+
+    Parameters
+    ----------
+    predictions
+        One row per run, region and test day, as a grid keeps them.
+    panel
+        The panel behind them, with a population for each region.
+
+    Returns
+    -------
+    A row for each split, period, method, budget and cluster: the number of regions and runs, and
+    of MAPE, MdAPE (both in per cent, zero targets left out), MAE (cases a day) and MAE per 100,000
+    inhabitants the mean, `_std`, and `_persistence`, which is persistence's on the same windows.
+    """
+    assert panel.population is not None
+    clusters = pl.DataFrame(
+        [
+            {"region": panel.regions[row], "stratum": name, "people": int(panel.population[row])}
+            for name, chosen in strata(panel.population)
+            for row in chosen.nonzero()[0]
+        ],
+        schema={"region": pl.String, "stratum": pl.String, "people": pl.Int64},
+    )
+    error = (pl.col("prediction") - pl.col("truth")).abs()
+    share = (100 * error / pl.col("truth")).filter(pl.col("truth") != 0)
+    scored = (
+        predictions.join(clusters, on="region")
+        .group_by(*_CELL, "run")
+        .agg(
+            pl.col("region").n_unique().alias("regions"),
+            share.mean().alias("mape"),
+            share.median().alias("mdape"),
+            error.mean().alias("mae"),
+            (1e5 * error / pl.col("people")).mean().alias("mae_per_100k"),
+        )
+    )
+    means = scored.group_by(_CELL).agg(
+        pl.col("regions").first(),
+        pl.len().alias("runs"),
+        *(pl.col(score).mean() for score in SCORES),
+        *(pl.col(score).std().alias(f"{score}_std") for score in SCORES),
+    )
+    like_today = means.filter(method="persistence").select(
+        "split", "period", "stratum", *(pl.col(s).alias(f"{s}_persistence") for s in SCORES)
+    )
+    order = {name: place for place, (name, _, _) in enumerate(STRATA)}
+    return means.join(like_today, on=["split", "period", "stratum"], how="left").sort(
+        "split",
+        "period",
+        TRAINED,
+        "method",
+        "epsilon",
+        pl.col("stratum").replace_strict(order, return_dtype=pl.Int64),
+    )
+
+
+def against_own_model(scored: pl.DataFrame) -> pl.DataFrame:
+    """The shared model's MAE over that of each client's own network, by cluster and budget.
+
+    The deviation is that of a ratio of two independent means.
+    """
+    own = scored.filter(method=LOCAL).select(
+        "split", "period", "stratum", pl.col("mae").alias("own"), pl.col("mae_std").alias("own_std")
+    )
+    ratio = pl.col("mae") / pl.col("own")
+    spread = (
+        (pl.col("mae_std") / pl.col("mae")) ** 2 + (pl.col("own_std") / pl.col("own")) ** 2
+    ).sqrt()
+    return (
+        scored.filter(TRAINED)
+        .join(own, on=["split", "period", "stratum"])
+        .select(*_CELL, ratio.alias("ratio"), (ratio * spread).alias("ratio_std"))
+    )
+
+
+def to_markdown(scored: pl.DataFrame) -> str:
+    """A table for each split, period and score: clusters in rows, budgets in columns."""
+    text = []
+    for split, period in scored.select("split", "period").unique(maintain_order=True).rows():
+        here = scored.filter(split=split, period=period)
+        trained = here.filter(TRAINED)
+        budgets = trained["epsilon"].unique().sort().to_list()
+        header = ["inhabitants", "regions", "persistence", *(f"ε = {budget(e)}" for e in budgets)]
+        for score in SCORES:
+            rows = []
+            for name in trained["stratum"].unique(maintain_order=True).to_list():
+                cells = trained.filter(stratum=name)
+                first = cells.row(0, named=True)
+                by_budget = {row["epsilon"]: row for row in cells.iter_rows(named=True)}
+                rows.append(
+                    [name, str(first["regions"]), number(first[f"{score}_persistence"])]
+                    + [
+                        with_spread(by_budget[e][score], by_budget[e][f"{score}_std"])
+                        for e in budgets
+                    ]
+                )
+            text.append(f"**{period}, {split} split, {HEADS[score]}**\n\n{markdown(header, rows)}")
+    return "\n".join(text)
+
 
 Caption = Callable[[float], str]
 """What stands under a table, given how many zero targets MAPE leaves out."""

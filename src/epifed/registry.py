@@ -171,6 +171,7 @@ ACCOUNTANTS: Registry[Any] = Registry(
     {
         "rdp": "epifed.privacy.accounting:Renyi",
         "pld": "epifed.privacy.accounting:LossDistribution",
+        "gaussian": "epifed.privacy.accounting:GaussianFilter",
     },
     kind="accountant",
     fits=lambda found: isinstance(found, type) and hasattr(found, "price"),

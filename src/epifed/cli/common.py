@@ -176,6 +176,9 @@ LOOKS_AHEAD = {
     "none": "not smoothed here",
 }
 
+FRACTION = "Reported cases are a fraction of all infections."
+"""Stands where forecasts and R(t) are printed."""
+
 
 def guarantee(settings: Settings) -> str:
     """What must stand beside every ε."""

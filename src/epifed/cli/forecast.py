@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epifed.cli.common import (
+    FRACTION,
     SEEDED,
     AsJson,
     GridProgress,
@@ -309,7 +310,7 @@ def _from_release(
             f"{WHAT[panel.step]}, forecast of {panel.end}",
             header,
             rows,
-            f"{trained.sentence()}. {vouching}",
+            f"{trained.sentence()}. {vouching} {FRACTION}",
         )
     _say(panel, trained, known, targets, timeliness)
     messages.print(
@@ -492,6 +493,7 @@ def nowcast(
             if fallen_ill
             else ", by reporting date: the list has no onsets of the last weeks"
         )
+        caption += f". {FRACTION}"
         print_table(f"Nowcast of {made.as_of}", NOWCAST_HEADER, rows, caption)
     if len(made.regions) > MOST_FIGURES:
         messages.print(

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from datetime import date
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from epifed.files import to_json
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
-    from epifed.ledger.budget import Cap, Schedule
+    from epifed.ledger.budget import Cap, Schedule, Spending
     from epifed.ledger.rows import Book, RunRecord
     from epifed.privacy.accounting import Calibration
 
@@ -110,6 +111,7 @@ app = typer.Typer(
 )
 
 _POINTS = 5
+_SAMPLING_RATE = 0.25
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
 Note = Annotated[str, typer.Option(help="Why, in a few words; kept in the ledger.")]
@@ -122,15 +124,29 @@ def init(
     epsilon: Annotated[float, typer.Option(help="ε, the cap on all trainings together.")],
     delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = _DEFAULTS.delta,
     accountant: Annotated[
-        str, typer.Option(help="rdp (Rényi, the paper's) or pld (tighter: more fits).")
+        str,
+        typer.Option(
+            help="rdp (Rényi, the paper's), pld (tighter: more fits), or gaussian (all clients in "
+            "every round; the noise may be chosen from week to week)."
+        ),
     ] = _DEFAULTS.accountant,
+    renew: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="WEEKS",
+            help="The cap holds for every window of so many weeks, and the total over the years "
+            "has none: a weaker promise.",
+            show_default="once and for all",
+        ),
+    ] = None,
     note: Note = "",
 ) -> None:
     """Make a ledger. Its cap is set here, once and for all."""
     from epifed.ledger.budget import Cap
     from epifed.ledger.ledger import Ledger
 
-    cap = Cap(epsilon, delta, accountant)
+    cap = Cap(epsilon, delta, accountant, renew)
     book = Ledger.create(file, cap, note).book()
     typer.echo(f"{file}: a ledger with the cap {_quoted(cap)}\nhead  {book.head}")
 
@@ -165,7 +181,7 @@ def plan(
     ] = None,
     sampling_rate: Annotated[
         float, typer.Option(help="q, the chance of a client to be in a round.")
-    ] = 0.25,
+    ] = _SAMPLING_RATE,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of one training.")] = _DEFAULTS.rounds,
     releases: Annotated[
         int, typer.Option(min=1, help="Trainings that shall fit: 52 is weekly for a year.")
@@ -177,7 +193,22 @@ def plan(
         float | None, typer.Option(help="ε of one training by itself: how many with it fit?")
     ] = None,
     accountant: Annotated[
-        str | None, typer.Option(help="rdp or pld.", show_default=_DEFAULTS.accountant)
+        str | None,
+        typer.Option(
+            help="rdp, pld or gaussian.",
+            show_default=f"{_DEFAULTS.accountant}; of a year, gaussian",
+        ),
+    ] = None,
+    year: Annotated[
+        bool, typer.Option("--year", help="One release of all clients a week: ε of each week.")
+    ] = False,
+    rule: Annotated[
+        str,
+        typer.Option(help="Of a year: uniform, or trend (more while the released trend turns)."),
+    ] = "uniform",
+    growth: Annotated[
+        Path | None,
+        typer.Option(help="For --rule trend: CSV with columns week and growth, as released."),
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="Plan with what is left in this ledger.")
@@ -187,25 +218,19 @@ def plan(
 ) -> None:
     """Tell how many retrainings fit under a cap, and how much noise each of them needs."""
     from epifed.ledger import budget
-    from epifed.ledger.ledger import Ledger
     from epifed.privacy.accounting import calibrate
 
+    if year:
+        sampled = sampling_rate if sampling_rate != _SAMPLING_RATE else 1.0
+        accountant = accountant if ledger else accountant or "gaussian"
+        cap, spent = _cap(epsilon, delta, accountant, ledger)
+        _plan_year(cap, spent, sampled, releases, rule, growth, as_json=as_json)
+        return
     if out is not None:
         _refuse_plot(out)
     if noise_multiplier is not None and epsilon_each is not None:
         raise EpifedError("found both of --noise-multiplier and --epsilon-each; expected one")
-    if ledger is not None:
-        if (epsilon, delta, accountant) != (None, None, None):
-            raise EpifedError("--ledger has its own cap; expected no --epsilon, --delta or "
-                              "--accountant")  # fmt: skip
-        book = Ledger(ledger).book()
-        cap, spent = book.cap, book.taken()
-    elif epsilon is None:
-        raise EpifedError("expected --epsilon, or --ledger with its cap")
-    else:
-        name = accountant or _DEFAULTS.accountant
-        delta = _DEFAULTS.delta if delta is None else delta
-        cap, spent = budget.Cap(epsilon, delta, name), ()
+    cap, spent = _cap(epsilon, delta, accountant, ledger)
     curve = [
         budget.schedule(cap, spent, sampling_rate, rounds, count) for count in _counts(releases)
     ]
@@ -249,6 +274,108 @@ def plan(
         )
     table = [[str(p.releases), _up(p.noise_multiplier), _up(p.epsilon_each)] for p in curve]
     typer.echo("\n" + _aligned([["trainings", "c", "ε alone"], *table]))
+
+
+def _cap(
+    epsilon: float | None, delta: float | None, accountant: str | None, ledger: Path | None
+) -> "tuple[Cap, Spending]":
+    """The cap that was said, or a ledger's, and what is taken of it."""
+    from epifed.ledger.budget import Cap
+    from epifed.ledger.ledger import Ledger
+
+    if ledger is not None:
+        if (epsilon, delta, accountant) != (None, None, None):
+            raise EpifedError("--ledger has its own cap; expected no --epsilon, --delta or "
+                              "--accountant")  # fmt: skip
+        book = Ledger(ledger).book()
+        return book.cap, book.taken()
+    if epsilon is None:
+        raise EpifedError("expected --epsilon, or --ledger with its cap")
+    delta = _DEFAULTS.delta if delta is None else delta
+    return Cap(epsilon, delta, accountant or _DEFAULTS.accountant), ()
+
+
+def _plan_year(
+    cap: "Cap",
+    spent: "Spending",
+    sampling_rate: float,
+    weeks: int,
+    rule: str,
+    growth: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print what each week may spend."""
+    from epifed.ledger.year_plan import RULES, plan_year
+    from epifed.privacy.accounting import squared_mu, training_event
+
+    if rule not in RULES:
+        raise EpifedError(f"--rule: found '{rule}'; expected {' or '.join(RULES)}")
+    if rule == "trend" and cap.accountant == "gaussian" and growth is None:
+        raise EpifedError(
+            "--growth: found none with the rule 'trend'; expected a CSV with columns week and "
+            "growth, as the past weeks released it"
+        )
+    if sampling_rate != 1:
+        raise EpifedError(
+            f"--sampling-rate: found {sampling_rate:g} for a year's plan; expected 1, because no "
+            "filter is proven for sampled clients; without --year the plan is fixed beforehand"
+        )
+    released = _growth(growth) if growth else []
+    taken = sum(squared_mu(training_event(*part)) for part in spent)
+    planned = plan_year(cap, weeks, rule, released, taken)
+    if as_json:
+        result = {
+            "cap": cap.to_dict(),
+            "rule": rule,
+            "taken_epsilon": cap.price(spent),
+            "weeks": [asdict(week) for week in planned],
+        }
+        typer.echo(json.dumps(result, indent=2))
+        return
+    typer.echo(f"cap {_quoted(cap)}")
+    typer.echo(
+        f"rule {rule}: one release of all clients a week; only released or public numbers may "
+        "decide what a week gets"
+    )
+    header = ["week", "shares", "c", "ε alone", "ε up to it"]
+    rows = [
+        [str(w.week), f"{w.shares:g}", _up(w.noise_multiplier), _up(w.epsilon_alone),
+         _up(w.epsilon_together)]
+        for w in planned
+    ]  # fmt: skip
+    typer.echo("\n" + _aligned([header, *rows]))
+
+
+def _growth(path: Path) -> list[float]:
+    """The released log growth of past weeks, the oldest first."""
+    import csv
+
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as error:
+        raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise EpifedError(f"{path}: expected CSV in UTF-8; {error}") from None
+    if rows and not {"week", "growth"} <= set(rows[0]):
+        raise EpifedError(
+            f"{path}: found the columns {', '.join(map(str, rows[0]))}; expected week and growth"
+        )
+    weeks = []
+    for number, row in enumerate(rows, start=2):
+        try:
+            day, value = date.fromisoformat(str(row["week"]).strip()), float(row["growth"] or "")
+        except ValueError:
+            value = math.nan
+            day = date.min
+        if not math.isfinite(value):
+            raise EpifedError(
+                f"{path}, row {number}: found week '{row['week']}' and growth '{row['growth']}'; "
+                "expected a day as YYYY-MM-DD and the log growth of a week, 0.2 say"
+            )
+        weeks.append((day, value))
+    return [value for _, value in sorted(weeks)]
 
 
 @app.command("verify")
@@ -327,6 +454,7 @@ def _summary(book: "Book") -> dict[str, Any]:
         "spent_epsilon": book.cap.price(book.released()),
         "taken_epsilon": taken,
         "left_epsilon": left(book.cap, taken),
+        "total_epsilon": book.cap.price(book.since_the_beginning()),
         "runs": [asdict(run) for run in book.runs.values()],
         "rows": len(book.hashes),
         "head": book.head,
@@ -346,6 +474,15 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
     if held:
         taken = _up(summary["taken_epsilon"])
         lines.append(f"taken  ε = {taken} with {counted(held, 'round')} that open runs still hold")
+    if book.cap.weeks is not None:
+        lines[1] = (
+            f"spent  ε = {_up(summary['taken_epsilon'])} in the last "
+            f"{counted(book.cap.weeks, 'week')}, open runs included"
+        )
+        lines.append(
+            f"total  since the beginning ε = {_up(summary['total_epsilon'])} for "
+            f"{counted(spent, 'round')}, which no cap limits"
+        )
     left = rounded_down(summary["left_epsilon"])
     lines.append(f"left   ε = {left}, the plain difference; what fits is "
                  "told by 'epifed ledger plan --ledger'")  # fmt: skip

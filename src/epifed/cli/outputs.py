@@ -258,7 +258,23 @@ class PaperRow(Output):
     published_std: float | None
     mean: float | None
     std: float | None
+    outside: bool | None
+    """Whether it differs from the paper by more than either standard deviation."""
     persistence: float | None
+
+
+class CommunityRow(Output):
+    """One score of one method on communities; the paper publishes none."""
+
+    smoothing: str
+    split: str
+    period: str
+    method: str
+    epsilon: float | None
+    """None for a baseline."""
+    metric: str
+    mean: float | None
+    std: float | None
 
 
 class Drawn(Output):
@@ -353,6 +369,8 @@ class CapRecord(Output):
     accountant: str
     neighbouring: str
     unit: str
+    weeks: int | None
+    """A cap that renews holds for every window of so many weeks."""
 
 
 class LedgerShown(Output):
@@ -365,6 +383,8 @@ class LedgerShown(Output):
     taken_epsilon: float
     """With what open runs still hold."""
     left_epsilon: float
+    total_epsilon: float
+    """Since the beginning; more than the cap, if that renews."""
     runs: list[RunRecord]
     rows: int
     head: str
@@ -384,6 +404,25 @@ class LedgerPlan(Output):
     curve: list[Schedule]
     fixed_noise: Schedule | None
     """With `--noise-multiplier` or `--epsilon-each`."""
+
+
+class YearWeek(Output):
+    """What one week of a year may spend."""
+
+    week: int
+    shares: float
+    noise_multiplier: float
+    epsilon_alone: float
+    epsilon_together: float
+
+
+class YearPlan(Output):
+    """With `--year`: what each week may spend."""
+
+    cap: CapRecord
+    rule: str
+    taken_epsilon: float
+    weeks: list[YearWeek]
 
 
 class LedgerVerified(Output):
@@ -696,7 +735,7 @@ class RehearsedYear(Output):
 
 OUTPUTS: dict[str, Any] = {
     "run": Ran,
-    "reproduce": list[PaperRow],
+    "reproduce": list[PaperRow] | list[CommunityRow],
     "figures": Drawn,
     "backtest": BacktestRecord,
     "train": Trained,
@@ -711,7 +750,7 @@ OUTPUTS: dict[str, Any] = {
     "data fetch rki": Fetched,
     "data communities": dict[str, list[ZeroEntries]],
     "ledger show": LedgerShown,
-    "ledger plan": LedgerPlan,
+    "ledger plan": LedgerPlan | YearPlan,
     "ledger verify": LedgerVerified,
     "federation init": Kits,
     "federation check": list[Finding],

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
@@ -27,16 +27,21 @@ from epifed.cli.common import (
 )
 from epifed.errors import EpifedError
 from epifed.files import to_json
-from epifed.settings import PERIODS, Settings, SplitName
+from epifed.settings import PERIODS, Settings, Smoothing, SplitName
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from epifed.data.panel import CasePanel
     from epifed.evaluation.experiment import Grid
-    from epifed.evaluation.results_folder import GridFolder
+    from epifed.evaluation.results_folder import GridFolder, Results
     from epifed.report.maps import Atlas
+    from epifed.report.tables import TableName
 
 
+LEVELS = ("county", "community")
+COMMUNITY_SMOOTHING: tuple[Smoothing, ...] = ("centered", "none")
+"""The paper tried communities with its centered average and without any."""
 BELOW_THE_PAPER = (0.05, 0.1)
 """Budgets that the paper does not try."""
 
@@ -45,6 +50,13 @@ BELOW_THE_PAPER = (0.05, 0.1)
 def reproduce(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     out: Annotated[Path, typer.Option(help="Directory for the results; resumes what is there.")],
+    level: Annotated[
+        str,
+        typer.Option(
+            help="county, or community: the counties of a prepared directory, drawn into "
+            "communities by population."
+        ),
+    ] = "county",
     runs: Annotated[int, typer.Option(min=1, help="Runs per budget.")] = 15,
     rounds: Annotated[
         int | None,
@@ -56,11 +68,12 @@ def reproduce(
         bool, typer.Option("--resplit", help="Each run shuffles its windows anew.")
     ] = False,
     smoothing: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="centered (the paper), trailing, or none (data that is averaged already)."
+            help="centered (the paper), trailing, or none (data that is averaged already).",
+            show_default="centered; of communities, centered and none",
         ),
-    ] = "centered",
+    ] = None,
     epsilon: Epsilons = None,
     period: Annotated[
         list[str] | None, typer.Option(help="2020-11 or 2022-03.", show_default="both")
@@ -78,77 +91,174 @@ def reproduce(
     *,
     reading: Reading,
 ) -> None:
-    """Run the paper's county experiment and compare it with the published tables.
+    """Run the paper's experiment and compare it with the published tables.
 
     Both periods, both splits, the 11 budgets and 15 runs of 75 rounds, unless narrowed. Writes
-    runs, predictions and convergence as parquet, the settings as TOML, a manifest, figures, and
-    comparison.csv. Killed at any point and started again, it computes only what is missing.
-    With another learner or model, which then has settings of its own, budgets go down to 0.05
-    and small_epsilon.png shows it beside the paper.
+    runs, predictions and convergence as parquet, the settings as TOML, a manifest, figures,
+    comparison.csv and strata.csv. Killed at any point and started again, it computes only what is
+    missing. With another learner or model, which then has settings of its own, budgets go down to
+    0.05 and small_epsilon.png shows it beside the paper.
+
+    With --level community each county's cases are drawn into its communities, with the paper's
+    settings for them (m = 500, 200 rounds, S = 1), once with and once without the centered average.
+    The paper publishes no table of it, so persistence stands beside it alone.
     """
     refuse_unwritable(out)
+    _chosen("--level", [level], LEVELS)
     periods = _chosen("--period", period, tuple(PERIODS))
-    splits = _chosen("--split", split, get_args(SplitName))
+    community = level == "community"
+    splits: tuple[SplitName, ...] = get_args(SplitName)
+    splits = _chosen("--split", split, ("temporal",) if community else splits)
+    if community and table:
+        raise EpifedError(
+            f"--table: found {', '.join(table)} with --level community; expected none, because "
+            "the paper publishes no table of communities"
+        )
 
     from epifed.learners.base import make_learner
     from epifed.report import tables
 
     names = _chosen("--table", [t.lower() for t in table] if table else None, tables.TABLES)
     asked = sorted({e for name in names for e in tables.table_epsilons(name)})
+    if community:
+        asked = tables.table_epsilons("main")
     other = bool(model) or learner not in (None, "fedavg")
     epsilons = sorted({*asked, *BELOW_THE_PAPER}) if other else asked
     if epsilon:
         epsilons = list(parse_epsilons(epsilon))
         if not other and not set(epsilons) <= set(asked):
+            where = "experiment" if community else f"table {' or '.join(names)}"
             raise EpifedError(
-                f"--epsilon: found {', '.join(epsilon)}; expected budgets of the paper's table "
-                f"{' or '.join(names)}: {', '.join(f'{e:g}' for e in asked)}"
+                f"--epsilon: found {', '.join(epsilon)}; expected budgets of the paper's "
+                f"{where}: {', '.join(f'{e:g}' for e in asked)}"
             )
-    paper = Settings.PAPER | {"sampler": "fixed", "epsilon": math.inf}
-    wish = SettingsRequest(
-        None, paper, smoothing=smoothing, seed=seed, rounds=rounds, learner=learner, model=model
-    )
-    for name in splits:
-        make_learner(wish.settings(4).but(split=name))
 
-    from epifed import paper as small_epsilon
-    from epifed.evaluation.experiment import Grid, run_grid
-    from epifed.evaluation.metrics import beside
-    from epifed.files import write_atomic, write_text
-    from epifed.report import figures
-
-    panel = reading.read(data)
-    settings = wish.settings(panel)
-    grid = Grid(
-        settings=settings,
-        splits=splits,
-        periods={p: PERIODS[p] for p in periods},
-        epsilons=tuple(epsilons),
-        runs=runs,
-        baselines=beside(settings, communities=False),
-        resplit=resplit,
-    )
-    with GridProgress() as progress:
-        results = run_grid(
-            panel, grid, out, workers=workers, scheduler=scheduler, progress=progress
+    def wish(clients: int, how: str) -> SettingsRequest:
+        paper: dict[str, Any] = Settings.PAPER | {"sampler": "fixed", "epsilon": math.inf}
+        if community:
+            paper |= Settings.community_values(clients)
+        return SettingsRequest(
+            None, paper, smoothing=how, seed=seed, rounds=rounds, learner=learner, model=model
         )
+
+    averages = [smoothing] if smoothing else COMMUNITY_SMOOTHING if community else ["centered"]
+    for name in splits:
+        make_learner(wish(4, averages[0]).settings(4).but(split=name))
+
+    from epifed.evaluation.experiment import Grid, run_grid
+    from epifed.evaluation.metrics import CLIPPED, beside
+
+    panel = _read_communities(data, seed or 0) if community else reading.read(data)
+    _refuse_simulated(panel)
+    rows: list[dict[str, Any]] = []
+    for how in averages:
+        settings = wish(len(panel.regions), how).settings(panel)
+        grid = Grid(
+            settings=settings,
+            splits=splits,
+            periods={p: PERIODS[p] for p in periods},
+            epsilons=tuple(epsilons),
+            runs=runs,
+            baselines=(
+                *beside(settings, communities=community),
+                *(() if other else (CLIPPED,)),
+            ),
+            resplit=resplit,
+        )
+        folder = out / how if community else out
+        with GridProgress() as progress:
+            results = run_grid(
+                panel, grid, folder, workers=workers, scheduler=scheduler, progress=progress
+            )
+        if community:
+            scored = _write_communities(folder, panel, results, grid)
+        else:
+            scored = _write_counties(folder, panel, results, names, other=other)
+        rows += scored.to_dicts()
+        if not as_json:
+            _print_tables(results.runs, grid, small_counts=community)
+    if as_json:
+        print(to_json(rows))
+    messages.print(SEEDED)
+    messages.print(f"the results, their tables and figures are in {out}")
+
+
+def _read_communities(data: Path, seed: int) -> "CasePanel":
+    """The counties of a prepared directory, drawn into its communities as in the paper."""
+    import numpy as np
+
+    from epifed.data.readers import read_communities, read_prepared
+    from epifed.evaluation.communities import disaggregate
+    from epifed.settings import seed_sequence
+
+    if not data.is_dir():
+        raise EpifedError(
+            f"{data}: found no directory; expected a prepared one with county_cases.parquet and "
+            "communities.csv, to draw cases into communities"
+        )
+    counties = read_prepared(data)
+    _refuse_simulated(counties)
+    rng = np.random.default_rng(seed_sequence(seed, "communities"))
+    return disaggregate(counties, read_communities(data), rng)
+
+
+def _refuse_simulated(panel: "CasePanel") -> None:
+    if panel.simulated is not None:
+        raise EpifedError(
+            f"{panel.source}: found a simulated country; expected reported cases, because the "
+            "paper's numbers are of Germany; 'epifed run' takes simulated data at either level"
+        )
+
+
+def _write_counties(
+    out: Path,
+    panel: "CasePanel",
+    results: "Results",
+    names: "tuple[TableName, ...]",
+    *,
+    other: bool,
+) -> "pl.DataFrame":
+    """The comparison with the paper, the population clusters and the figures."""
+    from epifed import paper as small_epsilon
+    from epifed import paper as strata
+    from epifed.files import write_atomic, write_text
+    from epifed.report import figures, tables
+
     compared = tables.comparison(results.runs, names)
     write_atomic(out / "comparison.csv", compared.write_csv)
     write_text(out / "comparison.md", tables.comparison_markdown(compared))
+    if panel.population is not None:
+        by_size = strata.by_size(results.predictions, panel)
+        write_atomic(out / "strata.csv", by_size.write_csv)
+        write_text(out / "strata.md", strata.to_markdown(by_size))
     figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
     figures.save(figures.convergence(results.convergence), out / "convergence.png")
     if other:
         figure = small_epsilon.figure(results.runs, panel.attribution)
         figures.save(figure, out / "small_epsilon.png")
-    if as_json:
-        print(to_json(compared.to_dicts()))
-    else:
-        _print_tables(results.runs, grid)
-    messages.print(SEEDED)
-    messages.print(f"results, comparison.csv and figures are in {out}")
+    return compared
 
 
-def _print_tables(runs: "pl.DataFrame", grid: "Grid") -> None:
+def _write_communities(
+    out: Path, panel: "CasePanel", results: "Results", grid: "Grid"
+) -> "pl.DataFrame":
+    """The scores, the zeros behind them and the figures."""
+    from epifed.evaluation.communities import zero_entries
+    from epifed.files import write_atomic
+    from epifed.report import figures, tables
+
+    covered = {
+        name: zero_entries(panel, grid.settings, days) for name, days in grid.periods.items()
+    }
+    figures.save(figures.zero_entries(covered), out / "zero_entries.png")
+    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
+    figures.save(figures.convergence(results.convergence), out / "convergence.png")
+    scored = tables.community_scores(results.runs, grid.settings.smoothing)
+    write_atomic(out / "communities.csv", scored.write_csv)
+    return scored
+
+
+def _print_tables(runs: "pl.DataFrame", grid: "Grid", *, small_counts: bool = False) -> None:
     from epifed.report import tables
     from epifed.report.tables import experiment, verdict
 
@@ -158,8 +268,8 @@ def _print_tables(runs: "pl.DataFrame", grid: "Grid") -> None:
             zeros = runs.filter(split=split, period=period)["zeros"][0]
             print_table(
                 f"{period}, {split} split",
-                tables.method_header(),
-                tables.method_rows(runs, split, period),
+                tables.method_header(small_counts=small_counts),
+                tables.method_rows(runs, split, period, small_counts=small_counts),
                 caption(grid.settings, grid.runs, zeros) + anew,
             )
             print(verdict(experiment(runs, split, period)))

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 import epifed
 from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.evaluation.metrics import BASELINES, baseline, random_baselines, scores
+from epifed.evaluation.metrics import BASELINES, CLIPPED, baseline, random_baselines, scores
 from epifed.evaluation.results_folder import (
     KEYS,
     GridRecord,
@@ -198,7 +198,7 @@ def tasks(grid: Grid) -> Iterator[GridPoint]:
     for split in grid.splits:
         for period in grid.periods:
             for method in grid.baselines:
-                anew = grid.runs if _anew(grid, split) else 1
+                anew = grid.runs if method == CLIPPED or _anew(grid, split) else 1
                 for run in range(grid.baseline_runs if method in seeded else anew):
                     yield GridPoint(split, period, method, None, run)
             for run in range(grid.runs):
@@ -236,7 +236,7 @@ def run_grid(
     folders = {p: out / "parts" / _fingerprint(panel, grid, p) for p in grid.periods}
     todo = {task: folders[task.period] / task.file_name for task in tasks(grid)}
     missing = [task for task, path in todo.items() if not path.exists()]
-    missing.sort(key=lambda task: task.epsilon is None)  # the long ones first
+    missing.sort(key=lambda t: t.epsilon is None and t.method != CLIPPED)  # the long ones first
     done = len(todo) - len(missing)
     if progress:
         progress(done, len(todo))

@@ -3,6 +3,7 @@
 A metric has a name, a label, a unit, a direction and a function. It is registered once.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 
 from epifed.errors import EpifedError
 from epifed.learners.base import Baseline, make_learner
+from epifed.privacy.plan import ClippedPlan
 from epifed.settings import Settings
-from epifed.training.loop import Clients
+from epifed.training.loop import Clients, train
 
 Floats = NDArray[np.float64]
 
@@ -186,6 +188,8 @@ for _metric in (
     register(_metric)
 
 
+CLIPPED = "clipped, no noise"
+"""The federation of the private rows with c = 0: it separates clipping from noise."""
 DAMPING = 0.3
 """Share of the week's local growth that the damped trend lets go on."""
 
@@ -239,6 +243,16 @@ def county_share(clients: Clients, settings: Settings, seeds: np.random.SeedSequ
     return prediction
 
 
+def clipped_without_noise(
+    clients: Clients, settings: Settings, seeds: np.random.SeedSequence
+) -> Floats:
+    """The same federation, Poisson-sampled and clipped to S like a private one, without noise."""
+    settings = settings.but(epsilon=math.inf, sampler="poisson")
+    plan = ClippedPlan.of(settings, len(clients))
+    training = train(clients.view, settings, seeds=seeds, plan=plan)
+    return training.predict(clients.test.inputs)
+
+
 BASELINES: dict[str, Baseline] = {
     "persistence": persistence,
     "damped trend": damped_trend,
@@ -255,7 +269,7 @@ def beside(settings: Settings, *, communities: bool) -> tuple[str, ...]:
 
 def baseline(name: str, settings: Settings) -> Baseline:
     """The baseline of that name."""
-    every = BASELINES | COMMUNITY_BASELINES
+    every = BASELINES | COMMUNITY_BASELINES | {CLIPPED: clipped_without_noise}
     return every[name] if name in every else make_learner(settings).beside()[name]
 
 

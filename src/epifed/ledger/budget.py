@@ -50,9 +50,13 @@ class Cap:
     epsilon: float
     delta: float
     accountant: str
+    weeks: int | None = None
+    """A cap that renews holds for every window of so many weeks; none: once and for all."""
 
     def __post_init__(self) -> None:
         """Refuse what is no cap."""
+        if self.weeks is not None and self.weeks < 1:
+            raise EpifedError(f"weeks: found {self.weeks}; expected at least 1, or none")
         if not 0 < self.epsilon < math.inf:
             raise EpifedError(f"epsilon: found {self.epsilon}; expected a finite number above 0")
         if not 0 < self.delta <= LARGEST_DELTA:
@@ -74,7 +78,15 @@ class Cap:
         """The cap as it must be quoted: with δ, neighbours and accountant."""
         return (
             f"ε = {rounded_up(self.epsilon)} at δ = {rounded_up(self.delta)} ({UNIT} added or "
-            f"removed, {self.accountant.upper()} accountant)"
+            f"removed, {self.accountant.upper()} accountant)" + self._renewal()
+        )
+
+    def _renewal(self) -> str:
+        if self.weeks is None:
+            return ""
+        return (
+            f" in every window of {counted(self.weeks, 'week')}, which renews: it is weaker than "
+            "a cap once and for all, because what is released over the years adds up without end"
         )
 
     def warning(self) -> str | None:
@@ -91,6 +103,7 @@ class Cap:
             "accountant": self.accountant,
             "neighbouring": NEIGHBOURING,
             "unit": UNIT,
+            "weeks": self.weeks,
         }
 
 

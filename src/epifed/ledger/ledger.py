@@ -300,7 +300,7 @@ class Ledger:
                 "delta": cap.delta,
                 "accountant": cap.accountant,
                 "note": note,
-            }
+            } | ({} if cap.weeks is None else {"weeks": cap.weeks})
             _append(connection, [], first)
             witness.expect()
         return cls(path)

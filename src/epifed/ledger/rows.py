@@ -11,12 +11,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, counted
 from epifed.ledger.budget import Cap, Part, Spending, together
+from epifed.privacy.accounting import rounded_up
 
 WAIT_SECONDS = 60.0
 """How long a transaction waits for another process that is writing."""
@@ -164,9 +165,32 @@ class Book:
         """The rounds spent, each of which may have been released."""
         return together(run.part(run.spent) for run in self.runs.values())
 
-    def taken(self, without: str | None = None) -> Spending:
-        """What a training must leave room for: the reservations of open runs included."""
-        return together(run.part(run.counted) for run in self.runs.values() if run.run != without)
+    def taken(self, without: str | None = None, now: datetime | None = None) -> Spending:
+        """What a training must leave room for: the reservations of open runs included.
+
+        Of a cap that renews, only runs that were open within its last weeks count.
+        """
+        first = "" if self.cap.weeks is None else _first_day(self.cap.weeks, now)
+        return together(
+            run.part(run.counted)
+            for run in self.runs.values()
+            if run.run != without and (run.closed is None or run.closed >= first)
+        )
+
+    def since_the_beginning(self) -> Spending:
+        """All that was ever released or is held, whether the cap renews or not."""
+        return together(run.part(run.counted) for run in self.runs.values())
+
+    def renewal(self) -> str:
+        """The weaker promise of a cap that renews, with the total; empty for any other."""
+        if self.cap.weeks is None:
+            return ""
+        total = self.cap.price(self.since_the_beginning())
+        return (
+            f"The cap of the ledger renews every {counted(self.cap.weeks, 'week')}: since the "
+            f"beginning all its releases together cost ε = {rounded_up(total)}, and no cap "
+            "limits that."
+        )
 
     def run(self, name: str) -> RunRecord:
         """One run, which must exist and be open."""
@@ -223,7 +247,7 @@ def _opened(row: Row) -> Book:
         raise ValueError(f"found '{row['kind']}'; expected 'init'")
     if not re.fullmatch("[0-9a-f]{16}", row["ledger"]):
         raise ValueError(f"ledger: found '{row['ledger']}'; expected 16 hexadecimal digits")
-    cap = Cap(row["epsilon"], row["delta"], row["accountant"])
+    cap = Cap(row["epsilon"], row["delta"], row["accountant"], row.get("weeks"))
     return Book(row["ledger"], row["time"], cap)
 
 
@@ -260,6 +284,11 @@ def _reserved(row: Row) -> RunRecord:
     for name in ("first_day", "last_day"):
         values[name] = values[name] and date.fromisoformat(values[name])
     return RunRecord(opened=row["time"], **values)
+
+
+def _first_day(weeks: int, now: datetime | None) -> str:
+    """When the present window of a cap that renews began, as rows write it."""
+    return ((now or datetime.now(UTC)) - timedelta(weeks=weeks)).isoformat(timespec="seconds")
 
 
 def _said(value: object) -> str:

@@ -26,6 +26,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.optimize import brentq
+from scipy.special import log_ndtr
 
 from epifed.errors import EpifedError
 from epifed.files import cache_root
@@ -111,6 +112,75 @@ class LossDistribution:
         """None."""
         del delta
         return 0.0
+
+
+class GaussianFilter:
+    """Gaussian releases of all clients (q = 1), whose noise may be chosen from release to release.
+
+    A release with noise multiplier c is 1/c-Gaussian differentially private, and releases chosen
+    adaptively are together μ-Gaussian differentially private as long as Σ 1/c² never passes μ²
+    (Smith and Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben and Honkela 2023,
+    arXiv:2209.15596). The ε of μ is exact (Dong, Roth and Su 2022, Corollary 1). A ledger that
+    refuses what would pass its cap is this filter.
+    """
+
+    title = "Gaussian filter (q = 1, exact)"
+
+    def price(self, event: dp.DpEvent, delta: float) -> tuple[float, float | None]:
+        """The ε of μ² = Σ 1/c²; refused where clients are sampled."""
+        return epsilon_of_gaussian(squared_mu(event), delta), None
+
+    def floor(self, delta: float) -> float:
+        """None."""
+        del delta
+        return 0.0
+
+
+def squared_mu(event: dp.DpEvent) -> float:
+    """Σ 1/c² of Gaussian releases, each of all clients."""
+    if isinstance(event, dp.NoOpDpEvent):
+        return 0.0
+    if isinstance(event, dp.GaussianDpEvent):
+        noise = float(event.noise_multiplier)
+        return 1 / noise**2 if noise > 0 else math.inf
+    if isinstance(event, dp.SelfComposedDpEvent):
+        return int(event.count) * squared_mu(event.event)
+    if isinstance(event, dp.ComposedDpEvent):
+        return math.fsum(squared_mu(one) for one in event.events)
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        raise EpifedError(
+            f"sampling rate: found {event.sampling_probability:g} with the accountant 'gaussian'; "
+            "expected 1, all clients in every round, or the accountant 'rdp' or 'pld' and a plan "
+            "that is fixed beforehand: no filter is proven for them"
+        )
+    raise EpifedError(f"event: found {event}; expected Gaussian releases")
+
+
+def epsilon_of_gaussian(squared: float, delta: float) -> float:
+    """The ε at δ of a μ-Gaussian differentially private release, given μ²; rounded up.
+
+    >>> round(epsilon_of_gaussian(1.0, 1e-5), 3)
+    4.377
+    """
+    if squared == 0:
+        return 0.0
+    if math.isinf(squared):
+        return math.inf
+    mu = math.sqrt(squared)
+
+    def excess(epsilon: float) -> float:
+        return delta_of_gaussian(mu, epsilon) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    highest = squared / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+    return float(brentq(excess, 0.0, highest, xtol=1e-14, rtol=1e-12)) * (1 + 1e-9)
+
+
+def delta_of_gaussian(mu: float, epsilon: float) -> float:
+    """The exact δ of a μ-Gaussian differentially private release at ε."""
+    lost, kept = log_ndtr(-epsilon / mu + mu / 2), log_ndtr(-epsilon / mu - mu / 2)
+    return float(math.exp(lost) - math.exp(epsilon + kept))
 
 
 def find_accountant(name: str) -> Accountant:

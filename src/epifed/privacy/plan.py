@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import dp_accounting as dp
 
@@ -127,7 +128,7 @@ class PrivacyPlan:
             )
 
     @classmethod
-    def of(cls, settings: Settings, clients: int) -> "PrivacyPlan":
+    def of(cls, settings: Settings, clients: int) -> Self:
         """The plan that the settings ask for with so many clients."""
         return cls(
             clients,
@@ -225,3 +226,22 @@ class PrivacyPlan:
             return self.calibration
         spent = priced(self.noise_multiplier, self.priced_rate, rounds, self.delta, self.accountant)
         return replace(spent, epsilon=self.epsilon, trust=TRUST[self.noise])
+
+
+@dataclass(frozen=True)
+class ClippedPlan(PrivacyPlan):
+    """Updates are clipped to S and get no noise: it shows what clipping does, and hides nobody."""
+
+    def __post_init__(self) -> None:
+        """Refuse a budget: without noise there is none."""
+        super().__post_init__()
+        if self.private:
+            raise EpifedError(
+                f"epsilon: found {self.epsilon:g} without noise; expected inf, because clipping "
+                "alone guarantees nothing"
+            )
+
+    @property
+    def bound(self) -> float:
+        """S, although there is no noise."""
+        return self.clip_norm

@@ -44,7 +44,7 @@ from epifed.report.drawing import (
     signed_log,
     style,
 )
-from epifed.report.tables import PAPER_METRICS, budget, published
+from epifed.report.tables import budget, published
 
 if TYPE_CHECKING:
     from epifed.training.loop import Clients, Training
@@ -136,6 +136,10 @@ def daily_counts(axes: Axes, panel: CasePanel, days: tuple[date, date]) -> None:
     date_axis(axes)
 
 
+BY_POPULATION = ("mse", "mae", "mape", "mdape", "r2")
+"""The metrics by population: those of the paper's figure, and the median that its text cites."""
+
+
 def predicted_against_true(
     predictions: pl.DataFrame, split: str, period: str, unit: str = "region"
 ) -> Figure:
@@ -190,8 +194,9 @@ def by_population(runs: pl.DataFrame, split: str, period: str, unit: str = "regi
     methods = _methods(here.filter(pl.col("stratum").is_in(names)))
     shown = chosen_budgets([e for e in methods if e is not None])
     with style():
-        figure, grid = plt.subplots(2, 2, figsize=(WIDTH, 5.4), sharex=True)
-        for axes, letter, name in zip(grid.flat, "ABCD", PAPER_METRICS, strict=True):
+        figure, grid = plt.subplots(3, 2, figsize=(WIDTH, 7.6), sharex=True)
+        grid[-1, -1].remove()
+        for axes, letter, name in zip(grid.flat, "ABCDE", BY_POPULATION, strict=False):
             metric = METRICS[name]
             for epsilon in (e for e in methods if e is None or e in shown):
                 line = _over_strata(methods[epsilon], name, names)
@@ -213,8 +218,9 @@ def by_population(runs: pl.DataFrame, split: str, period: str, unit: str = "regi
             else:
                 log_scale(axes)
                 log_ticks(axes)
-        for axes in grid[-1]:
+        for axes in (grid[-1, 0], grid[-2, 1]):
             axes.set_xlabel(f"inhabitants of the {unit}")
+            axes.tick_params(labelbottom=True)
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=6)
         figure.suptitle(f"{period_title(period)}, {split} split", ha="left", x=0.01, fontsize=9)

@@ -19,7 +19,7 @@ PAPER_METRICS = ("mse", "mae", "mape", "r2")
 
 COMPARISON_COLUMNS = (
     "split", "table", "period", "epsilon", "metric",
-    "published_mean", "published_std", "mean", "std", "persistence",
+    "published_mean", "published_std", "mean", "std", "outside", "persistence",
 )  # fmt: skip
 
 
@@ -48,7 +48,8 @@ def comparison(runs: pl.DataFrame, tables: Sequence[TableName] = TABLES) -> pl.D
     """The grid against the paper: a row for each split, table, period, budget and metric.
 
     The paper's tables do not say how the windows were split, so each stands beside both splits.
-    MdAPE is measured here only.
+    MdAPE is measured here only. `outside` marks a cell that differs from the paper's by more than
+    either standard deviation.
     """
     means = _long(summary(runs))
     ours = means.filter(TRAINED).drop("method", "runs")
@@ -62,6 +63,7 @@ def comparison(runs: pl.DataFrame, tables: Sequence[TableName] = TABLES) -> pl.D
         ours.join(cells, on=["period", "epsilon"], how="inner")
         .join(theirs, on=["table", "period", "epsilon", "metric"], how="left")
         .join(persistence, on=["split", "period", "metric"], how="left")
+        .with_columns(_outside().alias("outside"))
         .select(COMPARISON_COLUMNS)
         .sort(
             pl.col("split").replace_strict({"temporal": 0, "shuffled": 1}),
@@ -73,8 +75,16 @@ def comparison(runs: pl.DataFrame, tables: Sequence[TableName] = TABLES) -> pl.D
     )
 
 
+def _outside() -> pl.Expr:
+    difference = (pl.col("mean") - pl.col("published_mean")).abs()
+    return (difference > pl.col("std")) & (difference > pl.col("published_std"))
+
+
 def comparison_markdown(compared: pl.DataFrame) -> str:
-    """The comparison for readers: a table for each of the paper's, beside both splits."""
+    """The comparison for readers: a table for each of the paper's, beside both splits.
+
+    A star marks what lies outside the paper's standard deviation and our own.
+    """
     text = []
     for table, period in compared.select("table", "period").unique(maintain_order=True).rows():
         splits = compared["split"].unique(maintain_order=True).to_list()
@@ -89,14 +99,19 @@ def comparison_markdown(compared: pl.DataFrame) -> str:
                 rows.append(
                     [budget(epsilon), METRICS[metric].head]
                     + [with_spread(paper["published_mean"], paper["published_std"])]
-                    + [with_spread(by_split[s]["mean"], by_split[s]["std"]) for s in splits]
+                    + [
+                        with_spread(by_split[s]["mean"], by_split[s]["std"])
+                        + (" *" if by_split[s]["outside"] else "")
+                        for s in splits
+                    ]
                     + [number(by_split[s]["persistence"]) for s in splits]
                 )
         text.append(f"**{period}, the paper's table {table}**\n\n{markdown(header, rows)}")
+    text.append("\\* differs from the paper by more than either standard deviation\n")
     return "\n".join(text)
 
 
-def _long(means: pl.DataFrame) -> pl.DataFrame:
+def _long(means: pl.DataFrame, *, small_counts: bool = False) -> pl.DataFrame:
     return pl.concat(
         means.select(
             "split", "period", "method", "epsilon", "runs",
@@ -104,8 +119,14 @@ def _long(means: pl.DataFrame) -> pl.DataFrame:
             pl.col(f"{m.name}_mean").alias("mean"),
             pl.col(f"{m.name}_std").alias("std"),
         )
-        for m in shown()
+        for m in shown(small_counts=small_counts)
     )  # fmt: skip
+
+
+def community_scores(runs: pl.DataFrame, smoothing: str) -> pl.DataFrame:
+    """Every score of every method on communities, in long form; the paper publishes none."""
+    means = _long(summary(runs), small_counts=True).drop("runs")
+    return means.select(pl.lit(smoothing).alias("smoothing"), pl.all())
 
 
 def ratio(value: float | None) -> str:

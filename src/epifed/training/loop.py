@@ -177,6 +177,7 @@ def train(
     ledger: Ledger | None = None,
     period: Period | None = None,
     absent: Collection[int] = (),
+    plan: PrivacyPlan | None = None,
 ) -> Training:
     """Train on what the learner reads of the clients, a row of the view for each.
 
@@ -187,9 +188,10 @@ def train(
     drawn, and vouches for the release; a training worth paying for is secure, and continues only
     what the same ledger paid for. `absent` are the rows of clients without data, whose vectors are
     zero: a client that is there moves the sum by S at most, not by two vectors' difference.
+    `plan` replaces the plan of the settings in an experiment.
     """
     secure = secure or ledger is not None
-    plan = PrivacyPlan.of(settings, len(view))
+    plan = plan or PrivacyPlan.of(settings, len(view))
     if secure:
         refuse_unreleasable(plan)
     if ledger and period is None:

@@ -201,8 +201,10 @@ class Release:
                 "Nobody vouches for this file here: what it says of itself was not compared with "
                 "the ledger that paid for it (give it with --ledger)."
             )
-        if self.vouched_by(Ledger(ledger, copy=True)):
-            return f"{ledger.name} vouches for it: its run {self.ledger_run} has exactly this hash."
+        book = Ledger(ledger, copy=True)
+        if self.vouched_by(book):
+            exact = f"its run {self.ledger_run} has exactly this hash."
+            return f"{ledger.name} vouches for it: {exact} {book.book().renewal()}".rstrip()
         return (
             f"{ledger.name} does NOT vouch for it: no run there has its hash, so neither its ε nor "
             "its noise can be relied on."

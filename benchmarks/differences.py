@@ -1,0 +1,132 @@
+"""Why some cells differ from the paper: experiments, each with one thing changed.
+
+    python benchmarks/differences.py DATA WORK [dates] [averages] [splits] [shuffles]
+
+Without privacy, where the runs differ least. `dates`: the line list by reporting date and by
+reference date (onset where known, as memilio-epidata counts). `averages`: the trailing average,
+which the authors' present script uses, beside the centered one. `splits`: another shuffle for each
+run, where the paper shuffles once. `shuffles`: persistence on 30 shuffles. WORK keeps finished
+trainings; each part is kept when done.
+"""
+
+import math
+import sys
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from epifed.data.panel import CasePanel
+from epifed.data.readers import read_prepared
+from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.metrics import scores
+from epifed.evaluation.results_folder import FEDERATED, summary
+from epifed.settings import PERIODS, Settings
+from epifed.training.loop import make_clients
+from kept import keep, table
+
+COMMAND = "python benchmarks/differences.py ../shared/data WORK"
+SEPTEMBER = {"2020-09": (date(2020, 9, 1), date(2020, 10, 1))}
+"""The last 31 days whose onsets are nearly complete in the list of 2020-10-18."""
+PARTS = ("dates", "averages", "splits", "shuffles")
+RUNS, DATE_RUNS, SPLITS = 2, 1, 2
+METRICS = ("mse", "mae", "mape", "r2")
+HEADS = ["MSE", "MAE", "MAPE %", "R²"]
+SHORT = ("{:short}", "{:short} ± {:short}")
+
+
+def settings(smoothing: str = "centered") -> Settings:
+    """The paper's county settings without privacy."""
+    values: dict[str, Any] = {"epsilon": math.inf, "sampler": "fixed", "smoothing": smoothing}
+    return Settings.paper(**values)
+
+
+def measured(
+    panel: CasePanel, work: Path, changed: str, runs: int = RUNS, **changes: Any
+) -> list[list[Any]]:
+    """A row for each period, split and method: mean and deviation of the paper's metrics."""
+    values: dict[str, Any] = {
+        "settings": settings(), "epsilons": (math.inf,), "baselines": ("persistence",)
+    } | changes  # fmt: skip
+    grid = Grid(runs=runs, **values)
+    runs_table = run_grid(panel, grid, work / changed.replace(" ", "-"), workers=1).runs
+    means = summary(runs_table).sort("period", "split", "method")
+    return [
+        [
+            changed, row["period"], row["split"],
+            "federated, ε = ∞" if row["method"] == FEDERATED else row["method"],
+            *(cell(row[f"{m}_mean"], row[f"{m}_std"]) for m in METRICS),
+        ]
+        for row in means.iter_rows(named=True)
+    ]  # fmt: skip
+
+
+def cell(mean: float, deviation: float | None) -> list[float]:
+    """Mean and deviation, six digits."""
+    return [float(f"{one:.6g}") for one in (mean, deviation) if one is not None]
+
+
+def shuffles(panel: CasePanel, number: int = 30) -> list[list[Any]]:
+    """Persistence on the test windows of many shuffles: what the split alone decides."""
+    rows: list[list[Any]] = []
+    for period, days in PERIODS.items():
+        found = []
+        for seed in range(number):
+            rng = np.random.default_rng(seed)
+            test = make_clients(panel, settings().but(split="shuffled"), days, rng).test
+            last, truth = test.inputs[..., -1], test.targets
+            found.append(scores(truth.astype(np.float64), last.astype(np.float64)))
+        values = [[one[m] for one in found] for m in METRICS]
+        cells = [cell(float(np.mean(v)), float(np.std(v, ddof=1))) for v in values]
+        rows.append([f"{number} shuffles", period, "shuffled", "persistence", *cells])
+    return rows
+
+
+def line_list(data: Path, counties: CasePanel, *, reference: bool) -> CasePanel:
+    """The list of 2020-10-18 as daily cases, by reporting date or by reference date."""
+    rows = pl.read_parquet(data / "linelist_vintages.parquet")
+    day = pl.coalesce("onset", "reported") if reference else pl.col("reported")
+    daily = (
+        rows.group_by(day.alias("day"), pl.col("county").alias("region"))
+        .agg(pl.col("cases").sum().cast(pl.Float64).clip(0))
+        .filter(pl.col("day").is_between(date(2020, 8, 1), date(2020, 10, 17)))
+    )
+    people = counties.population
+    assert people is not None
+    return CasePanel.from_long(
+        daily,
+        source="line list",
+        regions=list(counties.regions),
+        regions_given=True,
+        population=dict(zip(counties.regions, map(int, people), strict=True)),
+    )
+
+
+def main(data: Path, work: Path, parts: Iterable[str]) -> None:
+    """Run the parts and keep each."""
+    counties = read_prepared(data)
+    heads = ["changed", "period", "split", "method", *HEADS]
+    formats = ["{}"] * 4 + [SHORT] * 4
+    for part in parts:
+        rows: list[list[Any]] = []
+        if part == "dates":
+            for changed in ("reporting date", "reference date"):
+                panel = line_list(data, counties, reference=changed == "reference date")
+                rows += measured(panel, work, changed, DATE_RUNS, periods=SEPTEMBER)
+        elif part == "averages":
+            rows = measured(counties, work, "trailing average", settings=settings("trailing"))
+        elif part == "splits":
+            split: Any = ("shuffled",)
+            rows = measured(
+                counties, work, "another shuffle each run", SPLITS, splits=split, resplit=True
+            )
+        elif part == "shuffles":
+            rows = shuffles(counties)
+        print(keep("differences", COMMAND, {part: table(heads, formats, rows)}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] or PARTS)
