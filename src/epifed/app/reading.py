@@ -1,7 +1,7 @@
 """How the page reads a file: what is plain is assumed and shown, what is ambiguous is a question.
 
-Every question comes from an `AmbiguousTableError` of the readers, so the page asks what the command line
-refuses. An answer is one of its options, and the same options make the command that does the same.
+Every question comes from an `AmbiguousTableError` of the readers, so the page asks what the command
+line refuses. An answer is one of its options, and the same options make the command for it.
 """
 
 import csv
