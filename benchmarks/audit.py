@@ -15,11 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from epifed.audit.checks import check_mechanism
-from epifed.audit.core_checks import check_draws
+from epifed.audit.aggregator_checks import check_aggregators
+from epifed.audit.audit import paths
 from epifed.audit.findings import Check
-from epifed.audit.sealed_checks import check_aggregators
-from epifed.audit.suite import PATHS
+from epifed.audit.noise_checks import check_draws, check_mechanism
 from epifed.report.tables import budget
 from epifed.settings import Settings
 from kept import keep, table
@@ -56,7 +55,7 @@ def powers(checks: Iterable[Check]) -> dict[str, str]:
 def tables(settings: Settings) -> dict[str, Any]:
     """Of the paths, of aggregators, of draws."""
     columns, heads = [], []
-    for path in PATHS:
+    for path in paths("all"):
         checks = check_mechanism(
             path.mechanism, settings, rounds=path.rounds, length=path.length, seed=0
         )

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
-from epifed.audit import one_run as audit_one_run
-from epifed.audit.audit import Audit, audit, many_runs
-from epifed.audit.checks import check_mechanism
+from epifed.audit import epsilon_bounds as audit_one_run
+from epifed.audit.audit import Audit, audit
+from epifed.audit.bench import EngineMechanism, Puppets, Recorder, Trial, likelihood_ratio
+from epifed.audit.epsilon_bounds import many_runs
 from epifed.audit.findings import GROUPS
-from epifed.audit.mechanisms import EngineMechanism, Puppets, Recorder, Trial, likelihood_ratio
+from epifed.audit.noise_checks import check_mechanism
 from epifed.errors import EpifedError
 from epifed.learners.base import Vector
 from epifed.privacy import noise as mechanism
@@ -29,8 +30,10 @@ from epifed.settings import seed_sequence
 from epifed.training import loop as engine
 from epifed.training import rounds
 from tests.helpers import small_settings
+from tests.planting import Plant, Planter
 from tests.test_audit_aggregators import CAUGHT as SEALED
 from tests.test_audit_planted import CAUGHT
+from tests.test_audit_planted_classes import CAUGHT as CLASSES
 from tests.test_audit_planted_field import CAUGHT as FIELD
 
 pytestmark = pytest.mark.field
@@ -39,7 +42,6 @@ CLIENTS = 8
 SETTINGS = small_settings(
     clients_per_round=4, rounds=8, epsilon=8.0, delta=1e-2, clip_norm=0.7, accountant="pld"
 )
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def quick(**changes: Any) -> Audit:
@@ -55,12 +57,12 @@ def failed_checks(name: str) -> set[str]:
 # The bugs, each planted in the real engine.
 
 
-def halved_noise(patch: pytest.MonkeyPatch) -> None:
+def halved_noise(patch: Planter) -> None:
     honest = PrivacyPlan.noise_of_round
     patch.setattr(PrivacyPlan, "noise_of_round", lambda self, came: honest(self, came) / 2)
 
 
-def noise_over_those_who_came(patch: pytest.MonkeyPatch) -> None:
+def noise_over_those_who_came(patch: Planter) -> None:
     def wrong(updates: Rows, noise: Rows, *, clients_per_round: int, **rest: float) -> Rows:
         came = max(len(updates), 1)
         return release(
@@ -70,7 +72,7 @@ def noise_over_those_who_came(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(randomness, "release", wrong)
 
 
-def weighted_by_examples(patch: pytest.MonkeyPatch) -> None:
+def weighted_by_examples(patch: Planter) -> None:
     """Clipped first, then averaged by the number of training examples."""
     shares: list[NDArray[np.float64]] = []
     of = Puppets.of
@@ -89,17 +91,17 @@ def weighted_by_examples(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(randomness, "release", weighted)
 
 
-def clipping_with(patch: pytest.MonkeyPatch, wrong: Callable[[Rows, float], Rows]) -> None:
+def clipping_with(patch: Planter, wrong: Callable[[Rows, float], Rows]) -> None:
     """Of the client and of the server."""
     patch.setattr(rounds, "clip", wrong)
     patch.setattr(mechanism, "clip", wrong)
 
 
-def unclipped(patch: pytest.MonkeyPatch) -> None:
+def unclipped(patch: Planter) -> None:
     clipping_with(patch, lambda updates, clip_norm: updates)
 
 
-def fixed_size(patch: pytest.MonkeyPatch) -> None:
+def fixed_size(patch: Planter) -> None:
     honest = SeededRandomness.sample
 
     def wrong(self: SeededRandomness, plan: PrivacyPlan) -> NDArray[np.int64]:
@@ -108,7 +110,7 @@ def fixed_size(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SeededRandomness, "sample", wrong)
 
 
-def same_seed_twice(patch: pytest.MonkeyPatch) -> None:
+def same_seed_twice(patch: Planter) -> None:
     class Stuck:
         def __init__(self, honest: np.random.Generator) -> None:
             self.honest = honest
@@ -128,14 +130,14 @@ def same_seed_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SeededRandomness, "__init__", wrong)
 
 
-def silent_empty_round(patch: pytest.MonkeyPatch) -> None:
+def silent_empty_round(patch: Planter) -> None:
     def wrong(updates: Rows, noise: Rows, **rest: Any) -> Rows:
         return release(updates, float(len(updates) > 0) * noise, **rest)
 
     patch.setattr(randomness, "release", wrong)
 
 
-def clipped_by_layer(patch: pytest.MonkeyPatch) -> None:
+def clipped_by_layer(patch: Planter) -> None:
     def wrong(updates: Rows, clip_norm: float) -> Rows:
         layers = np.array_split(updates, 4, axis=-1)
         return np.concatenate([clip(layer, clip_norm) for layer in layers], axis=-1)
@@ -156,8 +158,10 @@ CAUGHT_BY_CHECK: dict[Plant, str] = {
 CAUGHT_BY_STATISTICS = [halved_noise, weighted_by_examples, unclipped, clipped_by_layer]
 
 
+@pytest.mark.long
 def test_the_engine_passes_the_audit_and_every_check() -> None:
-    found = quick(method="both", checks=GROUPS)
+    found = quick(method="both", checks=GROUPS, scope="all", confidence=1 - 1e-7)
+    assert 0 < found.false_alarms < 1e-6
     assert [c.name for c in found.checks if not c.passed] == []
     assert found.passed
     assert {c.name for c in found.checks} >= {
@@ -165,21 +169,24 @@ def test_the_engine_passes_the_audit_and_every_check() -> None:
         *CAUGHT.values(),
         *FIELD.values(),
         *SEALED.values(),
+        *CLASSES.values(),
     }
-    assert {c.group for c in found.checks} == set(GROUPS) - {"federation"}
-    assert 1 < found.lower_bound < SETTINGS.epsilon
+    assert {c.group for c in found.checks} == set(GROUPS)
+    assert found.lower_bound < SETTINGS.epsilon
     assert found.runs == 401
 
 
 @pytest.mark.parametrize("plant", CAUGHT_BY_CHECK, ids=lambda plant: plant.__name__)
 def test_a_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
+    planter = Planter(monkeypatch)
+    plant(planter)
     assert CAUGHT_BY_CHECK[plant] in failed_checks(CAUGHT_BY_CHECK[plant])
+    planter.refuse_unused()
 
 
 @pytest.mark.parametrize("plant", CAUGHT_BY_STATISTICS, ids=lambda plant: plant.__name__)
 def test_the_measured_epsilon_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
+    plant(Planter(monkeypatch))
     found = quick()
     assert not found.passed
     assert found.lower_bound > SETTINGS.epsilon
@@ -188,14 +195,14 @@ def test_the_measured_epsilon_catches(plant: Plant, monkeypatch: pytest.MonkeyPa
 def test_one_run_catches_an_unclipped_update(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = SETTINGS.but(epsilon=2.0, delta=1e-5)
     assert audit(strict, CLIENTS, method="one-run", checks=()).passed
-    unclipped(monkeypatch)
+    unclipped(Planter(monkeypatch))
     found = audit(strict, CLIENTS, method="one-run", checks=())
     assert found.many_runs is None
     assert not found.passed
 
 
 def test_a_failed_check_fails_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    same_seed_twice(monkeypatch)
+    same_seed_twice(Planter(monkeypatch))
     found = quick(method="one-run", checks=("mechanism",))
     assert found.lower_bound <= SETTINGS.epsilon
     assert not found.passed

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from epifed.audit import sealed as audit_sealed
+from epifed.audit import bench as audit_sealed
 from epifed.audit import statistics
+from epifed.audit.audit import run_checks
+from epifed.audit.bench import Layout
 from epifed.audit.findings import Check
-from epifed.audit.sealed_bench import Layout
-from epifed.audit.suite import run_checks
 from epifed.federation import aggregator, crypto, round_terms, site, terms
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.answers import AnswerCache
@@ -32,12 +32,12 @@ from epifed.privacy.noise import SecureRandomness
 from epifed.privacy.plan import PrivacyPlan, Spent
 from epifed.training import rounds
 from tests.helpers import small_settings
+from tests.planting import Plant, Planter
 
 pytestmark = pytest.mark.field
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
 SMALL, LARGER = Layout(72), Layout(240)
-Plant = Callable[[pytest.MonkeyPatch], None]
 Steps = NDArray[np.int64]
 
 
@@ -51,7 +51,7 @@ def check(name: str) -> Check:
 
 
 def _noise_changed(
-    patch: pytest.MonkeyPatch, change: Callable[[str, Steps], Steps], factor: float = 1.0
+    patch: Planter, change: Callable[[str, Steps], Steps], factor: float = 1.0
 ) -> None:
     """Of every aggregator: `change(its name, its noise)`; or noise of so many times the c."""
     honest, noise, at_work = AggregatorWork._added_up, secure.grid_noise, [""]
@@ -67,13 +67,13 @@ def _noise_changed(
     patch.setattr(aggregator, "grid_noise", wrong)
 
 
-def noise_drawn_twice(patch: pytest.MonkeyPatch) -> None:
+def noise_drawn_twice(patch: Planter) -> None:
     """Every round has the noise of an aggregator's first one."""
     first: dict[tuple[str, int], Steps] = {}
     _noise_changed(patch, lambda name, noise: first.setdefault((name, noise.size), noise))
 
 
-def noise_shared_by_aggregators(patch: pytest.MonkeyPatch) -> None:
+def noise_shared_by_aggregators(patch: Planter) -> None:
     """The second of two aggregators adds what the first has added."""
     last: list[Steps] = []
 
@@ -84,26 +84,26 @@ def noise_shared_by_aggregators(patch: pytest.MonkeyPatch) -> None:
     _noise_changed(patch, change)
 
 
-def one_aggregator_without_noise(patch: pytest.MonkeyPatch) -> None:
+def one_aggregator_without_noise(patch: Planter) -> None:
     _noise_changed(patch, lambda name, noise: noise * (name != "sum-1"))
 
 
-def all_but_one_without_noise(patch: pytest.MonkeyPatch) -> None:
+def all_but_one_without_noise(patch: Planter) -> None:
     _noise_changed(patch, lambda name, noise: noise * (name == "sum-1"))
 
 
-def a_coordinate_without_noise(patch: pytest.MonkeyPatch) -> None:
+def a_coordinate_without_noise(patch: Planter) -> None:
     _noise_changed(patch, lambda name, noise: noise * (np.arange(noise.size) != 3))
 
 
-def noise_that_is_enough_only_together(patch: pytest.MonkeyPatch) -> None:
+def noise_that_is_enough_only_together(patch: Planter) -> None:
     _noise_changed(patch, lambda name, noise: noise, 1 / math.sqrt(2))
 
 
 # The price
 
 
-def priced_by_all_of_the_noise(patch: pytest.MonkeyPatch) -> None:
+def priced_by_all_of_the_noise(patch: Planter) -> None:
     honest = PrivacyPlan.spent
 
     def wrong(self: PrivacyPlan, number: int | None = None) -> Spent:
@@ -114,7 +114,7 @@ def priced_by_all_of_the_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PrivacyPlan, "spent", wrong)
 
 
-def ledger_of_all_of_the_noise(patch: pytest.MonkeyPatch) -> None:
+def ledger_of_all_of_the_noise(patch: Planter) -> None:
     honest = terms.book_key
 
     def wrong(asked: Any, settings: Any, plan: PrivacyPlan) -> Any:
@@ -125,7 +125,7 @@ def ledger_of_all_of_the_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(aggregator, "book_key", wrong)
 
 
-def coins_tossed_by_the_server(patch: pytest.MonkeyPatch) -> None:
+def coins_tossed_by_the_server(patch: Planter) -> None:
     honest = SecureTraining._pact
 
     def wrong(self: SecureTraining, number: int, keys: Any) -> Any:
@@ -141,7 +141,7 @@ def coins_tossed_by_the_server(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Task, "draws_itself", property(lambda self: False))
 
 
-def coins_that_anybody_can_toss_again(patch: pytest.MonkeyPatch) -> None:
+def coins_that_anybody_can_toss_again(patch: Planter) -> None:
     """They come of a round's place among those of a site, which the server knows."""
     past: dict[int, int] = {}
 
@@ -156,7 +156,7 @@ def coins_that_anybody_can_toss_again(patch: pytest.MonkeyPatch) -> None:
 # Shares
 
 
-def a_seed_used_twice(patch: pytest.MonkeyPatch) -> None:
+def a_seed_used_twice(patch: Planter) -> None:
     """One in six: that of the report before the last."""
     seeds: list[bytes] = []
 
@@ -167,7 +167,7 @@ def a_seed_used_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(crypto, "secrets", SimpleNamespace(token_bytes=wrong))
 
 
-def a_share_left_out(patch: pytest.MonkeyPatch) -> None:
+def a_share_left_out(patch: Planter) -> None:
     honest, calls = crypto.share, iter(range(10**6))
 
     def wrong(*args: Any, **values: Any) -> Words | None:
@@ -177,13 +177,13 @@ def a_share_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(aggregator, "share", wrong)
 
 
-def shares_of_half_the_bits(patch: pytest.MonkeyPatch) -> None:
+def shares_of_half_the_bits(patch: Planter) -> None:
     honest = crypto.expand
     low = np.uint64(2**32 - 1)
     patch.setattr(crypto, "expand", lambda seed, length: honest(seed, length) & low)
 
 
-def seals_that_hide_nothing(patch: pytest.MonkeyPatch) -> None:
+def seals_that_hide_nothing(patch: Planter) -> None:
     longer = crypto.sealed_bytes(0, last=True) - 16
 
     def seal(self: PublicKeys, content: bytes, info: bytes) -> bytes:
@@ -196,7 +196,7 @@ def seals_that_hide_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SecretKeys, "open", opened)
 
 
-def an_aggregator_keeps_the_sum(patch: pytest.MonkeyPatch) -> None:
+def an_aggregator_keeps_the_sum(patch: Planter) -> None:
     """Every site tells the first one all, and it writes it down."""
     honest = round_terms.make_report
 
@@ -209,7 +209,7 @@ def an_aggregator_keeps_the_sum(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(site, "make_report", wrong)
 
 
-def a_report_of_another_size(patch: pytest.MonkeyPatch) -> None:
+def a_report_of_another_size(patch: Planter) -> None:
     make, pack, drawn = round_terms.make_report, round_terms.pack_report, [False]
 
     def noting(agreed: Any, name: str, key: Any, steps: Steps) -> Any:
@@ -225,7 +225,7 @@ def a_report_of_another_size(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(site, "pack_report", wrong)
 
 
-def a_site_clips_nothing(patch: pytest.MonkeyPatch) -> None:
+def a_site_clips_nothing(patch: Planter) -> None:
     def wrong(updates: NDArray[np.float32], clip_norm: float) -> Steps:
         return np.rint(updates.astype(np.float64) * (secure.STEPS / clip_norm)).astype(np.int64)
 
@@ -236,7 +236,7 @@ def a_site_clips_nothing(patch: pytest.MonkeyPatch) -> None:
 # Answers and refusals
 
 
-def another_answer_when_asked_again(patch: pytest.MonkeyPatch) -> None:
+def another_answer_when_asked_again(patch: Planter) -> None:
     def wrong(self: Any, training: str, number: int, question: str, *rest: Any) -> Parts:
         make, spent, book = rest
         book(spent())
@@ -246,7 +246,7 @@ def another_answer_when_asked_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AnswerCache, "give", wrong)
 
 
-def another_question_answered(patch: pytest.MonkeyPatch) -> None:
+def another_question_answered(patch: Planter) -> None:
     honest = AnswerCache.give
 
     def wrong(self: Any, training: str, number: int, question: str, *rest: Any) -> Parts:
@@ -255,7 +255,7 @@ def another_question_answered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AnswerCache, "give", wrong)
 
 
-def ledger_after_the_answer(patch: pytest.MonkeyPatch) -> None:
+def ledger_after_the_answer(patch: Planter) -> None:
     """The answer is kept first: a crash before the payment leaves one that nobody pays for."""
     honest = AnswerCache.give
 
@@ -271,25 +271,25 @@ def ledger_after_the_answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AnswerCache, "give", wrong)
 
 
-def ledger_never(patch: pytest.MonkeyPatch) -> None:
+def ledger_never(patch: Planter) -> None:
     patch.setattr(SiteLedger, "enter", lambda *args: None)
 
 
-def info_not_bound(patch: pytest.MonkeyPatch) -> None:
+def info_not_bound(patch: Planter) -> None:
     for module in (round_terms, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: b"epifed")
 
 
-def info_of_the_site_alone(patch: pytest.MonkeyPatch) -> None:
+def info_of_the_site_alone(patch: Planter) -> None:
     for module in (round_terms, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: f"{name} {whose}".encode())
 
 
-def signature_not_checked(patch: pytest.MonkeyPatch) -> None:
+def signature_not_checked(patch: Planter) -> None:
     patch.setattr(round_terms, "_check_signature", lambda *args: None)
 
 
-def signature_checked_by_the_server_alone(patch: pytest.MonkeyPatch) -> None:
+def signature_checked_by_the_server_alone(patch: Planter) -> None:
     def wrong(self: Relayed, agreed: Any, place: int, public: str | None) -> None:
         if crypto.digest(self.share) != self.digests[place]:
             raise MessageError(Code.DIGEST)
@@ -297,22 +297,22 @@ def signature_checked_by_the_server_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relayed, "check", wrong)
 
 
-def signature_without_the_round(patch: pytest.MonkeyPatch) -> None:
+def signature_without_the_round(patch: Planter) -> None:
     def wrong(agreed: Any, name: str, digests: Any) -> bytes:
         return crypto.bound("report", name, *digests)
 
     patch.setattr(round_terms, "_signed", wrong)
 
 
-def reports_not_compared(patch: pytest.MonkeyPatch) -> None:
+def reports_not_compared(patch: Planter) -> None:
     patch.setattr(AggregatorWork, "_check_others", lambda self, question: None)
 
 
-def keys_not_pinned(patch: pytest.MonkeyPatch) -> None:
+def keys_not_pinned(patch: Planter) -> None:
     patch.setattr(Terms, "refuse_trust", lambda self, others: None)
 
 
-def any_clients_that_the_server_names(patch: pytest.MonkeyPatch) -> None:
+def any_clients_that_the_server_names(patch: Planter) -> None:
     """A client that two sites count moves the sum by twice S."""
     asked: list[Task] = []
 
@@ -344,24 +344,26 @@ CAUGHT: dict[Plant, str] = {
     a_site_clips_nothing: "clip of the sites",
     another_answer_when_asked_again: "same answer twice",
     another_question_answered: "same answer twice",
-    ledger_after_the_answer: "paid before the answer",
-    ledger_never: "paid before the answer",
+    ledger_after_the_answer: "killed: aggregator",
+    ledger_never: "killed: site that seals",
     info_not_bound: "old and copied shares",
     info_of_the_site_alone: "old and copied shares",
     signature_without_the_round: "old and copied shares",
-    signature_not_checked: "forged reports",
-    signature_checked_by_the_server_alone: "forged reports",
-    reports_not_compared: "changed questions",
-    keys_not_pinned: "no other is trusted",
-    any_clients_that_the_server_names: "no other is trusted",
+    signature_not_checked: "hostile: server to aggregator",
+    signature_checked_by_the_server_alone: "hostile: server to aggregator",
+    reports_not_compared: "hostile: server to aggregator",
+    keys_not_pinned: "hostile: server to site that seals",
+    any_clients_that_the_server_names: "hostile: server to site that seals",
 }
 
 
 @pytest.mark.parametrize("plant", CAUGHT, ids=lambda plant: plant.__name__)
 def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epifed.audit.sealed_checks.LAYOUT", SMALL)
-    plant(monkeypatch)
+    monkeypatch.setattr("epifed.audit.aggregator_checks.LAYOUT", SMALL)
+    planter = Planter(monkeypatch)
+    plant(planter)
     found = check(CAUGHT[plant])
+    planter.refuse_unused()
     assert not found.passed, found.found
     assert found.expected != "no error", found.found
 
@@ -369,8 +371,8 @@ def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_insider_wins_where_the_honest_aggregator_adds_no_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("epifed.audit.sealed_checks.LAYOUT", LARGER)
-    one_aggregator_without_noise(monkeypatch)
+    monkeypatch.setattr("epifed.audit.aggregator_checks.LAYOUT", LARGER)
+    one_aggregator_without_noise(Planter(monkeypatch))
     found = check("insider's view")
     assert not found.passed, found.found
     assert "% low is found with 99% probability" in found.power
@@ -379,8 +381,8 @@ def test_the_insider_wins_where_the_honest_aggregator_adds_no_noise(
 def test_the_server_s_coins_are_a_price_without_amplification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("epifed.audit.sealed_checks.LAYOUT", SMALL)
-    coins_tossed_by_the_server(monkeypatch)
+    monkeypatch.setattr("epifed.audit.aggregator_checks.LAYOUT", SMALL)
+    coins_tossed_by_the_server(Planter(monkeypatch))
     found = check("price against a coalition")
     assert not found.passed
     assert "against who sees the draw says" in found.found

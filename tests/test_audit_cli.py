@@ -11,8 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from epifed.audit import audit as suite
 from epifed.audit import figures as audit_figures
-from epifed.audit import suite
+from epifed.audit.bench import EngineMechanism
 from epifed.audit.findings import Check
 from epifed.audit.membership import (
     EPSILONS,
@@ -37,13 +38,16 @@ Audit = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Audit:
-    """The command, with the checks of one path and of labels alone."""
+    """The command, with the checks of one path alone."""
+
+    run_checks = suite.run_checks
 
     def fewer(settings: Settings, **wanted: Any) -> list[Check]:
-        return suite.run_checks(settings, **(wanted | {"groups": ("mechanism", "labels")}))
+        return run_checks(settings, **(wanted | {"groups": ("mechanism",)}))
 
-    monkeypatch.setattr(suite, "PATHS", suite.PATHS[:1])
-    monkeypatch.setattr("epifed.audit.audit.run_checks", fewer)
+    small = (suite.Size(EngineMechanism(), 200, 256),)
+    monkeypatch.setattr(suite, "paths", lambda scope: small)
+    monkeypatch.setattr(suite, "run_checks", fewer)
     app = typer.Typer()
     app.command()(command.audit)
 
@@ -86,9 +90,23 @@ def test_a_failed_audit_says_so_and_exits_with_1(
     assert "mechanism (" in done.stdout
 
 
+def test_what_was_covered_and_what_not(run: Audit) -> None:
+    done = run(*QUICK, "--quick")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "PASS"
+    assert lines[-2].startswith("code         sha256 ")
+    assert "covered" in lines
+    assert "not covered" in lines
+    assert any("puppets in process, seeded" in line for line in lines)
+    assert any("real processes" in line for line in lines)
+    assert any("chance of at most" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--all", "--quick"), "--all: found --quick, too"),
         (("--method", "guess"), "--method: found 'guess'"),
         (("--out", "audit.txt"), "expected a name in .png"),
         (("--method", "one-run", "--out", "a.png"), "the picture shows many runs"),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from epifed.audit import processes
-from epifed.audit.content_checks import read_folder, status_strangers
+from epifed.audit import process_checks as processes
 from epifed.audit.findings import Check
+from epifed.audit.leak_checks import read_folder, status_strangers
 from epifed.settings import Settings
 
 pytestmark = pytest.mark.field

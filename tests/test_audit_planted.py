@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from epifed.audit.audit import Size, run_checks
+from epifed.audit.bench import EngineMechanism
 from epifed.audit.findings import Check
-from epifed.audit.suite import PATHS, run_checks
 from epifed.federation import server
 from epifed.learners.base import Vector
 from epifed.privacy import noise as mechanism
@@ -20,18 +21,19 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.training import loop, rounds
 from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
+from tests.planting import Plant, Planter
 
 pytestmark = pytest.mark.field
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
-Plant = Callable[[pytest.MonkeyPatch], None]
 KINDS = (SeededRandomness, SecureRandomness)
 
 
 @pytest.fixture(autouse=True)
 def _fewer_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """In process alone: the round core is the same, and the federation's is slow."""
-    monkeypatch.setattr("epifed.audit.suite.PATHS", PATHS[:2])
+    small = (Size(EngineMechanism(), 200, 1024), Size(EngineMechanism(secure=True), 200, 64))
+    monkeypatch.setattr("epifed.audit.audit.paths", lambda scope: small)
 
 
 def check(name: str) -> Check:
@@ -43,9 +45,7 @@ def check(name: str) -> Check:
 # Noise
 
 
-def _noise_changed(
-    patch: pytest.MonkeyPatch, change: Callable[[Rows, Rows, PrivacyPlan], Rows]
-) -> None:
+def _noise_changed(patch: Planter, change: Callable[[Rows, Rows, PrivacyPlan], Rows]) -> None:
     """Of both kinds of randomness: `change(release without noise, noise, plan)`."""
     for kind in KINDS:
         honest = kind.release
@@ -58,7 +58,7 @@ def _noise_changed(
         patch.setattr(kind, "release", wrong)
 
 
-def noise_in_nine_of_ten_coordinates(patch: pytest.MonkeyPatch) -> None:
+def noise_in_nine_of_ten_coordinates(patch: Planter) -> None:
     def change(plain: Rows, noise: Rows, plan: PrivacyPlan) -> Rows:
         noise = noise.copy()
         noise[::10] = 0
@@ -67,24 +67,24 @@ def noise_in_nine_of_ten_coordinates(patch: pytest.MonkeyPatch) -> None:
     _noise_changed(patch, change)
 
 
-def noise_a_tenth_low(patch: pytest.MonkeyPatch) -> None:
+def noise_a_tenth_low(patch: Planter) -> None:
     honest = PrivacyPlan.noise_of_round
     patch.setattr(PrivacyPlan, "noise_of_round", lambda self, came: 0.9 * honest(self, came))
 
 
-def secure_noise_a_tenth_low(patch: pytest.MonkeyPatch) -> None:
+def secure_noise_a_tenth_low(patch: Planter) -> None:
     honest = secure.grid_deviation
     patch.setattr(secure, "grid_deviation", lambda c: 0.9 * honest(c))
 
 
-def noise_low_in_one_round(patch: pytest.MonkeyPatch) -> None:
+def noise_low_in_one_round(patch: Planter) -> None:
     numbers = iter(range(10**6))
     _noise_changed(
         patch, lambda plain, noise, plan: plain + noise * (0.1 if next(numbers) == 7 else 1)
     )
 
 
-def noise_by_those_who_came(patch: pytest.MonkeyPatch) -> None:
+def noise_by_those_who_came(patch: Planter) -> None:
     honest = PrivacyPlan.noise_of_round
 
     def wrong(self: PrivacyPlan, came: int) -> float:
@@ -93,21 +93,21 @@ def noise_by_those_who_came(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PrivacyPlan, "noise_of_round", wrong)
 
 
-def noise_fades(patch: pytest.MonkeyPatch) -> None:
+def noise_fades(patch: Planter) -> None:
     numbers = iter(range(10**6))
     _noise_changed(
         patch, lambda plain, noise, plan: plain + noise * (1.15 - 0.0015 * (next(numbers) % 200))
     )
 
 
-def one_number_for_all_coordinates(patch: pytest.MonkeyPatch) -> None:
+def one_number_for_all_coordinates(patch: Planter) -> None:
     _noise_changed(
         patch,
         lambda plain, noise, plan: plain + np.full_like(noise, noise.mean() * noise.size**0.5),
     )
 
 
-def half_of_the_noise_twice(patch: pytest.MonkeyPatch) -> None:
+def half_of_the_noise_twice(patch: Planter) -> None:
     def change(plain: Rows, noise: Rows, plan: PrivacyPlan) -> Rows:
         half = noise.size // 2
         found: Rows = plain + np.concatenate([noise[:half], noise[: noise.size - half]])
@@ -116,7 +116,7 @@ def half_of_the_noise_twice(patch: pytest.MonkeyPatch) -> None:
     _noise_changed(patch, change)
 
 
-def noise_of_the_round_before_shuffled(patch: pytest.MonkeyPatch) -> None:
+def noise_of_the_round_before_shuffled(patch: Planter) -> None:
     kept: dict[int, Rows] = {}
 
     def change(plain: Rows, noise: Rows, plan: PrivacyPlan) -> Rows:
@@ -127,7 +127,7 @@ def noise_of_the_round_before_shuffled(patch: pytest.MonkeyPatch) -> None:
     _noise_changed(patch, change)
 
 
-def uniform_noise(patch: pytest.MonkeyPatch) -> None:
+def uniform_noise(patch: Planter) -> None:
     rng = np.random.default_rng(0)
 
     def change(plain: Rows, noise: Rows, plan: PrivacyPlan) -> Rows:
@@ -137,7 +137,7 @@ def uniform_noise(patch: pytest.MonkeyPatch) -> None:
     _noise_changed(patch, change)
 
 
-def noise_cut_at_two_and_a_half_deviations(patch: pytest.MonkeyPatch) -> None:
+def noise_cut_at_two_and_a_half_deviations(patch: Planter) -> None:
     def change(plain: Rows, noise: Rows, plan: PrivacyPlan) -> Rows:
         most = 2.5 * plan.noise_std(0)
         return plain + np.clip(noise, -most, most)
@@ -145,11 +145,11 @@ def noise_cut_at_two_and_a_half_deviations(patch: pytest.MonkeyPatch) -> None:
     _noise_changed(patch, change)
 
 
-def noise_with_a_mean(patch: pytest.MonkeyPatch) -> None:
+def noise_with_a_mean(patch: Planter) -> None:
     _noise_changed(patch, lambda plain, noise, plan: plain + noise + 0.2 * plan.noise_std(0))
 
 
-def empty_round_without_noise(patch: pytest.MonkeyPatch) -> None:
+def empty_round_without_noise(patch: Planter) -> None:
     for kind in KINDS:
         honest = kind.release
 
@@ -164,7 +164,7 @@ def empty_round_without_noise(patch: pytest.MonkeyPatch) -> None:
 
 
 def _cohort_changed(
-    patch: pytest.MonkeyPatch,
+    patch: Planter,
     change: Callable[[NDArray[np.int64], PrivacyPlan], NDArray[np.int64]],
     kinds: tuple[type, ...] = KINDS,
 ) -> None:
@@ -177,12 +177,12 @@ def _cohort_changed(
         patch.setattr(kind, "sample", wrong)
 
 
-def q_halved(patch: pytest.MonkeyPatch) -> None:
+def q_halved(patch: Planter) -> None:
     rng = np.random.default_rng(0)
     _cohort_changed(patch, lambda cohort, plan: cohort[rng.random(len(cohort)) < 0.5])
 
 
-def secure_q_a_tenth_high(patch: pytest.MonkeyPatch) -> None:
+def secure_q_a_tenth_high(patch: Planter) -> None:
     rng = np.random.default_rng(0)
 
     def change(cohort: NDArray[np.int64], plan: PrivacyPlan) -> NDArray[np.int64]:
@@ -192,11 +192,11 @@ def secure_q_a_tenth_high(patch: pytest.MonkeyPatch) -> None:
     _cohort_changed(patch, change, (SecureRandomness,))
 
 
-def first_client_favoured(patch: pytest.MonkeyPatch) -> None:
+def first_client_favoured(patch: Planter) -> None:
     _cohort_changed(patch, lambda cohort, plan: np.union1d(cohort, [0]))
 
 
-def fixed_size(patch: pytest.MonkeyPatch) -> None:
+def fixed_size(patch: Planter) -> None:
     rng = np.random.default_rng(0)
     _cohort_changed(
         patch,
@@ -204,7 +204,7 @@ def fixed_size(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def cohort_of_three_rounds_ago(patch: pytest.MonkeyPatch) -> None:
+def cohort_of_three_rounds_ago(patch: Planter) -> None:
     """One in five rounds has the cohort that came three rounds before."""
     past: list[NDArray[np.int64]] = []
 
@@ -216,7 +216,7 @@ def cohort_of_three_rounds_ago(patch: pytest.MonkeyPatch) -> None:
     _cohort_changed(patch, change)
 
 
-def neighbours_come_together(patch: pytest.MonkeyPatch) -> None:
+def neighbours_come_together(patch: Planter) -> None:
     """Pairs of clients come together or not at all."""
     _cohort_changed(
         patch,
@@ -227,11 +227,11 @@ def neighbours_come_together(patch: pytest.MonkeyPatch) -> None:
 # Clipping and weights
 
 
-def server_does_not_clip(patch: pytest.MonkeyPatch) -> None:
+def server_does_not_clip(patch: Planter) -> None:
     patch.setattr(mechanism, "clip", lambda updates, clip_norm: updates)
 
 
-def secure_server_does_not_clip(patch: pytest.MonkeyPatch) -> None:
+def secure_server_does_not_clip(patch: Planter) -> None:
     def wrong(updates: Rows, clip_norm: float) -> NDArray[np.int64]:
         bounded = np.nan_to_num(updates.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         steps = np.clip(bounded, -1e9, 1e9) * (secure.STEPS / clip_norm)
@@ -244,20 +244,20 @@ def _by_coordinate(updates: Rows, clip_norm: float) -> Rows:
     return np.clip(updates, -clip_norm, clip_norm)
 
 
-def client_clips_per_coordinate(patch: pytest.MonkeyPatch) -> None:
+def client_clips_per_coordinate(patch: Planter) -> None:
     patch.setattr(rounds, "clip", _by_coordinate)
 
 
-def everybody_clips_per_coordinate(patch: pytest.MonkeyPatch) -> None:
+def everybody_clips_per_coordinate(patch: Planter) -> None:
     patch.setattr(rounds, "clip", _by_coordinate)
     patch.setattr(mechanism, "clip", _by_coordinate)
 
 
-def client_does_not_clip(patch: pytest.MonkeyPatch) -> None:
+def client_does_not_clip(patch: Planter) -> None:
     patch.setattr(rounds, "clip", lambda updates, clip_norm: updates)
 
 
-def nan_spoils_the_round(patch: pytest.MonkeyPatch) -> None:
+def nan_spoils_the_round(patch: Planter) -> None:
     def wrong(updates: Rows, clip_norm: float) -> Rows:
         length = np.sqrt(np.square(updates, dtype=np.float64).sum(axis=1, keepdims=True))
         with np.errstate(invalid="ignore"):
@@ -267,7 +267,7 @@ def nan_spoils_the_round(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mechanism, "clip", wrong)
 
 
-def divided_by_those_who_came(patch: pytest.MonkeyPatch) -> None:
+def divided_by_those_who_came(patch: Planter) -> None:
     for kind in KINDS:
         honest = kind.release
 
@@ -279,7 +279,7 @@ def divided_by_those_who_came(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(kind, "release", wrong)
 
 
-def first_row_counts_twice(patch: pytest.MonkeyPatch) -> None:
+def first_row_counts_twice(patch: Planter) -> None:
     honest = Rounds.close
 
     def wrong(self: Rounds[Any], state: Any, updates: Vector) -> Any:
@@ -302,11 +302,11 @@ def _numpy_noise(self: SecureRandomness, updates: Rows, plan: PrivacyPlan) -> Ro
     )
 
 
-def secure_noise_by_numpy(patch: pytest.MonkeyPatch) -> None:
+def secure_noise_by_numpy(patch: Planter) -> None:
     patch.setattr(SecureRandomness, "release", _numpy_noise)
 
 
-def cohort_of_a_seed(patch: pytest.MonkeyPatch) -> None:
+def cohort_of_a_seed(patch: Planter) -> None:
     rng = np.random.default_rng(42)
 
     def wrong(self: SecureRandomness, plan: PrivacyPlan) -> NDArray[np.int64]:
@@ -315,7 +315,7 @@ def cohort_of_a_seed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SecureRandomness, "sample", wrong)
 
 
-def cohort_by_python(patch: pytest.MonkeyPatch) -> None:
+def cohort_by_python(patch: Planter) -> None:
     def wrong(self: SecureRandomness, plan: PrivacyPlan) -> NDArray[np.int64]:
         drawn = [random.random() < plan.sampling_rate for _ in range(plan.clients)]
         return np.flatnonzero(drawn)
@@ -323,25 +323,25 @@ def cohort_by_python(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SecureRandomness, "sample", wrong)
 
 
-def a_generator_for_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(randomness, "_shared", np.random.default_rng(), raising=False)
+def a_generator_for_all(patch: Planter) -> None:
+    patch.add(randomness, "_shared", np.random.default_rng())
 
 
-def seeded_though_secure(patch: pytest.MonkeyPatch) -> None:
+def seeded_though_secure(patch: Planter) -> None:
     def wrong() -> SeededRandomness:
         return SeededRandomness(*np.random.SeedSequence(0).spawn(2))
 
     patch.setattr(loop, "SecureRandomness", wrong)
 
 
-def federation_seeded_though_secure(patch: pytest.MonkeyPatch) -> None:
+def federation_seeded_though_secure(patch: Planter) -> None:
     def wrong() -> SeededRandomness:
         return SeededRandomness(*np.random.SeedSequence(0).spawn(2))
 
     patch.setattr(server, "SecureRandomness", wrong)
 
 
-def low_bits_of_the_sum_are_left(patch: pytest.MonkeyPatch) -> None:
+def low_bits_of_the_sum_are_left(patch: Planter) -> None:
     """The noise is whole multiples of 64 steps: the remainder of the exact sum is released."""
     honest = secure.noisy_sum
 
@@ -383,18 +383,20 @@ CAUGHT: dict[Plant, str] = {
     nan_spoils_the_round: "broken rows",
     divided_by_those_who_came: "equal weights",
     first_row_counts_twice: "equal weights",
-    secure_noise_by_numpy: "no other generator",
-    cohort_of_a_seed: "after a fork",
-    cohort_by_python: "after a reseed",
-    a_generator_for_all: "no other generator",
-    seeded_though_secure: "secure training twice",
-    federation_seeded_though_secure: "secure federation twice",
+    secure_noise_by_numpy: "draws in process",
+    cohort_of_a_seed: "draws in process",
+    cohort_by_python: "draws in process",
+    a_generator_for_all: "no generator is kept",
+    seeded_though_secure: "draws in process",
+    federation_seeded_though_secure: "draws of a federation",
     low_bits_of_the_sum_are_left: "whole steps",
 }
 
 
 @pytest.mark.parametrize("plant", CAUGHT, ids=lambda plant: plant.__name__)
 def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
+    planter = Planter(monkeypatch)
+    plant(planter)
     found = check(CAUGHT[plant])
+    planter.refuse_unused()
     assert not found.passed, found.found

@@ -1,7 +1,6 @@
 """Bugs planted around the mechanism: files, sites, labels, ledger. A named check catches each."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from epifed.audit.audit import run_checks
 from epifed.audit.findings import Check
-from epifed.audit.suite import run_checks
 from epifed.federation import messages, server, site
 from epifed.federation import terms as site_terms
 from epifed.federation.messages import Code
@@ -25,11 +24,11 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.training import release
 from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
+from tests.planting import Plant, Planter
 
 pytestmark = pytest.mark.field
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def check(name: str) -> Check:
@@ -41,7 +40,7 @@ def check(name: str) -> Check:
 # Files and messages
 
 
-def norm_in_a_report(patch: pytest.MonkeyPatch) -> None:
+def norm_in_a_report(patch: Planter) -> None:
     honest = ServedTraining.play
 
     def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
@@ -57,7 +56,7 @@ def norm_in_a_report(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServedTraining, "play", wrong)
 
 
-def norm_within_epsilon(patch: pytest.MonkeyPatch) -> None:
+def norm_within_epsilon(patch: Planter) -> None:
     """The key is allowed, the value is not."""
     honest = ServedTraining.play
 
@@ -78,7 +77,7 @@ def norm_within_epsilon(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServedTraining, "play", wrong)
 
 
-def cohort_size_in_a_report(patch: pytest.MonkeyPatch) -> None:
+def cohort_size_in_a_report(patch: Planter) -> None:
     honest = ServedTraining.play
 
     def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
@@ -96,7 +95,7 @@ def cohort_size_in_a_report(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServedTraining, "play", wrong)
 
 
-def loss_in_an_answer(patch: pytest.MonkeyPatch) -> None:
+def loss_in_an_answer(patch: Planter) -> None:
     def wrong(name: str, number: int, rows: Vector) -> messages.Parts:
         parts = messages.pack_contribution(name, number, rows)
         about = json.loads(parts["about"]) | {"loss": float(np.abs(rows).mean())}
@@ -105,7 +104,7 @@ def loss_in_an_answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(site, "pack_contribution", wrong)
 
 
-def windows_in_a_release_file(patch: pytest.MonkeyPatch) -> None:
+def windows_in_a_release_file(patch: Planter) -> None:
     honest = json.dumps
 
     class Talkative:
@@ -118,14 +117,14 @@ def windows_in_a_release_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(release, "json", Talkative)
 
 
-def answers_as_long_as_the_drawn(patch: pytest.MonkeyPatch) -> None:
+def answers_as_long_as_the_drawn(patch: Planter) -> None:
     def wrong(name: str, number: int, rows: Vector) -> messages.Parts:
         return messages.pack_contribution(name, number, rows[np.abs(rows).any(axis=1)])
 
     patch.setattr(site, "pack_contribution", wrong)
 
 
-def everybodys_draw_in_a_task(patch: pytest.MonkeyPatch) -> None:
+def everybodys_draw_in_a_task(patch: Planter) -> None:
     honest = ServedTraining._tasks
 
     def wrong(self: ServedTraining, number: int, drawn: set[str]) -> Any:
@@ -137,7 +136,7 @@ def everybodys_draw_in_a_task(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServedTraining, "_tasks", wrong)
 
 
-def an_endless_shape_stops_the_server(patch: pytest.MonkeyPatch) -> None:
+def an_endless_shape_stops_the_server(patch: Planter) -> None:
     def wrong(about: dict[str, Any], parts: messages.Parts) -> NDArray[Any]:
         shape = [int(size) for size in about["shape"]]
         return np.frombuffer(parts["array"], dtype=np.float32).copy().reshape(shape)
@@ -148,7 +147,7 @@ def an_endless_shape_stops_the_server(patch: pytest.MonkeyPatch) -> None:
 # Neighbouring data sets
 
 
-def site_silenced_by_a_missing_client(patch: pytest.MonkeyPatch) -> None:
+def site_silenced_by_a_missing_client(patch: Planter) -> None:
     honest = SiteWork._read
 
     def wrong(self: SiteWork, task: messages.Task, work: Any) -> Any:
@@ -161,7 +160,7 @@ def site_silenced_by_a_missing_client(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SiteWork, "_read", wrong)
 
 
-def answer_refused_for_one_row(patch: pytest.MonkeyPatch) -> None:
+def answer_refused_for_one_row(patch: Planter) -> None:
     honest = messages.accept
 
     def wrong(parts: messages.Parts, task: messages.Task, core: Rounds[Any]) -> Any:
@@ -173,7 +172,7 @@ def answer_refused_for_one_row(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(messages, "accept", wrong)
 
 
-def scaled_by_the_largest_client(patch: pytest.MonkeyPatch) -> None:
+def scaled_by_the_largest_client(patch: Planter) -> None:
     honest = Trend.view
 
     def wrong(self: Trend, panel: Any, period: Any) -> LastDays:
@@ -186,13 +185,13 @@ def scaled_by_the_largest_client(patch: pytest.MonkeyPatch) -> None:
 # Labels
 
 
-def label_of_the_plan_alone(patch: pytest.MonkeyPatch) -> None:
+def label_of_the_plan_alone(patch: Planter) -> None:
     """What was paid for again is not in the file."""
     honest = PrivacyPlan.spent
     patch.setattr(PrivacyPlan, "spent", lambda self, rounds=None: honest(self))
 
 
-def label_of_the_last_release(patch: pytest.MonkeyPatch) -> None:
+def label_of_the_last_release(patch: Planter) -> None:
     """A file that continues others says what its own training cost."""
     honest = plan.price_together
     patch.setattr(
@@ -201,17 +200,17 @@ def label_of_the_last_release(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def label_rounded_down(patch: pytest.MonkeyPatch) -> None:
+def label_rounded_down(patch: Planter) -> None:
     for module in (release, accounting):
         patch.setattr(module, "rounded_up", lambda epsilon: f"{epsilon:.5g}")
-    patch.setattr("epifed.audit.label_checks.rounded_up", lambda epsilon: f"{epsilon:.5g}")
+    patch.setattr("epifed.audit.price_checks.rounded_up", lambda epsilon: f"{epsilon:.5g}")
 
 
-def local_noise_priced_at_q(patch: pytest.MonkeyPatch) -> None:
+def local_noise_priced_at_q(patch: Planter) -> None:
     patch.setattr(PrivacyPlan, "priced_rate", PrivacyPlan.sampling_rate)
 
 
-def label_at_another_delta(patch: pytest.MonkeyPatch) -> None:
+def label_at_another_delta(patch: Planter) -> None:
     honest = PrivacyPlan.of.__func__  # type: ignore[attr-defined]
 
     def wrong(cls: type[PrivacyPlan], settings: Any, clients: int) -> PrivacyPlan:
@@ -219,10 +218,10 @@ def label_at_another_delta(patch: pytest.MonkeyPatch) -> None:
         return replace(plan, delta=1e-2)
 
     patch.setattr(PrivacyPlan, "of", classmethod(wrong))
-    patch.setattr(release.Release, "delta", SETTINGS.delta, raising=False)
+    patch.setattr(release.Release, "delta", SETTINGS.delta)
 
 
-def one_round_fewer_in_the_price(patch: pytest.MonkeyPatch) -> None:
+def one_round_fewer_in_the_price(patch: Planter) -> None:
     honest = accounting.training_event
 
     def wrong(rate: float, noise: float, number: int) -> Any:
@@ -235,7 +234,7 @@ def one_round_fewer_in_the_price(patch: pytest.MonkeyPatch) -> None:
 # The ledger
 
 
-def paid_after_the_round(patch: pytest.MonkeyPatch) -> None:
+def paid_after_the_round(patch: Planter) -> None:
     """In one process: what is due is written down with the next round, and at the end."""
     honest, finish = Run.spend, Run.finish
     due: dict[str, int] = {}
@@ -253,7 +252,7 @@ def paid_after_the_round(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Run, "finish", at_last)
 
 
-def state_before_the_payment(patch: pytest.MonkeyPatch) -> None:
+def state_before_the_payment(patch: Planter) -> None:
     honest = ServedTraining._pay
 
     def wrong(self: ServedTraining, number: int) -> None:
@@ -264,7 +263,7 @@ def state_before_the_payment(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServedTraining, "_pay", wrong)
 
 
-def failed_payment_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+def failed_payment_is_forgotten(patch: Planter) -> None:
     honest = ServedTraining._pay
 
     def wrong(self: ServedTraining, number: int) -> None:
@@ -276,14 +275,14 @@ def failed_payment_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServedTraining, "_pay", wrong)
 
 
-def run_found_by_its_name(patch: pytest.MonkeyPatch) -> None:
+def run_found_by_its_name(patch: Planter) -> None:
     def wrong(self: Ledger, training: str, **_: Any) -> Any:
         return self.book().named(training)
 
     patch.setattr(Ledger, "find", wrong)
 
 
-def site_books_what_the_server_says(patch: pytest.MonkeyPatch) -> None:
+def site_books_what_the_server_says(patch: Planter) -> None:
     honest = site_terms.SiteLedger._catch_up
 
     def wrong(self: site_terms.SiteLedger, name: str, rounds: int) -> None:
@@ -292,7 +291,7 @@ def site_books_what_the_server_says(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(site_terms.SiteLedger, "_catch_up", wrong)
 
 
-def site_judges_at_the_servers_delta(patch: pytest.MonkeyPatch) -> None:
+def site_judges_at_the_servers_delta(patch: Planter) -> None:
     def wrong(
         self: site_terms.Terms, noise_multiplier: float, plan: PrivacyPlan, rounds: int
     ) -> float:
@@ -301,30 +300,30 @@ def site_judges_at_the_servers_delta(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(site_terms.Terms, "epsilon_of", wrong)
 
 
-def a_copy_spends_again(patch: pytest.MonkeyPatch) -> None:
+def a_copy_spends_again(patch: Planter) -> None:
     patch.setattr(Seen, "fault", lambda self, book: None)
 
 
 CAUGHT: dict[Plant, str] = {
     norm_in_a_report: "nothing beside the vector",
-    norm_within_epsilon: "reports without data",
+    norm_within_epsilon: "same coins: client drawn",
     cohort_size_in_a_report: "reports without the draw",
     loss_in_an_answer: "nothing beside the vector",
     windows_in_a_release_file: "nothing beside the vector",
     answers_as_long_as_the_drawn: "messages of one size",
     everybodys_draw_in_a_task: "own draw only",
-    an_endless_shape_stops_the_server: "hostile messages",
-    site_silenced_by_a_missing_client: "neighbours: client removed",
-    answer_refused_for_one_row: "broken row of a site",
-    scaled_by_the_largest_client: "contributions stand alone",
+    an_endless_shape_stops_the_server: "hostile: site to server",
+    site_silenced_by_a_missing_client: "same coins: client drawn",
+    answer_refused_for_one_row: "hostile: site to server",
+    scaled_by_the_largest_client: "same coins: client drawn",
     label_of_the_plan_alone: "label of repeated rounds",
     label_of_the_last_release: "label of a continued release",
     label_rounded_down: "ε rounded up",
     local_noise_priced_at_q: "price of each kind of noise",
-    label_at_another_delta: "label of a release",
+    label_at_another_delta: "combinations: price",
     one_round_fewer_in_the_price: "label of repeated rounds",
-    paid_after_the_round: "paid before the round",
-    state_before_the_payment: "paid before the state",
+    paid_after_the_round: "killed: training in process",
+    state_before_the_payment: "killed: server",
     failed_payment_is_forgotten: "unpaid round in a federation",
     run_found_by_its_name: "same name, other noise",
     site_books_what_the_server_says: "site's own book",
@@ -335,8 +334,10 @@ CAUGHT: dict[Plant, str] = {
 
 @pytest.mark.parametrize("plant", CAUGHT, ids=lambda plant: plant.__name__)
 def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
+    planter = Planter(monkeypatch)
+    plant(planter)
     found = check(CAUGHT[plant])
+    planter.refuse_unused()
     assert not found.passed, found.found
 
 

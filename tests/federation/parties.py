@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from epifed.audit.served import work_in
+from epifed.audit.bench import work_in
 from epifed.data.panel import CasePanel
 from epifed.federation import aggregator, site
 from epifed.federation.aggregator import AggregatorWork, own_keys

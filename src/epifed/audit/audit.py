@@ -1,67 +1,159 @@
-"""Measures from outside how much privacy a mechanism really gives: a lower bound on its ε.
+"""The audit: does the deployed code keep the promise? Bounds on ε, and checks of every rule."""
 
-A worst-case client, which sends far more than S in one direction, takes part in half of many
-trainings. How well can one tell which? Three answers, from the weakest assumption to the strongest:
-
-- `direct`: error rates this low contradict every ε below the bound, for any mechanism.
-- `lower_bound`: no Poisson-sampled Gaussian with the claimed q and T errs as little unless its ε
-  is at least this. A bound above the claim refutes the claimed noise at the given confidence.
-- `gaussian`: the ε of the Gaussian mechanism with the same errors. A rule of thumb, because a
-  sampled Gaussian is not Gaussian-DP; it decides nothing.
-"""
-
-import math
+import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import norm
-
-from epifed.audit.findings import GROUPS, Check, Group
-from epifed.audit.mechanisms import EngineMechanism, Mechanism, Trial, likelihood_ratio
-from epifed.audit.one_run import EXCESS, OneRun, one_run
-from epifed.audit.suite import run_checks
-from epifed.errors import EpifedError
-from epifed.privacy.tradeoff import (
-    Errors,
-    direct_epsilon,
-    gaussian_epsilon,
-    gaussian_mu,
-    sampled_gaussian_epsilon,
-    separation,
-    upper_rate,
+from epifed.audit.aggregator_checks import check_aggregators
+from epifed.audit.bench import EngineMechanism, Mechanism, ServedMechanism
+from epifed.audit.combination_checks import check_combinations, longest
+from epifed.audit.epsilon_bounds import (
+    LEAST_RUNS,
+    METHODS,
+    ManyRuns,
+    Method,
+    OneRun,
+    Progress,
+    make_trial,
+    many_runs,
+    one_run,
 )
-from epifed.settings import Settings, seed_sequence
+from epifed.audit.epsilon_bounds import LENGTH as MANY_RUNS_LENGTH
+from epifed.audit.findings import GROUPS, Check, Group, Names, merged
+from epifed.audit.hostile_checks import check_hostile
+from epifed.audit.leak_checks import check_contents, check_learners
+from epifed.audit.neighbour_checks import check_neighbours
+from epifed.audit.noise_checks import (
+    CHECKS,
+    LENGTH,
+    ROUNDS,
+    check_draws,
+    check_mechanism,
+    check_rows,
+)
+from epifed.audit.order_checks import check_order
+from epifed.audit.price_checks import check_labels, check_ledger
+from epifed.audit.process_checks import check_processes
+from epifed.audit.randomness_checks import check_generator
+from epifed.audit.statistics import LEVEL, alarms
+from epifed.errors import EpifedError
+from epifed.settings import Settings
 
-Method = Literal["many-runs", "one-run", "both"]
-METHODS: tuple[Method, ...] = ("many-runs", "one-run", "both")
-Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
-
-CANARY_EXAMPLES = 10
-"""The canary has so many training windows, the others one: its weight must not depend on it."""
-LENGTH = 8
-LEAST_RUNS = 40
-_PILOT_SHARE = 8
-"""One in so many trainings chooses the thresholds, and is not counted."""
+Report = Callable[[int, int], None]
+Scope = Literal["quick", "all"]
 
 
 @dataclass(frozen=True)
-class ManyRuns:
-    """What many trainings gave away about one canary."""
+class Size:
+    """A deployed path and the size of the trainings that are run on it."""
 
-    lower_bound: float
-    direct: float
-    gaussian: float
-    mu: float
-    errors: Errors
-    level: float
-    runs: int
-    scores_without: Floats
-    scores_with: Floats
-    threshold: float
+    mechanism: Mechanism
+    rounds: int
+    length: int
+
+
+def paths(scope: Scope) -> tuple[Size, ...]:
+    """Both transports, seeded and secure, with the longest vector of any installed learner."""
+    length = max(longest(), LENGTH)
+    everything = (
+        Size(EngineMechanism(), ROUNDS if scope != "quick" else 80, length),
+        Size(EngineMechanism(secure=True), 12, length),
+        Size(ServedMechanism(), 24, length),
+        Size(ServedMechanism(secure=True), 8, length),
+    )
+    return everything[:2] if scope == "quick" else everything
+
+
+@dataclass
+class Coverage:
+    """What an audit has tried, and what not."""
+
+    scope: Scope
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def add(self, what: str, tried: str) -> None:
+        """A row of the table."""
+        self.rows.append((what, tried))
+
+
+def run_checks(
+    settings: Settings,
+    *,
+    seed: int = 0,
+    groups: tuple[Group, ...] = GROUPS,
+    names: Names = None,
+    federation: bool = False,
+    scope: Scope = "quick",
+    progress: Report | None = None,
+    coverage: Coverage | None = None,
+) -> list[Check]:
+    """All checks of these groups, or those named; with `federation` on real processes too."""
+    covered = coverage or Coverage(scope)
+    every = scope == "all"
+    makers: dict[Group, Callable[[], list[Check]]] = {
+        "mechanism": partial(_mechanism, settings, seed, names, scope, covered),
+        "combinations": partial(_combinations, settings, names, scope, covered),
+        "neighbours": partial(check_neighbours, settings, scope, names),
+        "learners": partial(check_learners, settings, names),
+        "randomness": partial(check_generator, settings, seed, names),
+        "files": partial(check_contents, settings, names),
+        "labels": partial(check_labels, settings, names),
+        "ledger": lambda: check_ledger(settings, names) + check_order(settings, names),
+        "aggregators": partial(check_aggregators, settings, seed, names, small=scope == "quick"),
+        "hostile": partial(check_hostile, settings, names),
+    }
+    if federation or every:
+        makers["federation"] = partial(check_processes, settings)
+    elif names is None:
+        covered.left_out.append("real processes and their logs (--all, or --federation)")
+    chosen = [maker for group, maker in makers.items() if group in groups]
+    checks: list[Check] = []
+    for i, maker in enumerate(chosen):
+        if progress:
+            progress(i, len(chosen))
+        checks += maker()
+    if progress:
+        progress(len(chosen), len(chosen))
+    covered.left_out += [f"{check.name}: {check.found}" for check in checks if check.skipped]
+    return checks
+
+
+def _combinations(
+    settings: Settings, names: Names, scope: Scope, coverage: Coverage
+) -> list[Check]:
+    checks, covered = check_combinations(settings, scope, names)
+    for what, values in covered.table().items():
+        coverage.add(what, values)
+    coverage.left_out += covered.left_out
+    return checks
+
+
+def _mechanism(
+    settings: Settings, seed: int, names: Names, scope: Scope, coverage: Coverage
+) -> list[Check]:
+    """The checks of all paths, each check once; the path with the most power comes first."""
+    found = check_draws(settings, seed, names)
+    for path in paths(scope) if names is None or names & CHECKS.keys() else ():
+        coverage.add(
+            f"puppets {path.mechanism.name}", f"{path.rounds} rounds of {path.length:,} numbers"
+        )
+        found += [
+            (path.mechanism.name, check)
+            for check in check_mechanism(
+                path.mechanism,
+                settings,
+                seed=seed,
+                rounds=path.rounds,
+                length=path.length,
+                names=names,
+            )
+        ]
+    found += check_rows(settings, seed, names)
+    return merged(found)
 
 
 @dataclass(frozen=True)
@@ -82,6 +174,14 @@ class Audit:
     many_runs: ManyRuns | None
     one_run: OneRun | None
     checks: tuple[Check, ...]
+    coverage: tuple[tuple[str, str], ...] = ()
+    """What was tried, as rows of a table."""
+    left_out: tuple[str, ...] = ()
+    """What was not, and why."""
+    false_alarms: float = 0.0
+    """The chance that the checks fail correct code, at most."""
+    code: str = ""
+    """A SHA-256 of the audited code."""
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: all but the single scores."""
@@ -103,6 +203,10 @@ class Audit:
             "noise_multiplier": self.noise_multiplier,
             "unit": "one client",
             "neighbouring": "add or remove one client",
+            "coverage": [list(row) for row in self.coverage],
+            "left_out": list(self.left_out),
+            "false_alarms": self.false_alarms,
+            "code": self.code,
             "many_runs": None,
             "one_run": asdict(self.one_run) if self.one_run else None,
             "checks": [asdict(check) for check in self.checks],
@@ -130,9 +234,10 @@ def audit(
     runs: int = 3000,
     confidence: float = 0.99,
     seed: int = 0,
-    length: int = LENGTH,
+    length: int = MANY_RUNS_LENGTH,
     checks: tuple[Group, ...] = GROUPS,
     federation: bool = False,
+    scope: Scope = "quick",
     progress: Progress | None = None,
 ) -> Audit:
     """Audit a mechanism, a training in one process unless told otherwise, against its claim.
@@ -160,14 +265,24 @@ def audit(
         )
     if method != "many-runs":
         one = one_run(chosen, settings, clients, level=level, seed=seed)
+    coverage, before = Coverage(scope), alarms.tests
     found = tuple(
-        run_checks(settings, seed=seed, groups=checks, federation=federation) if checks else ()
+        run_checks(
+            settings,
+            seed=seed,
+            groups=checks,
+            federation=federation,
+            scope=scope,
+            coverage=coverage,
+        )
+        if checks
+        else ()
     )
     measured = [one.lower_bound] if one else []
     if many:
         measured += [many.lower_bound, many.direct]
     bound = max(measured)
-    trial = _trial(settings, clients, length, present=False)
+    trial = make_trial(settings, clients, length, present=False)
     return Audit(
         claimed_epsilon=settings.epsilon,
         lower_bound=bound,
@@ -183,95 +298,20 @@ def audit(
         many_runs=many,
         one_run=one,
         checks=found,
+        coverage=tuple(coverage.rows),
+        left_out=tuple(coverage.left_out),
+        false_alarms=(alarms.tests - before) * LEVEL,
+        code=code_digest(),
     )
 
 
-def many_runs(
-    mechanism: Mechanism,
-    settings: Settings,
-    clients: int,
-    *,
-    runs: int,
-    level: float,
-    seed: int,
-    length: int = LENGTH,
-    progress: Progress | None = None,
-) -> ManyRuns:
-    """Train often with and without the canary; each of the two bounds fails with `level` at most.
-
-    Without means that the canary sends zeros: divided by the fixed m, that is its absence, at
-    the same q.
-    """
-    per_arm = runs // 2
-    if progress:
-        progress(0, 2 * per_arm)
-    arms = []
-    for present in (False, True):
-        trial = _trial(settings, clients, length, present=present)
-        direction = np.full(length, 1 / math.sqrt(length))
-        values = []
-        for i in range(per_arm):
-            transcript = mechanism.run(trial, seed_sequence(seed, "many runs", present, i))
-            values.append(transcript.releases @ direction)
-            if progress:
-                progress(present * per_arm + i + 1, 2 * per_arm)
-        arms.append(likelihood_ratio(trial.in_units(np.stack(values, axis=1)), trial.claim))
-    without, with_canary = arms
-    pilot = per_arm // _PILOT_SHARE
-    counted = per_arm - pilot
-
-    def errors_at(threshold: float) -> Errors:
-        return Errors(
-            upper_rate(int((without[pilot:] >= threshold).sum()), counted, level / 2),
-            upper_rate(int((with_canary[pilot:] < threshold).sum()), counted, level / 2),
-        )
-
-    thresholds, expected = _rehearsal(without[:pilot], with_canary[:pilot], counted, level)
-    threshold = thresholds[int(np.argmax([separation(e) for e in expected]))]
-    far = thresholds[int(np.argmax([direct_epsilon(e, settings.delta) for e in expected]))]
-    errors = errors_at(threshold)
-    mu = gaussian_mu(errors)
-    rate = trial.claim.sampling_rate
-    return ManyRuns(
-        lower_bound=sampled_gaussian_epsilon(errors, settings.delta, rate, settings.rounds),
-        direct=direct_epsilon(errors_at(far), settings.delta),
-        gaussian=gaussian_epsilon(mu, settings.delta),
-        mu=mu,
-        errors=errors,
-        level=level,
-        runs=2 * per_arm,
-        scores_without=without,
-        scores_with=with_canary,
-        threshold=threshold,
-    )
-
-
-def _trial(settings: Settings, clients: int, length: int, *, present: bool) -> Trial:
-    sent = np.zeros((clients, length), dtype=np.float32)
-    if present:
-        sent[0] = EXCESS * settings.clip_norm / math.sqrt(length)
-    examples = np.ones(clients, dtype=np.int64)
-    examples[0] = CANARY_EXAMPLES
-    return Trial(settings, sent, examples)
-
-
-def _rehearsal(
-    without: Floats, with_canary: Floats, counted: int, level: float
-) -> tuple[list[float], list[Errors]]:
-    """Thresholds, and the bounds to expect of each, taking the pilot's scores as about normal.
-
-    Smooth on purpose: the best of many noisy counts would be a threshold far out in a tail.
-    """
-    both = np.concatenate([without, with_canary])
-    thresholds = np.quantile(both, np.linspace(0.02, 0.98, 97))
-    alarms = norm.sf(thresholds, without.mean(), without.std())
-    misses = norm.cdf(thresholds, with_canary.mean(), with_canary.std())
-
-    def bound(share: float) -> float:
-        return upper_rate(round(share * counted), counted, level / 2)
-
-    expected = [Errors(bound(a), bound(b)) for a, b in zip(alarms, misses, strict=True)]
-    return thresholds.tolist(), expected
+def code_digest() -> str:
+    """A SHA-256 of all source files of the installed package, by their names."""
+    root = Path(__file__).resolve().parents[1]
+    sha = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        sha.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return sha.hexdigest()
 
 
 def _check_arguments(

@@ -11,12 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, binom, chi2, kstest, ncx2, norm
 
+from epifed.audit.findings import Check
+
 Floats = NDArray[np.float64]
 
-LEVEL = 1e-7
-"""The chance that correct code fails one check."""
+LEVEL = 2e-10
+"""The chance that correct code fails one test; the tests of a whole audit are counted."""
 SURE = 0.99
 """What a power statement means by 'found'."""
+
+
+@dataclass
+class Alarms:
+    """How many tests have been made, each of which fails correct code with `LEVEL` at most."""
+
+    tests: int = 0
+
+    def count(self, tests: int = 1) -> None:
+        """So many further tests."""
+        self.tests += tests
+
+    @property
+    def chance(self) -> float:
+        """The chance that any of them has failed correct code, at most."""
+        return self.tests * LEVEL
+
+
+alarms = Alarms()
+"""Of this process."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +52,7 @@ class Verdict:
 
 def deviations(squares: Floats, degrees: int, what: str) -> Verdict:
     """Of each sum of squares of so many standard normal numbers: is its deviation 1?"""
+    alarms.count()
     low, high = _interval(degrees, squares.size)
     ratios = np.sqrt(squares / degrees).ravel()
     kept = bool(((squares >= low) & (squares <= high)).all())
@@ -58,6 +81,7 @@ def _interval(degrees: int, tests: int) -> tuple[float, float]:
 
 def standard(scores: Floats | float) -> tuple[bool, float]:
     """Whether scores can all be standard normal, and the largest in size."""
+    alarms.count()
     all_of = np.atleast_1d(np.asarray(scores, dtype=np.float64)).ravel()
     worst = float(all_of[np.argmax(np.abs(all_of))]) if all_of.size else 0.0
     return abs(worst) <= limit(all_of.size), worst
@@ -65,6 +89,7 @@ def standard(scores: Floats | float) -> tuple[bool, float]:
 
 def limit(tests: int = 1) -> float:
     """The standard deviations that chance may explain in the worst of so many scores."""
+    alarms.count()
     return float(norm.isf(LEVEL / (2 * max(tests, 1))))
 
 
@@ -80,16 +105,16 @@ def lags(values: Floats, spread: float = 1.0) -> Floats:
     and this deviation.
     """
     rows, columns = values.shape
-    products = values @ values.T
-    scores = [
-        np.trace(products, offset=lag) / (spread**2 * math.sqrt((rows - lag) * columns))
-        for lag in range(1, rows // 2 + 1)
-    ]
-    return np.array(scores)
+    spectrum = np.fft.rfft(values, 2 * rows, axis=0)
+    products = np.fft.irfft((np.abs(spectrum) ** 2).sum(axis=1), 2 * rows)
+    lag = np.arange(1, rows // 2 + 1)
+    scores: Floats = products[lag] / (spread**2 * np.sqrt((rows - lag) * columns))
+    return scores
 
 
 def largest_correlation(values: Floats) -> tuple[bool, float]:
     """Whether the rows of a matrix are uncorrelated pair by pair, and the largest correlation."""
+    alarms.count()
     norms = np.linalg.norm(values, axis=1, keepdims=True)
     unit = values / np.where(norms > 0, norms, 1.0)
     alike = np.abs(unit @ unit.T)
@@ -121,6 +146,7 @@ def shared_values(rows: Floats) -> int:
 
 def gaussian(values: Floats) -> tuple[bool, float, float]:
     """Whether numbers are standard normal: the p-values of their body and of their tails."""
+    alarms.count()
     flat = values.ravel()
     body = float(kstest(flat, "norm").pvalue)
     far = np.array([2.0, 2.5, 3.0, 3.5])
@@ -133,12 +159,14 @@ def gaussian(values: Floats) -> tuple[bool, float, float]:
 
 def two_sided(count: int, of: int, chance: float) -> float:
     """The p-value of so many successes."""
+    alarms.count()
     low, high = float(binom.cdf(count, of, chance)), float(binom.sf(count - 1, of, chance))
     return min(1.0, 2 * min(low, high))
 
 
 def rates(counts: NDArray[np.int64], of: int, chance: float) -> tuple[bool, float]:
     """Whether counts of so many trials each have this chance, and the rate farthest from it."""
+    alarms.count()
     flat = np.atleast_1d(counts).ravel()
     low, high = binom.cdf(flat, of, chance), binom.sf(flat - 1, of, chance)
     kept = bool((np.minimum(low, high) >= LEVEL / (2 * max(flat.size, 1))).all())
@@ -158,6 +186,7 @@ def least_rate_change(of: int, chance: float, tests: int = 1, sure: float = SURE
 
 def dispersion(sizes: Floats, clients: int, chance: float) -> tuple[bool, float]:
     """Whether the sizes of cohorts vary as a binomial, and their variance over its."""
+    alarms.count()
     variance = clients * chance * (1 - chance)
     ratio = float(np.square(sizes - clients * chance).mean() / variance)
     excess = (1 - 6 * chance * (1 - chance)) / variance
@@ -168,6 +197,7 @@ def dispersion(sizes: Floats, clients: int, chance: float) -> tuple[bool, float]
 
 def uniform(rows: NDArray[np.uint8]) -> tuple[bool, float]:
     """Whether the bytes of each row are uniformly distributed (χ²), and the smallest p-value."""
+    alarms.count()
     numbers = rows.shape[1]
     counts = np.stack([np.bincount(row, minlength=256) for row in rows])
     statistics = np.square(counts - numbers / 256).sum(axis=1) / (numbers / 256)
@@ -184,3 +214,58 @@ def least_plain_share(numbers: int, rows: int = 1, sure: float = SURE) -> float:
         found = ncx2.sf(edge, 255, max(255 * numbers * middle**2, 1e-12)) >= sure
         low, high = (low, middle) if found else (middle, high)
     return high
+
+
+def attendance(cohorts: tuple[NDArray[np.int64], ...], clients: int) -> NDArray[np.int64]:
+    """Who came to each round: [rounds, clients] of 0 and 1."""
+    came = np.zeros((len(cohorts), clients), dtype=np.int64)
+    for row, cohort in zip(came, cohorts, strict=True):
+        row[cohort] = 1
+    return came
+
+
+def check_sampling(came: NDArray[np.int64], rate: float) -> list[Check]:
+    """The checks of who came to each round [rounds, clients], each with this probability."""
+    rounds, clients = came.shape
+    sizes = came.sum(axis=1).astype(np.float64)
+    mean, found = rates(np.array([came.sum()]), came.size, rate)
+    each, farthest = rates(came.sum(axis=0), rounds, rate)
+    spread = float(np.sqrt(rate * (1 - rate)))
+    centred = came - rate
+    over, lag = standard(lags(centred.astype(np.float64), spread))
+    varied, ratio = dispersion(sizes, clients, rate)
+    together = (came.T @ came)[np.triu_indices(clients, 1)]
+    pairs, pair = rates(together, rounds, rate**2)
+    return [
+        Check(
+            "sampling rate",
+            mean,
+            f"a client comes with probability q = {rate:.4g}",
+            f"{found:.4f} in {came.size} draws",
+            power=f"a q that is {least_rate_change(came.size, rate):.1%} low is found with "
+            f"{SURE:.0%} probability",
+        ),
+        Check(
+            "sampling of each client",
+            each,
+            "every client comes as often",
+            f"{farthest:.3f} where {rate:.3f} is due, the farthest of {clients} clients",
+            power=f"a client that comes {least_rate_change(rounds, rate, clients):.1%} too rarely "
+            f"is found with {SURE:.0%} probability",
+        ),
+        Check(
+            "sampling over rounds",
+            over,
+            "rounds do not know each other, however far apart",
+            f"{lag:+.1f} deviations at the worst of {rounds // 2} lags",
+            power=f"a correlation of {least_shift(rounds // 2) / came.size**0.5:.1%} between "
+            f"neighbouring rounds is found with {SURE:.0%} probability",
+        ),
+        Check(
+            "sampling between clients",
+            varied and pairs,
+            "clients do not know each other: the sizes of cohorts vary as a binomial",
+            f"cohorts of {sizes.min():.0f} to {sizes.max():.0f}, variance {ratio:.2f} of the "
+            f"binomial's; a pair came together in {pair:.3f} of rounds where {rate**2:.3f} is due",
+        ),
+    ]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from epifed.audit.membership import Attack
 
 _DEFAULTS = Settings()
+QUICK_RUNS = 600
+SURE = 1 - 1e-7
+"""The confidence of the bounds of --all and --quick, whose verdict is not to be a false alarm."""
 
 
 def audit(
@@ -52,6 +55,20 @@ def audit(
             help="Attack a small simulated federation instead, at ε = ∞, 5, 2, 1 and 0.5.",
         ),
     ] = False,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Try everything that can be deployed, on real processes too (up to 10 minutes).",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Measure ε in fewer trainings (about a minute in all), sure of its verdict.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Picture of the result, as PNG, PDF or SVG.")
     ] = None,
@@ -68,6 +85,8 @@ def audit(
         raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")
     if out is not None:
         refuse_unwritable_file(out)
+    if every and quick:
+        raise EpifedError("--all: found --quick, too; expected one of them")
     settings = _DEFAULTS.but(
         epsilon=epsilon,
         delta=delta,
@@ -82,9 +101,9 @@ def audit(
         return
 
     from epifed.audit import figures as audit_figures
-    from epifed.audit.audit import LENGTH, METHODS
     from epifed.audit.audit import audit as measure
-    from epifed.audit.mechanisms import EngineMechanism
+    from epifed.audit.bench import EngineMechanism
+    from epifed.audit.epsilon_bounds import LENGTH, METHODS
     from epifed.report import figures
 
     chosen = next((name for name in METHODS if name == method), None)
@@ -98,11 +117,12 @@ def audit(
             clients,
             mechanism=EngineMechanism(secure=secure),
             method=chosen,
-            runs=runs,
-            confidence=confidence,
+            runs=min(runs, QUICK_RUNS) if quick else runs,
+            confidence=max(confidence, SURE) if every or quick else confidence,
             seed=seed,
             length=2 if secure else LENGTH,
             federation=federation,
+            scope="all" if every else "quick",
             progress=progress,
         )
     if out is not None:
@@ -144,6 +164,19 @@ def _as_text(found: "Audit") -> str:
         seconds = sum(check.seconds for check in of_group)
         lines += [f"{group} ({seconds:.0f} s)"] if of_group else []
         lines += [line for check in of_group for line in _lines(check)]
+    if found.coverage:
+        lines.append("covered")
+        lines += [f"  {what:<32}{tried}" for what, tried in found.coverage]
+        groups = [group for group in GROUPS if any(c.group == group for c in found.checks)]
+        number = len(found.checks) - sum(check.skipped for check in found.checks)
+        lines.append(f"  {'checks':<32}{number} in {len(groups)} groups: {', '.join(groups)}")
+        lines.append("not covered")
+        lines += [f"  {what}" for what in found.left_out or ("nothing that could be tried here",)]
+        lines.append(
+            f"false alarms  the checks fail correct code with a chance of at most "
+            f"{found.false_alarms:.1g}"
+        )
+    lines.append(f"code         sha256 {found.code}")
     lines.append("PASS" if found.passed else "FAIL")
     return "\n".join(lines)
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from epifed.audit.epsilon_bounds import OneRun
 from epifed.audit.findings import Check
-from epifed.audit.one_run import OneRun
 from epifed.data.calendar import Step
 from epifed.data_check import Anomaly, Gaps
 from epifed.evaluation.results_folder import BacktestRecord, GridRecord
@@ -466,6 +466,10 @@ class Audited(Output):
     neighbouring: str
     many_runs: ManyRuns | None
     one_run: OneRun | None
+    coverage: list[tuple[str, str]]
+    left_out: list[str]
+    false_alarms: float
+    code: str
     checks: list[Check]
 
 

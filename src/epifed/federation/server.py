@@ -293,8 +293,8 @@ class StoredTraining:
     def _agree(self) -> None:
         path = self.folder / ORDER
         if not path.exists():
-            write_text(path, self.order.to_json())
             write_text(self.folder / "roster.json", json.dumps(self.federation.clients))
+            write_text(path, self.order.to_json())
         elif Order.from_json(path.read_text(encoding="utf-8")) != self.order:
             raise EpifedError(
                 f"training '{self.order.training}': found it with other settings, days or noise; "

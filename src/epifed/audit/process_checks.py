@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from epifed.audit.content_checks import read_folder, status_strangers
+from epifed.audit.bench import AUDIT_REGIONS as REGIONS
+from epifed.audit.bench import audit_panel, remembering
 from epifed.audit.findings import Check, made
-from epifed.audit.label_checks import independent_price, noise_of, off, small
-from epifed.audit.learner_checks import REGIONS, audit_panel
-from epifed.audit.served import remembering
+from epifed.audit.leak_checks import read_folder, status_strangers
+from epifed.audit.price_checks import independent_price, noise_of, off, small
 from epifed.data.panel import CasePanel
 from epifed.federation.server import Order
 from epifed.federation.site import LOG

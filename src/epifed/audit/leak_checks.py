@@ -1,7 +1,7 @@
-"""What leaves: every key of every message, report, status and file, against lists of what may.
+"""The real learners: what they send is bounded, and one client added or removed moves S at most.
 
-Only the state carries noise. All else is un-noised, so it must not depend on the data at all, nor
-on who was drawn: both are tried by running the same training on other data and other draws.
+The last is the definition itself, looked at on neighbouring data sets through the deployed server,
+messages and sites: the sum that the noise is added to may differ by the one client's row alone.
 """
 
 import io
@@ -14,17 +14,79 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from epifed.audit.core_checks import core, sources
+from epifed.audit.bench import Post, answer_of, audit_panel, roster, serve, site_works, workshop
+from epifed.audit.combination_checks import REGIONS, panel_of, variants
 from epifed.audit.findings import Check, Names, made
-from epifed.audit.learner_checks import REGIONS, audit_panel, learner_settings
-from epifed.audit.served import Post, answer_of, roster, serve, site_works, workshop
 from epifed.data.panel import CasePanel
-from epifed.federation.messages import Code, MessageError, Parts, accept, pack_code, unpack_task
+from epifed.federation.messages import Code, Parts, pack_code, unpack_task
 from epifed.federation.server import ServedTraining
-from epifed.settings import Settings
+from epifed.learners.base import Learner, make_learner
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import Settings, seed_sequence
+from epifed.training import rounds
+from epifed.training.rounds import SLACK
 
-ROUNDS = 5
+CLIP_NORM = 0.01
+"""So small that every learner's rows are clipped: what is not shows."""
+
+
+def check_learners(settings: Settings, names: Names = None) -> list[Check]:
+    """All checks of the learners by themselves, or those named."""
+    return made("learners", {"contributions bounded": partial(_bounded, settings)}, names)
+
+
+def _bounded(settings: Settings) -> Check:
+    """Every row, of usual and of absurd data, at the start and after a noisy step."""
+    problem, rows_seen = "", 0
+    common = {"epsilon": settings.epsilon, "delta": settings.delta, "clip_norm": CLIP_NORM}
+    for variant in variants(**common):
+        if variant.settings is None:
+            continue
+        panel = panel_of(variant.settings.step)
+        odd = {
+            "the usual data": panel,
+            "no cases": replace(panel, counts=np.zeros_like(panel.counts)),
+            "a billion cases a day": replace(panel, counts=np.full_like(panel.counts, 1e9)),
+            "one day of a billion": replace(
+                panel, counts=np.maximum(panel.counts, 1e9 * np.eye(*panel.counts.shape))
+            ),
+        }
+        learner, plan = make_learner(variant.settings), PrivacyPlan.of(variant.settings, REGIONS)
+        for what, data in odd.items():
+            view = learner.deployed_view(data, (data.start, data.end))
+            for state in _states(learner, plan):
+                rows = rounds.contribution(learner, state, view, plan)
+                rows_seen += len(rows)
+                where = f"{variant.name}, {what}"
+                problem = problem or _out_of_bounds(rows, plan.bound, where)
+    return Check(
+        "contributions bounded",
+        not problem and rows_seen > 0,
+        "every learner's clients send one finite vector of norm at most S each, at any step",
+        problem or f"{rows_seen} vectors",
+    )
+
+
+def _states(learner: Learner[Any, Any], plan: PrivacyPlan) -> list[Any]:
+    start = learner.start(seed_sequence(0, "audit"))
+    length = learner.contribute(start, learner.empty_view()).shape[1]
+    rng = np.random.default_rng(seed_sequence(0, "audit", "step"))
+    noise = rng.standard_normal((1, length)) * plan.noise_std(REGIONS)
+    return [start, learner.step(start, noise[0].astype(np.float32), plan.noise_std(REGIONS))]
+
+
+def _out_of_bounds(rows: NDArray[Any], bound: float, where: str) -> str:
+    if rows.dtype != np.float32 or rows.ndim != 2:
+        return f"{where}: {rows.dtype.name} of {rows.ndim} dimensions"
+    if not np.isfinite(rows).all():
+        return f"{where}: a value that is not finite"
+    largest = float(np.linalg.norm(rows.astype(np.float64), axis=1).max(initial=0.0))
+    return f"{where}: a norm of {largest / bound:.4g} S" if largest > bound * (1 + SLACK) else ""
+
+
+PLAYED_ROUNDS = 5
 
 PARTS = {"about", "array"}
 TASK = {
@@ -100,26 +162,25 @@ def check_contents(settings: Settings, names: Names = None) -> list[Check]:
 
     checks: dict[str, Callable[[], Check]] = {
         "nothing beside the vector": lambda: _keys(played()),
-        "rows of the drawn": lambda: _rows(played()),
+        "rows of the drawn": lambda: _drawn_rows(played()),
         "messages of one size": lambda: _sizes(played()),
-        "reports without data": lambda: _data(usual, played()),
         "reports without the draw": partial(_draws, usual),
         "own draw only": lambda: _own_draw_only(played()),
-        "hostile messages": _hostile_answers,
     }
     return made("files", checks, names)
 
 
 def _example(settings: Settings) -> Settings:
-    """A learner of several rounds in which some clients are drawn; NumPy's if there is no other."""
-    found = {
-        name: chosen
-        for name, chosen in learner_settings(
-            settings, clients_per_round=REGIONS // 2, rounds=ROUNDS, accountant="rdp"
-        )
-        if not isinstance(chosen, str)
-    }
-    return found.get("fedavg") or next(iter(found.values()))
+    """A training of several rounds in which some clients are drawn."""
+    return Settings.for_learner(
+        "trend",
+        REGIONS,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        clients_per_round=REGIONS // 2,
+        rounds=PLAYED_ROUNDS,
+        accountant="rdp",
+    )
 
 
 def strangers(found: Iterable[str], allowed: set[str], where: str) -> list[str]:
@@ -175,7 +236,7 @@ def _keys(played: Played) -> Check:
     )
 
 
-def _rows(played: Played) -> Check:
+def _drawn_rows(played: Played) -> Check:
     """Rows of clients that were not drawn are zero, and there are no others."""
     problem = ""
     for tasks, answers in zip(played.tasks, played.answers, strict=True):
@@ -220,33 +281,6 @@ def _size(parts: Parts | None) -> int:
     return -1 if parts is None else len(parts["about"]) + len(parts.get("array", b""))
 
 
-def _data(settings: Settings, played: Played) -> Check:
-    """The same training on other data: everything but the state is the same."""
-    panel = audit_panel()
-    other = replace(panel, counts=np.roll(panel.counts, 3, axis=0) * 7 + 5)
-    second = play(settings, other, panel)
-    found: list[str] = []
-    for name, of in (
-        ("tasks", lambda p: [{n: t["about"] for n, t in tasks.items()} for tasks in p.tasks]),
-        ("answers", lambda p: [{n: a["about"] for n, a in some.items()} for some in p.answers]),
-        ("reports", lambda p: p.reports),
-        ("release.json", lambda p: _but(p.release, "sha256", "created")),
-        ("sizes of files", lambda p: {n: len(c) for n, c in p.folder.items() if ".epi" not in n}),
-        ("order.json", lambda p: p.folder["order.json"]),
-        ("draws", lambda p: p.drawn),
-    ):
-        first, again = of(played), of(second)
-        if first != again:
-            found.append(name)
-    same = played.release.get("sha256") == second.release.get("sha256")
-    return Check(
-        "reports without data",
-        not found and not same,
-        "with other data only the noisy state is another: no message, report or label is",
-        f"other {', '.join(found)}" if found else "all else is the same, byte by byte",
-    )
-
-
 def _but(values: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
 
@@ -282,66 +316,6 @@ def _own_draw_only(played: Played) -> Check:
         "a task says who of the site's own clients was drawn, and nothing of others'",
         problem or "so it is in every task",
     )
-
-
-def _hostile_answers() -> Check:
-    """What a site may send instead of an answer stops nothing: it is a code in the report."""
-    settings = Settings(clients_per_round=2, rounds=2)
-    rounds = core(sources(0)["round core, seeded"](), settings, 4)
-    task = unpack_task(_task(rounds.length))
-    good = {"training": "audit", "round": 1, "dtype": "float32", "shape": [2, rounds.length]}
-    array = np.zeros((2, rounds.length), dtype=np.float32).tobytes()
-    hostile: dict[str, Any] = {
-        "nothing": {},
-        "no text": {"about": 3, "array": array},
-        "deep nesting": {"about": "[" * 100_000, "array": array},
-        "a list": {"about": "[]", "array": array},
-        "an infinite shape": {
-            "about": json.dumps(good).replace("[2,", "[Infinity,"),
-            "array": array,
-        },
-        "a negative shape": {"about": json.dumps(good | {"shape": [-1, 2]}), "array": array},
-        "a huge shape": {"about": json.dumps(good | {"shape": [10**30, 2]}), "array": array},
-        "a nested shape": {"about": json.dumps(good | {"shape": [[2]]}), "array": array},
-        "objects": {"about": json.dumps(good | {"dtype": "object"}), "array": array},
-        "half an array": {"about": json.dumps(good), "array": array[:-3]},
-        "no array": {"about": json.dumps(good)},
-        "another round": {"about": json.dumps(good | {"round": 2}), "array": array},
-        "a code in words": {"about": json.dumps(good | {"code": "n = 17 cases"}), "array": array},
-        "a strange code": {"about": json.dumps({"code": ["x"]}), "array": array},
-    }
-    through: list[str] = []
-    for name, parts in hostile.items():
-        try:
-            accept(parts, task, rounds)
-            through.append(f"{name} was taken")
-        except MessageError as error:
-            if error.code not in set(Code):
-                through.append(f"{name} became '{error.code}'")
-        except Exception as error:
-            through.append(f"{name}: {type(error).__name__}")
-    for training in ("../up", "/tmp/x", "a/b", "", "x" * 99):
-        try:
-            unpack_task(_task(rounds.length, training))
-            through.append(f"a training named '{training[:9]}'")
-        except MessageError:
-            continue
-    return Check(
-        "hostile messages",
-        not through,
-        "whatever is sent instead of a message is refused with a code and stops nothing",
-        "; ".join(through) or f"{len(hostile) + 5} of them are refused",
-    )
-
-
-def _task(length: int, training: str = "audit") -> Parts:
-    about = {
-        "training": training, "round": 1, "rounds": 2, "paid": 0, "settings": "",
-        "first_day": "2021-01-04", "last_day": "2021-01-06", "enrolled": 4,
-        "noise_multiplier": 1.0, "randomness": "seeded", "clients": ["a", "b"], "drawn": "11",
-        "dtype": "float32", "shape": [length],
-    }  # fmt: skip
-    return {"about": json.dumps(about), "array": bytes(4 * length)}
 
 
 def status_strangers(status: dict[str, Any]) -> list[str]:

@@ -11,12 +11,13 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from epifed.audit.bench import Mechanism, Recorder, Transcript, Trial
 from epifed.audit.findings import Check, Names, made
-from epifed.audit.mechanisms import Mechanism, Transcript, Trial
-from epifed.audit.sampling_checks import attendance, check_sampling
 from epifed.audit.statistics import (
     LEVEL,
     SURE,
+    attendance,
+    check_sampling,
     deviations,
     gaussian,
     lags,
@@ -27,14 +28,19 @@ from epifed.audit.statistics import (
     standard,
 )
 from epifed.learners.base import Floats, Vector
+from epifed.privacy.noise import Randomness, SecureRandomness, SeededRandomness
+from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, seed_sequence
+from epifed.training.rounds import Rounds
 
 CLIENTS, CLIENTS_PER_ROUND = 24, 6
 FEW = (4, 1)
 """So few clients, and so few per round, that many rounds are empty."""
-ROUNDS, LENGTH = 200, 1024
+ROUNDS, LENGTH = 200, 1024  # at least
 LOOSE = 1e6
 """At this ε the noise is next to nothing, so that single clients show."""
+PAIRED = 1024
+"""Coordinates of which any two are compared; neighbours are compared in all."""
 MOST_SHARED = 8
 """One in so many values of two rounds may be the same by chance: single precision collides."""
 
@@ -223,7 +229,9 @@ def _noise_shape(bench: Bench) -> Check:
 
 def _independent_coordinates(bench: Bench) -> Check:
     noise = bench.noise
-    pairs, worst = largest_correlation(noise.T)
+    rng = np.random.default_rng(seed_sequence(bench.seed, "checks", "coordinates"))
+    some = rng.permutation(noise.shape[1])[:PAIRED]
+    pairs, worst = largest_correlation(noise[:, np.sort(some)].T)
     near, lag = standard(lags(noise.T))
     common = deviations(
         np.square(noise.sum(axis=1) / noise.shape[1] ** 0.5).sum(keepdims=True), len(noise), ""
@@ -341,3 +349,126 @@ CHECKS: dict[str, Callable[[Bench], Check]] = {
     "clipping": _clipping,
 }
 """The checks of a path by name."""
+
+
+DRAWS = 4000
+CORE_LENGTH = 64
+RATES = ((7, 7), (41, 3), (5, 4))
+"""Other N and m: all come, few come, most come."""
+
+Source = Callable[[], Randomness]
+
+
+def sources(seed: int) -> dict[str, Source]:
+    """The two kinds of randomness, as the round core uses them."""
+    return {
+        "round core, seeded": lambda: SeededRandomness(*seed_sequence(seed, "core").spawn(2)),
+        "round core, secure": SecureRandomness,
+    }
+
+
+def core(randomness: Randomness, settings: Settings, clients: int) -> Rounds[Vector]:
+    """The round core with puppets that send nothing by themselves."""
+    nothing = np.zeros((clients, CORE_LENGTH), dtype=np.float32)
+    recorder = Recorder(Trial(settings, nothing, np.ones(clients, dtype=np.int64)))
+    return Rounds(recorder, PrivacyPlan.of(settings, clients), randomness, CORE_LENGTH)
+
+
+def check_draws(settings: Settings, seed: int, names: Names = None) -> list[tuple[str, Check]]:
+    """The checks of sampling on thousands of draws, by path."""
+    found: list[tuple[str, Check]] = []
+    if names is not None and not any(name.startswith("sampling") for name in names):
+        return found
+    for path, source in sources(seed).items():
+        rounds = core(source(), settings.but(clients_per_round=CLIENTS_PER_ROUND), CLIENTS)
+        cohorts = tuple(rounds.draw() for _ in range(DRAWS))
+        came = attendance(cohorts, CLIENTS)
+        found += [(path, check) for check in check_sampling(came, CLIENTS_PER_ROUND / CLIENTS)]
+        for clients, per_round in RATES:
+            rounds = core(source(), settings.but(clients_per_round=per_round), clients)
+            came = attendance(tuple(rounds.draw() for _ in range(DRAWS // 4)), clients)
+            where = f"{path}, {per_round} of {clients}"
+            if per_round == clients:
+                found.append((where, _everybody(came.all(axis=1).mean())))
+            else:
+                found += [(where, check) for check in check_sampling(came, per_round / clients)]
+    return [(path, check) for path, check in found if names is None or check.name in names]
+
+
+def _everybody(share: float) -> Check:
+    return Check(
+        "sampling rate",
+        share == 1,
+        "with m = N everybody comes",
+        f"everybody came in {share:.1%} of rounds",
+    )
+
+
+def check_rows(settings: Settings, seed: int, names: Names = None) -> list[tuple[str, Check]]:
+    """What the round core does with rows that are too long, broken or huge, by path."""
+    checks = {"server clips": _server_clips, "broken rows": _broken_rows}
+    return [
+        (path, check)
+        for path, source in sources(seed).items()
+        for check in made(
+            "mechanism",
+            {name: partial(check, source, settings, seed) for name, check in checks.items()},
+            names,
+        )
+    ]
+
+
+def closed(source: Source, settings: Settings, rows: Vector) -> tuple[Vector, float]:
+    """The release of these rows in units of S / m, and the deviation of the noise in it."""
+    loose = settings.but(epsilon=LOOSE, clients_per_round=2, rounds=10)
+    rounds = core(source(), loose, 4)
+    after = rounds.close(np.zeros(CORE_LENGTH, dtype=np.float32), rows)
+    return after * np.float32(2 / settings.clip_norm), rounds.plan.noise_multiplier
+
+
+def _server_clips(source: Source, settings: Settings, seed: int) -> Check:
+    rng = np.random.default_rng(seed_sequence(seed, "core", "directions"))
+    dense = rng.standard_normal(CORE_LENGTH)
+    directions = {
+        "spread": dense / np.linalg.norm(dense),
+        "in one coordinate": np.eye(CORE_LENGTH)[3],
+        "in the last": -np.eye(CORE_LENGTH)[-1],
+    }
+    worst, where = 0.0, ""
+    for name, direction in directions.items():
+        for times in (0.5, 1.0, 1.5, 100.0, 1e30):
+            row = (times * settings.clip_norm * direction).astype(np.float32)
+            released, noise = closed(source, settings, row[None])
+            due = min(times, 1.0) * direction
+            off = float(np.linalg.norm(released - due)) - noise * (CORE_LENGTH**0.5 + limit(30))
+            if off > worst:
+                worst, where = off, f" for {times:g} S {name}"
+    return Check(
+        "server clips",
+        worst < 1e-3,
+        "the server itself counts a row of norm above S as S, whatever the client says",
+        f"at most {worst:.2g} S off{where}, noise taken off",
+    )
+
+
+def _broken_rows(source: Source, settings: Settings, seed: int) -> Check:
+    del seed
+    bound = settings.clip_norm
+    good = np.eye(CORE_LENGTH, dtype=np.float32)[0] * np.float32(bound)
+    problem = ""
+    for name, value in (("NaN", np.nan), ("inf", np.inf), ("-inf", -np.inf), ("3e38", 3e38)):
+        for whole in (False, True):
+            bad = np.zeros(CORE_LENGTH, dtype=np.float32)
+            bad[slice(None) if whole else 5] = value
+            released, noise = closed(source, settings, np.stack([bad, good]))
+            allowed = 1.0 + 1e-3 if np.isfinite(value) else 0.0
+            tolerance = 1e-3 + noise * (CORE_LENGTH**0.5 + limit(30))
+            off = float(np.linalg.norm(released - np.eye(CORE_LENGTH)[0]))
+            if not off <= allowed + tolerance:
+                problem = problem or f"a row with {name} moves the release by {off:.3g} S"
+    return Check(
+        "broken rows",
+        not problem,
+        "a row that is not finite counts as zero, and every other row as always",
+        problem or "rows with NaN, inf and the largest numbers move no other",
+    )

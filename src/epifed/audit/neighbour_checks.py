@@ -1,0 +1,593 @@
+"""Two runs on neighbouring data with the same coins: every byte that leaves a party is compared.
+
+The server's controller, the sites' executors and their messages are the deployed ones; only the
+network is left out. One client's data change in every way that data can. If it is not drawn,
+nothing at all may change. If it is drawn, its own row may, and the states that its row has reached.
+"""
+
+import io
+import json
+import logging
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from epifed.audit.bench import Parties, roster, site_works, workshop
+from epifed.audit.combination_checks import REGIONS, panel_of, variants
+from epifed.audit.findings import Check, Names, made
+from epifed.data import vintages
+from epifed.data.panel import CasePanel
+from epifed.data.vintages import LEAST_MORNINGS
+from epifed.federation import site
+from epifed.federation.messages import Parts
+from epifed.federation.roster import Federation
+from epifed.federation.server import Order
+from epifed.federation.site import archive_of
+from epifed.learners.base import Vector, make_learner
+from epifed.privacy.noise import SeededRandomness
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import Settings, of_training
+
+CHANGED = "00004"
+"""The client whose data change; its site has others."""
+SITES, ROUNDS = 3, 3
+CLOSE = 1e-6
+"""By how much, over S, the rows of all other clients together may move where one is missing: they
+are computed in another grouping. Where it only has other data, they may not move at all."""
+ABSENT = ("removed", "the last half missing", "the first half missing")
+"""Changes after which a site computes fewer rows."""
+MORNINGS = LEAST_MORNINGS + 9
+SINGLE = "single precision"
+
+Change = Callable[[CasePanel], CasePanel]
+
+
+def _row(panel: CasePanel, counts: Any) -> CasePanel:
+    every = panel.counts.copy()
+    every[panel.regions.index(CHANGED)] = counts
+    return replace(panel, counts=every)
+
+
+def _cut(panel: CasePanel, first: int, last: int) -> CasePanel:
+    reported = np.ones(panel.counts.shape, dtype=np.bool_)
+    own = reported[panel.regions.index(CHANGED)]
+    own[:first] = False
+    own[last:] = False
+    return replace(panel, counts=np.where(reported, panel.counts, 0.0), reported=reported)
+
+
+CHANGES: dict[str, Change] = {
+    "removed": lambda p: p.of([region for region in p.regions if region != CHANGED]),
+    "without cases": lambda p: _row(p, 0.0),
+    "other cases": lambda p: _row(p, p.counts[p.regions.index(CHANGED)][::-1] * 3 + 5),
+    "a million a day": lambda p: _row(p, 1e6),
+    "one odd day": lambda p: _row(
+        p, np.maximum(p.counts[4], 1e6 * np.eye(1, p.counts.shape[1])[0])
+    ),
+    "the last half missing": lambda p: _cut(p, 0, p.counts.shape[1] // 2),
+    "the first half missing": lambda p: _cut(p, p.counts.shape[1] // 2, p.counts.shape[1]),
+}
+"""What can become of one client's data."""
+
+
+@dataclass
+class Outside:
+    """Everything that left a party in a training, by what it is and in turn."""
+
+    texts: dict[str, bytes] = field(default_factory=dict)
+    arrays: dict[str, Vector] = field(default_factory=dict)
+    """What may depend on the data of a client that is drawn: rows of sites, states."""
+    computed: dict[str, list[int]] = field(default_factory=dict)
+    """By site, the rows that it computed in each round: what its time depends on."""
+    drawn: list[set[str]] = field(default_factory=list)
+
+    def add(self, what: str, content: bytes | str) -> None:
+        """Note something that left."""
+        number = sum(key.rsplit(" #", 1)[0] == what for key in self.texts)
+        self.texts[f"{what} #{number}"] = content.encode() if isinstance(content, str) else content
+
+    def message(self, what: str, parts: Mapping[str, Any]) -> None:
+        """Note a message: its text, and its numbers apart."""
+        array, text = parts.get("array"), parts.get("about")
+        about = json.loads(text) if isinstance(text, str) else {}
+        rest = {key: value for key, value in parts.items() if key not in ("array", "about")}
+        self.add(f"{what}, text", _plain(rest | about))
+        if not what.startswith("deliver"):  # a file is compared part by part, where it lies
+            self.add(f"{what}, size", str(len(array) if isinstance(array, bytes) else -1))
+        if isinstance(array, bytes) and about.get("dtype") == "float32":
+            number = sum(key.startswith(f"{what} #") for key in self.arrays)
+            rows = np.frombuffer(array, dtype=np.float32).reshape(about["shape"])
+            self.arrays[f"{what} #{number}"] = rows
+
+
+class _Log(logging.Handler):
+    """Every line that the server logs; what a site logs stays at the site."""
+
+    def __init__(self, outside: Outside, who: list[str]) -> None:
+        super().__init__(level=logging.DEBUG)
+        self.outside, self.who = outside, who
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.who[-1] == SERVER and not record.name.startswith("filelock"):
+            self.outside.add(f"log of {record.name}", record.getMessage())
+
+
+SERVER = "server"
+
+
+@contextmanager
+def _heard(outside: Outside, who: list[str]) -> Iterator[None]:
+    """Note all that the server logs and prints."""
+    root, handler = logging.getLogger(), _Log(outside, who)
+    level, out = root.level, io.StringIO()
+    others, root.handlers = root.handlers, [handler]
+    root.setLevel(logging.DEBUG)
+    disabled, logging.root.manager.disable = logging.root.manager.disable, logging.NOTSET
+    try:
+        with redirect_stdout(out), redirect_stderr(out):
+            yield
+    finally:
+        root.handlers = others
+        root.setLevel(level)
+        logging.root.manager.disable = disabled
+        outside.add("print", out.getvalue())
+
+
+def controlled(
+    settings: Settings, panel: CasePanel, *, histories: CasePanel | None = None
+) -> Outside:
+    """A seeded training by the deployed controller and executors, from the greeting to the file.
+
+    With `histories` every client's archive has that panel's past mornings.
+    """
+    from epifed.federation.flare import controller, executor  # noqa: PLC0415
+
+    outside, who = Outside(), [SERVER]
+    whole = panel_of(settings.step)
+    with ExitStack() as stack:
+        folder = stack.enter_context(workshop())
+        for module in (controller, executor):
+            stack.enter_context(mock.patch.object(module, "with_party", lambda: None))
+        stack.enter_context(mock.patch.object(controller, "shield_worker", lambda: None))
+        federation, kits = _parties(folder, settings, panel, whole)
+        if histories is not None:
+            _fill_archives(kits, histories)
+        stack.enter_context(_counted(outside))
+        workers = {name: _Worker(executor.FederationExecutor(), kit) for name, kit in kits.items()}
+        server = folder / SERVER
+        server.mkdir()
+        (server / controller.ROSTER).write_text(federation.to_toml(), encoding="utf-8")
+        (server / controller.SERVER_FILE).write_text("{}", encoding="utf-8")
+
+        class Playing(controller.FederationController):
+            """The controller, whose messages are handed over here."""
+
+            def _exchange(
+                self, name: str, parcels: dict[str, Parts], answers: dict[str, Parts], *_: Any
+            ) -> None:
+                for party, parcel in parcels.items():
+                    outside.message(f"{name} to {party}", parcel)
+                    if name == executor.TRAIN:
+                        outside.drawn.append(_drawn(parcel))
+                    who.append(party)
+                    answers[party] = workers[party].answer(name, parcel)
+                    who.pop()
+                    outside.message(f"{name} from {party}", answers[party])
+
+        order = Order.of("audit", settings, whole.start, whole.end, seeded=True)
+        job = server / "job"
+        job.mkdir()
+        context = _context(server, job, list(workers))
+        stack.enter_context(_heard(outside, who))
+        playing = Playing(order.sealed(), settings.rounds)
+        telling = playing._tell
+
+        def tell(*arguments: Any) -> None:
+            telling(*arguments)
+            outside.add("status", _plain(playing._command("", None, context)))
+
+        stack.enter_context(mock.patch.object(playing, "_tell", tell))
+        playing.control_flow(SimpleNamespace(triggered=False), context)
+        outside.add("status", _plain(playing.status))
+        _files(outside, server)
+        for name in kits:
+            _delivered(outside, kits[name], name)
+    return outside
+
+
+@dataclass
+class _Worker:
+    """A site's or an aggregator's executor in its kit."""
+
+    executor: Any
+    kit: Path
+
+    def answer(self, name: str, parcel: Parts) -> Parts:
+        context = _context(self.kit, self.kit, [])
+        abort = SimpleNamespace(triggered=False)
+        found = self.executor.execute(name, dict(parcel), context, abort)
+        return {key: found[key] for key in ("about", "array") if key in found}
+
+
+def _context(root: Path, run: Path, parties: list[str]) -> Any:
+    workspace = SimpleNamespace(get_root_dir=lambda: str(root), get_run_dir=lambda _: str(run))
+    engine = SimpleNamespace(
+        get_workspace=lambda: workspace,
+        get_clients=lambda: [SimpleNamespace(name=name) for name in parties],
+        register_app_command=lambda *_: None,
+    )
+    return SimpleNamespace(
+        get_engine=lambda: engine,
+        get_job_id=lambda: "job",
+        get_identity_name=lambda default="": "audit",
+        get_prop=lambda *_: None,
+        get_peer_context=lambda: None,
+    )
+
+
+def _parties(
+    folder: Path, settings: Settings, panel: CasePanel, whole: CasePanel
+) -> tuple[Federation, dict[str, Path]]:
+    if settings.noise == "aggregators":
+        sites = {f"site-{i + 1}": whole.regions[i::SITES] for i in range(SITES)}
+        parties = Parties.make(folder, panel, sites, settings.aggregators or 2, {})
+        return parties.federation, {n: parties.kit(n) for n in (*sites, *parties.names)}
+    federation = roster(whole.regions, SITES)
+    works = site_works(folder, federation, panel)
+    for each in federation.sites:
+        clients = works[each.name].kit / site.CLIENTS
+        clients.write_text(json.dumps(each.clients), encoding="utf-8")
+    return federation, {name: work.kit for name, work in works.items()}
+
+
+def _fill_archives(kits: Mapping[str, Path], panel: CasePanel) -> None:
+    """Each client's own archive, as if its site had been given its list on many mornings."""
+    for region in panel.regions:
+        for kit in kits.values():
+            if region not in json.loads((kit / site.CLIENTS).read_text(encoding="utf-8")):
+                continue
+            for back in range(MORNINGS, 0, -1):
+                if back % 5 == int(region) % 5 and back > 2:
+                    continue  # nobody looked at this client's list on that morning
+                until = panel.alone(region).between(panel.start, panel.end - timedelta(days=back))
+                counts = until.counts.copy()
+                counts[:, -3:] = np.floor(counts[:, -3:] * np.array([0.9, 0.7, 0.4]))
+                vintages.remember(archive_of(kit, region), replace(until, counts=counts))
+
+
+@contextmanager
+def _counted(outside: Outside) -> Iterator[None]:
+    """Note how many rows a site computes for each answer."""
+    honest: Callable[..., Vector] = vars(site)["contribution"]
+
+    def counting(learner: Any, state: Any, view: Any, plan: Any) -> Vector:
+        outside.computed.setdefault("rows", []).append(len(view))
+        return honest(learner, state, view, plan)
+
+    with mock.patch.object(site, "contribution", counting):
+        yield
+
+
+def _drawn(parcel: Parts) -> set[str]:
+    about = json.loads(parcel["about"])
+    return {c for c, mark in zip(about["clients"], about["drawn"], strict=False) if mark == "1"}
+
+
+def _plain(told: Any) -> str:
+    """A status or a line without the clock and the file's hash, which covers the state."""
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: bare(v) for k, v in value.items() if k not in ("time", "sha256")}
+        return [bare(each) for each in value] if isinstance(value, list) else value
+
+    return json.dumps(bare(json.loads(json.dumps(told, default=str))), sort_keys=True)
+
+
+def _files(outside: Outside, server: Path) -> None:
+    """All files of the server, those with a state by what they say beside it."""
+    for path in sorted(each for each in server.rglob("*") if each.is_file()):
+        name, content = f"file {path.relative_to(server)}", path.read_bytes()
+        if path.suffix == ".npy":
+            outside.arrays[name] = np.load(path, allow_pickle=False)
+        elif path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as stored:
+                for key in stored.files:
+                    _numbers(outside, f"{name} {key}", stored[key])
+        elif path.suffix == ".epifed":
+            _release_file(outside, name, content)
+        elif path.suffix in (".json", ".jsonl"):
+            for line in content.decode().splitlines():
+                outside.add(name, _line(line))
+        else:
+            outside.add(name, content)
+
+
+def _numbers(outside: Outside, name: str, stored: Any) -> None:
+    if name.endswith(" state"):
+        outside.arrays[name] = stored
+    else:
+        outside.add(name, stored.tobytes())
+
+
+def _release_file(outside: Outside, name: str, content: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        for part in file.namelist():
+            if part == "state.npy":
+                outside.arrays[f"{name} {part}"] = np.load(io.BytesIO(file.read(part)))
+            elif part == "release.json":
+                about = json.loads(file.read(part))
+                outside.add(f"{name} {part}", _plain(about | {"created": ""}))
+            else:
+                outside.add(f"{name} {part}", file.read(part))
+
+
+def _line(text: str) -> str:
+    try:
+        return _plain(json.loads(text))
+    except ValueError:
+        return text
+
+
+def _delivered(outside: Outside, kit: Path, name: str) -> None:
+    """What a party was given in the end."""
+    for path in sorted(kit.rglob("*.epifed")):
+        outside.add(f"delivered to {name}", path.name)
+
+
+def differences(first: Outside, second: Outside) -> list[str]:
+    """What left in one run and not in the other, the numbers of rows and states left out."""
+    found = []
+    for what in first.texts.keys() | second.texts.keys():
+        one, other = first.texts.get(what), second.texts.get(what)
+        if one != other:
+            found.append(f"{what}: {_shown(one, other)}")
+    return sorted(found)
+
+
+def _shown(one: bytes | None, other: bytes | None) -> str:
+    if one is None or other is None:
+        return "in one run only"
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    around = slice(max(0, at - 30), at + 20)
+    return (
+        f"…{one[around].decode(errors='replace')}… and …{other[around].decode(errors='replace')}…"
+    )
+
+
+def moved(first: Outside, second: Outside, bound: float) -> dict[str, float]:
+    """By how much each array moved, over S."""
+    found = {}
+    for what in first.arrays.keys() | second.arrays.keys():
+        one, other = first.arrays.get(what), second.arrays.get(what)
+        if one is None or other is None or one.shape != other.shape:
+            found[what] = float("inf")
+        else:
+            found[what] = float(np.linalg.norm(one.astype(np.float64) - other)) / bound
+    return found
+
+
+def seed_for(settings: Settings, *, drawn: bool) -> int:
+    """A seed that draws the changed client in the first round, or in none."""
+    plan, place = PrivacyPlan.of(settings, REGIONS), int(CHANGED)
+    for seed in range(2000):
+        _, sampling, noise = of_training(seed)
+        randomness = SeededRandomness(sampling, noise)
+        cohorts = [set(randomness.sample(plan).tolist()) for _ in range(settings.rounds)]
+        if place in cohorts[0] if drawn else not any(place in cohort for cohort in cohorts):
+            return seed
+    raise ValueError("no such seed")
+
+
+@lru_cache(maxsize=1)
+def learners_of(epsilon: float, delta: float) -> tuple[tuple[str, Settings], ...]:
+    """Each installed learner once for each step, its smallest model, a quarter drawn."""
+    found: dict[tuple[str, str], tuple[int, str, Settings]] = {}
+    for variant in variants(epsilon=epsilon, delta=delta):
+        if variant.settings is None:
+            continue
+        key = variant.settings.learner, variant.settings.step
+        known = found.get(key)
+        if known is None or variant.length < known[0]:
+            found[key] = variant.length, variant.name, variant.settings
+    return tuple((name, settings) for _, name, settings in found.values())
+
+
+def _with_cohort(settings: Settings, *, drawn: bool = False) -> Settings:
+    """Some rounds to which all come, so that every row shows, or a quarter of the clients."""
+    cohort = REGIONS if drawn else REGIONS // 4
+    chosen = settings.but(clients_per_round=cohort, accountant="rdp")
+    try:
+        return chosen.but(rounds=ROUNDS if settings.learner == "fedavg" else settings.rounds)
+    except Exception:
+        return chosen
+
+
+def _compared(
+    settings: Settings, changes: Mapping[str, Change], *, drawn: bool, histories: bool
+) -> list[str]:
+    """What differs between a run on the usual data and runs with one client's changed."""
+    seeded = settings.but(seed=seed_for(settings, drawn=drawn))
+    panel = panel_of(settings.step)
+
+    def run(data: CasePanel) -> Outside:
+        return controlled(seeded, data, histories=data if histories else None)
+
+    usual, wrong = run(panel), list[str]()
+    if "error" in json.loads(usual.texts.get("status #0", b"{}")) or not usual.drawn:
+        wrong.append(f"no training: {usual.texts.get('status #0')!r}")
+    for name, change in changes.items():
+        other = run(change(panel))
+        wrong += [f"{name}: {what}" for what in differences(usual, other)[:3]]
+        moves = moved(usual, other, settings.clip_norm)
+        if not drawn:
+            wrong += [f"{name}: {what} moves by {by:.2g} S" for what, by in moves.items() if by]
+        else:
+            most = CLOSE if name in ABSENT else 0.0
+            wrong += [f"{name}: {what}" for what in _others(usual, other, settings, most)]
+        if wrong:
+            break
+    return wrong
+
+
+def _others(usual: Outside, other: Outside, settings: Settings, most: float) -> list[str]:
+    """In the first round: the rows of all other clients together, and the changed one's own."""
+    total, wrong = 0.0, []
+    for number in range(SITES):
+        what = f"train from site-{number + 1} #0"
+        one, two = usual.arrays.get(what), other.arrays.get(what)
+        if one is None or two is None or one.shape != two.shape:
+            wrong.append(f"{what} has another shape")
+            continue
+        moves = np.linalg.norm(one.astype(np.float64) - two, axis=1) / settings.clip_norm
+        clients = panel_of(settings.step).regions[number::SITES]
+        if CHANGED in clients:
+            place = clients.index(CHANGED)
+            if moves[place] > 2 * (1 + 1e-4):
+                wrong.append(f"its own row moves by {moves[place]:.3g} S")
+            moves[place] = 0.0
+        total += float(moves.sum())
+    if total > most:
+        wrong.append(f"the rows of all other clients move by {total:.3g} S together")
+    return wrong
+
+
+TRIED = {
+    "least": ("a million a day",),
+    "quick": ("removed", "without cases", "a million a day"),
+    "all": tuple(CHANGES),
+}
+"""The changes that are tried, by the audit's scope."""
+
+
+def check_neighbours(settings: Settings, scope: str = "quick", names: Names = None) -> list[Check]:
+    """All checks of neighbouring data, or those named."""
+    chosen = {name: CHANGES[name] for name in TRIED[scope]}
+    checks: dict[str, Callable[[], Check]] = {}
+    for drawn in (False, True):
+        name = f"same coins: client {'drawn' if drawn else 'not drawn'}"
+        some = chosen if drawn or scope != "quick" else {n: CHANGES[n] for n in TRIED["least"]}
+        checks[name] = partial(_coins, settings, name, some, drawn=drawn)
+    few = chosen if scope == "all" else {n: CHANGES[n] for n in TRIED["least"]}
+    checks["same coins: aggregators"] = partial(_sealed_coins, settings, few)
+    checks["same coins: time of an answer"] = partial(_time, settings)
+    checks["archives with many mornings"] = partial(_mornings, settings, chosen)
+    if find_spec("nvflare") is None:
+        why = "nvflare is not installed: pip install 'epifed[federation]'"
+        checks = {n: partial(_skipped, n, why) for n in checks}
+    return made("neighbours", checks, names)
+
+
+def _skipped(name: str, why: str) -> Check:
+    return Check(name, True, "two runs with the same coins", why, skipped=True)
+
+
+def _coins(settings: Settings, name: str, changes: Mapping[str, Change], *, drawn: bool) -> Check:
+    wrong, learners = list[str](), learners_of(settings.epsilon, settings.delta)
+    for variant, chosen in learners:
+        found = _compared(_with_cohort(chosen, drawn=drawn), changes, drawn=drawn, histories=False)
+        wrong += [f"{variant}, {what}" for what in found]
+        if wrong:
+            break
+    expected = (
+        "another row of one client changes its own row, and no other byte of message, status, log "
+        "or file but the states"
+        if drawn
+        else "data of a client that is not drawn change no byte that leaves any party"
+    )
+    tried = f"{len(learners)} learners and steps, {len(changes)} changes of one client's data"
+    return Check(name, not wrong, expected, wrong[0] if wrong else f"none in {tried}")
+
+
+def _sealed_coins(settings: Settings, changes: Mapping[str, Change]) -> Check:
+    name, chosen = learners_of(settings.epsilon, settings.delta)[0]
+    sealed = _with_cohort(chosen).but(noise="aggregators")
+    wrong = [
+        what for drawn in (False, True) for what in _compared_sealed(sealed, changes, drawn=drawn)
+    ]
+    return Check(
+        "same coins: aggregators",
+        not wrong,
+        "with aggregators, too, no text, size, status, log or file tells of one client's data",
+        f"{name}: {wrong[0]}" if wrong else f"none in {2 * len(changes)} pairs of trainings",
+    )
+
+
+def _compared_sealed(
+    settings: Settings, changes: Mapping[str, Change], *, drawn: bool
+) -> list[str]:
+    """Of sealed messages the texts and sizes; keys, signatures and digests are new each time."""
+    seeded = settings.but(seed=seed_for(settings, drawn=drawn))
+    panel = panel_of(settings.step)
+    usual = _masked(controlled(seeded, panel))
+    wrong = []
+    for name, change in changes.items():
+        other = _masked(controlled(seeded, change(panel)))
+        wrong += [f"{name}: {what}" for what in differences(usual, other)[:3]]
+    return wrong
+
+
+def _masked(outside: Outside) -> Outside:
+    """Without what is made anew in every run: keys, signatures, digests."""
+    fresh = {"keys", "aggregators", "reports", "partial", "signature"}
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: bare(v) for k, v in value.items() if k not in fresh}
+        if isinstance(value, list):
+            return [bare(each) for each in value]
+        return value
+
+    masked = Outside(drawn=outside.drawn)
+    for what, content in outside.texts.items():
+        if ", text" in what:
+            masked.texts[what] = json.dumps(bare(json.loads(content))).encode()
+        elif "federation.toml" not in what:
+            masked.texts[what] = content
+    return masked
+
+
+def _time(settings: Settings) -> Check:
+    """A site computes as many rows whoever of its clients is drawn."""
+    wrong = []
+    for name, chosen in learners_of(settings.epsilon, settings.delta):
+        counts = set()
+        for drawn in (False, True):
+            usual = _with_cohort(chosen)
+            seeded = usual.but(seed=seed_for(usual, drawn=drawn))
+            counts.add(tuple(controlled(seeded, panel_of(usual.step)).computed.get("rows", [])))
+        if len(counts) != 1 or not next(iter(counts)):
+            wrong.append(f"{name}: rows computed {' or '.join(map(str, sorted(counts)))}")
+    return Check(
+        "same coins: time of an answer",
+        not wrong,
+        "a site computes the same rows whoever is drawn, so that its time tells nothing",
+        wrong[0] if wrong else "so it is for every learner",
+    )
+
+
+def _mornings(settings: Settings, changes: Mapping[str, Change]) -> Check:
+    """What one client's archive holds decides nothing about another's row."""
+    wrong, tried = [], 0
+    for name, chosen in learners_of(settings.epsilon, settings.delta):
+        if not make_learner(chosen).reads_history:
+            continue
+        tried += 1
+        found = _compared(_with_cohort(chosen, drawn=True), changes, drawn=True, histories=True)
+        wrong += [f"{name}, {what}" for what in found]
+    return Check(
+        "archives with many mornings",
+        not wrong,
+        f"with {MORNINGS} mornings kept of each client, others of its own, no other row moves",
+        wrong[0] if wrong else f"none in {tried} learners",
+    )
