@@ -149,6 +149,26 @@ def test_what_another_hub_does_not_take_is_refused_and_nothing_written(tmp_path:
         write_hub([of_week(1, "nation", ("US",))], other_hub(tmp_path / "b", age_group=age), MODEL)
 
 
+def test_a_hub_of_schema_6_with_target_data_is_read_and_checked(tmp_path: Path) -> None:
+    hub = other_hub(tmp_path / "hub")
+    schemas = "https://raw.githubusercontent.com/hubverse-org/schemas/main/v6.0.0"
+    for name in ("tasks", "admin"):
+        path = hub / "hub-config" / f"{name}.json"
+        newest = {"schema_version": f"{schemas}/{name}-schema.json"}
+        path.write_text(json.dumps(newest | json.loads(path.read_text())))
+    target_data = {
+        "schema_version": f"{schemas}/target-data-schema.json",
+        "observable_unit": ["location", "target_end_date"],
+        "versioned": True,
+        "date_col": "target_end_date",
+    }
+    (hub / "hub-config" / "target-data.json").write_text(json.dumps(target_data))
+    codes = read_locations(locations(tmp_path))
+    write_hub([of_week(1, "nation", ("nation",))], hub, MODEL, locations=codes)
+    fill_in(hub)
+    assert submission_faults(hub, MODEL) == []
+
+
 def test_a_later_submission_adds_and_never_replaces(tmp_path: Path) -> None:
     hub = tmp_path / "hub"
     write_hub([of_week(1, "nation", ("nation",))], hub, MODEL)

@@ -17,6 +17,7 @@ from epifed.data.levels import levels_of
 from epifed.data.panel import CasePanel, Table
 from epifed.data.readers import load_panel
 from epifed.data.vintages import Vintages
+from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.errors import EpifedError
 from epifed.evaluation.backtest import Backtest, mornings_between, origins_between, run_backtest
 from epifed.forecasting import SiteForecast, Targets, Totals, forecast_releases
@@ -175,7 +176,7 @@ def backtest(
     settings: Settings | None = None,
     *,
     every: int = 7,
-    vintages: Vintages | None = None,
+    vintages: Vintages | WeeklyVintages | None = None,
     out: Path | str | None = None,
     workers: int | None = 1,
     level: str | Sequence[str] = (),
@@ -197,7 +198,7 @@ def backtest(
     """
     panel = _panel(panel)
     if settings is None:
-        learner = "trend" if vintages is None else "nowcast"
+        learner = "nowcast" if isinstance(vintages, Vintages) else "trend"
         changes = {"learner": learner, "epsilon": 1.0} | changes
     chosen = _settings(settings, panel, changes)
     begin, end = to_day(first, "first"), to_day(last, "last")

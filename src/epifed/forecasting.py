@@ -128,6 +128,13 @@ def forecast(
     and in what past forecasts are held to; those that lie in the target week already are known,
     and come back in at the end.
     """
+    panel = cleaned.panel
+    panel.refuse_step(learner.settings.step)
+    refuse_horizon(horizon, panel.step)
+    made = learner.quantiles(panel, state, horizon, level)
+    if made is not None:
+        regions, name = (panel.regions, "") if level is None else (level.regions, level.name)
+        return Forecast(panel.end, horizon, regions, *made, name, step=panel.step)
     return reckoned(cleaned, learner, state, horizon, level).forecast()
 
 
@@ -635,6 +642,9 @@ def timely(
     `kept` says how far that is. Without, a newest day that looks incomplete and is newer than what
     was learned from is left out.
     """
+    if panel.step == "week" and known.revisions is not None:
+        weeks = counted(len(known.revisions.snapshots), "vintage")
+        return known, f"the newest weeks are completed, from {weeks} of your own list"
     if panel.step == "week":
         return panel, "weekly counts: the newest week is taken as complete"
     if known.history is not None and learner.reads_history:

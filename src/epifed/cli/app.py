@@ -77,6 +77,7 @@ COMMANDS = {
     "hub": "Score forecasts of several teams beside each other, or check a submission to a hub.",
     "nowcast": "Estimate the last two weeks as they will be known once all reports are in, and "
     "R(t).",
+    "pretrain": "Fit a weekly forecaster on public data only, and write it as a small file.",
     "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",
     "explain": "Say in plain sentences what a result guarantees, to whom, and what it does not.",
     "audit": "Measure a lower bound on ε from outside, and check every rule of the deployed code.",

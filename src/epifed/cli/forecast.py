@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from epifed.data.panel import CasePanel
     from epifed.data.quality import Cleaned
     from epifed.data.vintages import Vintages
+    from epifed.data.weekly_vintages import WeeklyVintages
     from epifed.forecasting import Forecast, Targets
     from epifed.learners.base import Parts
     from epifed.nowcasting.late_reports import Nowcast
@@ -387,7 +388,7 @@ def _on_its_morning(
     from datetime import timedelta
     from hashlib import sha256
 
-    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.data.readers.vintage_files import load_vintages, load_weekly_vintages
     from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember
     from epifed.forecasting import leave_out, timely
     from epifed.ledger.ledger import state_root
@@ -395,9 +396,11 @@ def _on_its_morning(
     if incomplete_days is not None and vintages is None:
         return leave_out(panel, incomplete_days, trained.last_day)
     if panel.step == "week":
+        known = panel
         if vintages is not None:
-            panel.refuse_step("day")
-        return timely(panel, panel, trained.learner, trained.last_day, "")
+            weeks = load_weekly_vintages(vintages, regions=panel.regions)
+            known = weeks.as_known(panel.end, like=panel)
+        return timely(panel, known, trained.learner, trained.last_day, "")
     if vintages is not None:
         history = load_vintages(vintages, regions=panel.regions)
         known = history.as_known(panel.end + timedelta(days=1), like=panel)
@@ -411,6 +414,7 @@ def _on_its_morning(
 
 
 NOWCAST_HEADER = ["region", "last 7 days known", "estimate", "95 % interval", "R", "95 % interval"]
+WEEKS_HEADER = ["region", "known", "estimate"]
 
 
 def nowcast(
@@ -455,11 +459,12 @@ def nowcast(
     """Estimate the last two weeks as they will be known once all reports are in, and R(t).
 
     By reporting date and, where the list has onsets, by date of onset. Nothing leaves this machine:
-    how late cases are reported is learned from what the list knew on earlier days.
+    how late cases are reported is learned from what the list knew on earlier days. Of weekly
+    vintages (as_of, date, region, cases, signal) the newest weeks are estimated, without R.
     """
     refuse_unwritable(out)
 
-    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.data.readers.vintage_files import holds_weeks, load_vintages, load_weekly_vintages
     from epifed.nowcasting.transmission import Generation, nowcast_summary
     from epifed.report import drawing
     from epifed.report.figures import nowcast_figure
@@ -473,6 +478,10 @@ def nowcast(
         "cases": column_cases,
     }
     given: dict[str, Any] = {name: column for name, column in columns.items() if column}
+    if holds_weeks(vintages, **given):
+        weeks = load_weekly_vintages(vintages, regions=region, **given)
+        _print_weeks(weeks.until(as_of.date()) if as_of else weeks, out, as_json)
+        return
     given |= {"one_region": True} if one_region else {}
     generation = Generation(generation_mean, generation_sd)
     history = load_vintages(vintages, regions=region, **given)
@@ -498,6 +507,31 @@ def nowcast(
     if len(made.regions) > MOST_FIGURES:
         messages.print(
             f"shown: the first {MOST_FIGURES} of {len(made.regions)} regions; the tables have all"
+        )
+    messages.print(f"the nowcast is in {out}")
+
+
+def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
+    """Write and print the newest weeks as they will be once they are revised."""
+    from epifed.files import write_text
+
+    for note in weeks.notes:
+        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+    table = weeks.nowcast()
+    write_text(out / "weeks.csv", table.write_csv())
+    newest = table.filter(table["date"] == table["date"].max())
+    if as_json:
+        print(to_json({"as_of": weeks.last, "weeks": table.to_dicts()}))
+    else:
+        rows = [
+            [row["region"], f"{row['known']:,.6g}", f"{row['estimate']:,.1f}"]
+            for row in newest.head(MOST_FIGURES).iter_rows(named=True)
+        ]
+        caption = f"As known on {weeks.last}; revisions learned from earlier vintages."
+        print_table(f"The week to {newest['date'][0]}", WEEKS_HEADER, rows, caption)
+    if len(newest) > MOST_FIGURES and not as_json:
+        messages.print(
+            f"shown: the first {MOST_FIGURES} of {len(newest)} regions; the table has all"
         )
     messages.print(f"the nowcast is in {out}")
 
@@ -582,6 +616,8 @@ def _row(made: "Nowcast", number: "Reproduction", row: int) -> list[str]:
     ]
 
 
+TOTALS = ("US", "nation", "total")
+"""Rows of vintages that are sums of the others."""
 BASE = {"learner": "trend", "epsilon": 1.0}
 REAL_TIME_BASE = {"learner": "nowcast", "epsilon": 1.0}
 BACKTEST_HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
@@ -591,7 +627,6 @@ REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 @reads_cases
 @aims_at_levels
 def backtest(
-    data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     first: Annotated[
         datetime,
         typer.Option(
@@ -609,6 +644,17 @@ def backtest(
         typer.Option(
             help="What became known when: forecast with nothing else, score on the final data."
         ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Case data: any source that 'data check' reads.",
+            show_default="the last of weekly vintages",
+        ),
+    ] = None,
+    signal: Annotated[
+        str | None,
+        typer.Option(help="Of weekly vintages with several signals, the one to forecast."),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Days between origins.")] = 7,
     learner: Annotated[
@@ -666,9 +712,13 @@ def backtest(
     """
     refuse_unwritable(out)
     budget = parse_epsilons([epsilon])[0] if epsilon else None
+
+    from epifed.data.readers.vintage_files import holds_weeks
+
+    weekly = vintages is not None and holds_weeks(vintages)
     wish = SettingsRequest(
         settings,
-        REAL_TIME_BASE if vintages else BASE,
+        REAL_TIME_BASE if vintages and not weekly else BASE,
         learner=learner,
         epsilon=budget,
         horizon=horizon,
@@ -676,16 +726,12 @@ def backtest(
         seed=seed,
     )
 
-    from epifed.data.readers.vintage_files import load_vintages
     from epifed.evaluation.backtest import mornings_between, origins_between, run_backtest
     from epifed.report.tables import ratio
 
     aims.refuse_early([])
-    panel = reading.at(**aims.reading()).read(data)
+    panel, known_when = _read(data, vintages, signal, weekly, reading.at(**aims.reading()))
     aims.refuse_early([wish.settings(panel).horizon * panel.step_days])
-    if vintages:
-        panel.refuse_step("day")
-    known_when = load_vintages(vintages, regions=panel.regions) if vintages else None
     if known_when is None:
         panel = panel.between(panel.start, min(last.date(), panel.end))
     chosen = wish.settings(panel)
@@ -748,6 +794,47 @@ def backtest(
     if result.levels and result.levels.sentence:
         messages.print(result.levels.sentence, soft_wrap=True)
     messages.print(f"results are in {out}{hub}")
+
+
+def _read(
+    data: Path | None, vintages: Path | None, signal: str | None, weekly: bool, reading: Reading
+) -> "tuple[CasePanel, Vintages | WeeklyVintages | None]":
+    """The final counts, and what was known when."""
+    from epifed.data.readers.vintage_files import load_vintages, load_weekly_vintages
+
+    if data is None and not weekly:
+        raise EpifedError("found no --data; expected it, or --vintages of weeks")
+    if signal is not None and not weekly:
+        raise EpifedError("found --signal; expected --vintages of weeks with it")
+    if vintages is None or not weekly:
+        assert data is not None
+        panel = reading.read(data)
+        if vintages is None:
+            return panel, None
+        panel.refuse_step("day")
+        return panel, load_vintages(vintages, regions=panel.regions)
+    if data is None:
+        known = load_weekly_vintages(vintages, counts=signal)
+        known = known.of([region for region in known.regions if region not in TOTALS])
+        panel = known.final()
+    else:
+        panel = reading.read(data)
+        panel.refuse_step("week")
+        known = load_weekly_vintages(vintages, counts=signal, regions=panel.regions)
+    for note in known.notes:
+        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+    messages.print(_chosen(known), soft_wrap=True)
+    return panel, known
+
+
+def _chosen(vintages: "WeeklyVintages") -> str:
+    """What is forecast with, in one sentence."""
+    beside = f", improved by {' and '.join(vintages.signals)}" if vintages.signals else ""
+    return (
+        f"weekly counts as known in {counted(len(vintages.snapshots), 'vintage')}: the learner "
+        "'trend' with the forecaster that public data taught, newest weeks completed by each "
+        f"region's own revisions{beside}"
+    )
 
 
 def _level_name(row: dict[str, Any]) -> str:

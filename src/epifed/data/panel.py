@@ -20,6 +20,7 @@ from epifed.errors import EpifedError, counted, printable
 
 if TYPE_CHECKING:
     from epifed.data.vintages import Vintages
+    from epifed.data.weekly_vintages import WeeklyVintages
 
 
 @runtime_checkable
@@ -167,6 +168,8 @@ class CasePanel:
     """What was known on earlier days, where it was kept; the panel is its last morning."""
     step: Step = "day"
     """What a column counts."""
+    revisions: "WeeklyVintages | None" = None
+    """Of weeks: what was known in earlier ones, and further signals; the panel is the last."""
     regions_given: bool = False
     """Whether the list of regions was given, and not read from the rows of cases."""
 
@@ -388,6 +391,7 @@ class CasePanel:
             reported=None if self.reported is None else self.reported[:, cut],
             start=self.day(begin),
             history=self._history_between(first, last),
+            revisions=self._revisions_until(begin, end),
         )
 
     def period(self, first: Day | None = None, last: Day | None = None) -> tuple[date, date]:
@@ -448,6 +452,7 @@ class CasePanel:
             calendars=tuple(self.calendars[row] for row in rows) if self.calendars else (),
             positions=None if self.positions is None else self.positions[rows],
             history=None if self.history is None else self.history.of(regions),
+            revisions=None if self.revisions is None else self.revisions.of(regions),
         )
 
     def alone(self, region: str) -> "CasePanel":
@@ -461,6 +466,11 @@ class CasePanel:
         if known is None or morning < known.first:
             return None
         return known.until(morning).since(first)
+
+    def _revisions_until(self, begin: int, end: int) -> "WeeklyVintages | None":
+        if self.revisions is None or begin > end:
+            return None
+        return self.revisions.until_week(self.day(end))
 
     def covers(self, first: date, last: date) -> NDArray[np.bool_]:
         """Which regions' own reports reach from one day to another, whatever the others report."""
@@ -484,6 +494,8 @@ class CasePanel:
         sha.update("\x00".join(self.calendars).encode())
         if self.history is not None:
             sha.update(self.history.digest().encode())
+        if self.revisions is not None:
+            sha.update(self.revisions.digest().encode())
         if self.step != "day":
             sha.update(self.step.encode())
             if self.reported is not None and not self.reported.all():

@@ -24,6 +24,7 @@ from epifed.data.levels import Level
 from epifed.data.panel import CasePanel
 from epifed.data.quality import Cleaned, clean
 from epifed.data.vintages import Vintages
+from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.errors import EpifedError, counted
 from epifed.evaluation.experiment import code_digest, in_pieces
 from epifed.evaluation.metrics import strata
@@ -55,10 +56,13 @@ from epifed.training.loop import Training, train
 
 @dataclass(frozen=True)
 class KnownData:
-    """What was known on each day: the panel cut at it, or the list as of the next morning."""
+    """What was known on each day: the panel cut at it, or the list as of the next morning.
+
+    Of weeks, a day is that which the newest week of a vintage is dated.
+    """
 
     panel: CasePanel
-    vintages: Vintages | None = None
+    vintages: Vintages | WeeklyVintages | None = None
 
     @cached_property
     def _cleaned(self) -> Cleaned:
@@ -68,6 +72,8 @@ class KnownData:
         """What was known at the end of a day."""
         if self.vintages is None:
             return self._cleaned.until(day)
+        if isinstance(self.vintages, WeeklyVintages):
+            return clean(self.vintages.as_known(day, like=self.panel))
         return clean(self.vintages.as_known(day + timedelta(days=1), like=self.panel))
 
 
@@ -392,12 +398,20 @@ def origins_between(
 
 
 def mornings_between(
-    first: date, last: date, every: int, panel: CasePanel, vintages: Vintages, horizon: int
+    first: date,
+    last: date,
+    every: int,
+    panel: CasePanel,
+    vintages: Vintages | WeeklyVintages,
+    horizon: int,
 ) -> list[date]:
     """The origins of a real-time backtest: the newest reporting date of each morning.
 
     Mornings on which nobody looked at the list are left out; the last target lies in the panel.
+    Of weekly vintages, the newest week of each one from the first day to the last.
     """
+    if isinstance(vintages, WeeklyVintages):
+        return _newest_weeks(first, last, panel, vintages, horizon)
     mornings = [first + timedelta(days=day) for day in range(0, (last - first).days + 1, every)]
     looked = set(vintages.snapshots)
     before = timedelta(days=1)
@@ -412,13 +426,27 @@ def mornings_between(
     return origins
 
 
+def _newest_weeks(
+    first: date, last: date, panel: CasePanel, vintages: WeeklyVintages, horizon: int
+) -> list[date]:
+    weeks = {vintages.newest(i) for i, day in enumerate(vintages.snapshots) if first <= day <= last}
+    ends = sorted(day for day in weeks if day + timedelta(weeks=horizon) <= panel.end)
+    if not ends:
+        raise EpifedError(
+            f"{vintages.source}: found vintages from {vintages.first} to {vintages.last}, and "
+            f"final counts to {panel.end}; expected some from {first} to {last} with a target "
+            f"{counted(horizon, 'week')} later"
+        )
+    return ends
+
+
 def run_backtest(
     panel: CasePanel,
     settings: Settings,
     origins: Sequence[date],
     out: Path,
     *,
-    vintages: Vintages | None = None,
+    vintages: Vintages | WeeklyVintages | None = None,
     targets: Targets | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
@@ -490,7 +518,7 @@ def run_backtest(
         latest.forecasts,
         parts=latest.parts_table(),
         total=latest.total_to_long(),
-        nowcast=None if vintages is None else nowcast_on(vintages, ends[-1]),
+        nowcast=nowcast_on(vintages, ends[-1]) if isinstance(vintages, Vintages) else None,
         real_time=vintages is not None,
         levels=None if targets is None else backtest_levels(known, learner, at_origin, targets),
     )
@@ -534,9 +562,12 @@ def _forecast(
     return parts
 
 
-def _fingerprint(panel: CasePanel, settings: Settings, vintages: Vintages | None) -> str:
+def _fingerprint(
+    panel: CasePanel, settings: Settings, vintages: Vintages | WeeklyVintages | None
+) -> str:
     when = vintages.digest() if vintages else "final"
-    return _hash([code_digest(), settings.to_toml(), panel.digest(), when])
+    beside = make_learner(settings).fingerprint()
+    return _hash([code_digest(), settings.to_toml(), panel.digest(), when, beside])
 
 
 def _hash(parts: Iterable[object]) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from epifed.errors import EpifedError
 from epifed.hubs.tables import TASK, weekly
-from epifed.intervals import LEVELS
+from epifed.intervals import LEVELS, weighted_interval_score
 from epifed.settings import seed_sequence
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,10 @@ def score(
         )
     quantiles, y = known.select(map(str, LEVELS)).to_numpy(), known["truth"].to_numpy()
     parts = dict(zip(PARTS, wis_parts(y, quantiles), strict=True))
-    columns = {"ae": np.abs(quantiles[:, LEVELS.index(0.5)] - y), "wis": sum(parts.values())}
+    columns = {
+        "ae": np.abs(quantiles[:, LEVELS.index(0.5)] - y),
+        "wis": weighted_interval_score(y, quantiles),
+    }
     for name, low, high in (("in_50", 0.25, 0.75), ("in_95", 0.025, 0.975)):
         ends = quantiles[:, LEVELS.index(low)], quantiles[:, LEVELS.index(high)]
         columns[name] = (ends[0] <= y) & (y <= ends[1])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epifed.data.calendar import DAYS_OF, WEEK, Step
+from epifed.data.levels import Level
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
 from epifed.errors import EpifedError, counted
@@ -251,6 +252,8 @@ class Learner(ABC, Generic[S, V]):
         "parts": "where a forecast's change comes from",
         "signal": "a typical signal, to compare the noise with",
         "beside": "baselines of its own",
+        "quantiles": "quantiles of its own, instead of those from past errors",
+        "fingerprint": "a file beside the settings, which results depend on",
     }
     """Optional methods, and what a learner can do that has its own."""
 
@@ -333,6 +336,10 @@ class Learner(ABC, Generic[S, V]):
         del settings
         return own
 
+    def fingerprint(self) -> str:
+        """What forecasts depend on beside settings and data, such as a file; nothing here."""
+        return ""
+
     def title(self) -> str:
         """The learner in a few words, for tables."""
         return self.name
@@ -378,6 +385,16 @@ class Learner(ABC, Generic[S, V]):
         return fresh
 
     # Optional: the forecast.
+
+    def quantiles(
+        self, panel: CasePanel, state: S, horizon: int, level: Level | None = None
+    ) -> tuple[Floats, Floats] | None:
+        """The points and quantiles of a forecast, if the learner knows its own uncertainty.
+
+        None: they are as wide as past errors of `hindcast`.
+        """
+        del panel, state, horizon, level
+        return None
 
     def informed(self, state: S) -> int | None:
         """Days since the first release that past forecasts knew; none: all knew it."""

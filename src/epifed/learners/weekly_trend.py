@@ -1,56 +1,72 @@
-"""The shared trend where weeks are all there is: one released number, the growth of the country.
+"""The trend of weekly counts: one released number, and what public history says follows it.
 
-The last week is forecast again, times a growth. The country's comes from the release and fades with
-the horizon. The rest is local and free: a client that grows faster than the country goes on doing
-so for a while, one far above or below its own average of a year comes back, and where earlier years
-explained what the trend did not, they are asked again.
+A client sends one bounded number, its change of the last week. The growth of all clients is
+released. Each client then forecasts alone: it completes its newest weeks by its own vintages and
+further signals, describes them, and applies a forecaster that was fitted on public data
+(`pretrained`). How wide its intervals are, and whether its series follows the seasons that the
+forecaster knows, it learns from its own past errors. All but the released number is local.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from epifed.data.calendar import WEEK
+from epifed.data.levels import Level
 from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.learners.base import DAYS_BACK, Floats, Parts, Period, Signal, Vector
-from epifed.learners.growth import (
-    GROWTH,
+from epifed.learners.base import DAYS_BACK, SOFTENING, Floats, Own, Parts, Period, Signal, Vector
+from epifed.learners.growth import GROWTH, NUMBERS, TYPICAL, ReleaseLearner, Releases, signals
+from epifed.learners.growth import HISTORY as REMEMBERED
+from epifed.learners.pretrained import (
+    ALL_YEAR,
+    FEATURES,
+    HIGH,
     HISTORY,
-    NUMBERS,
-    TYPICAL,
-    ReleaseLearner,
-    Releases,
-    signals,
+    LARGEST_CHANGE,
+    OFFSET,
+    SHIPPED,
+    Described,
+    Pretrained,
+    bounded_change,
+    describe,
+    few_of,
+    read_pretrained,
+    week_of_year,
 )
 
-LARGEST_CHANGE = 0.4
-"""Bound on a client's relative change, (now - before) / (now + before)."""
-FEW = 3.0
-"""Cases of a week that are added before a client divides by its own."""
-FOLLOW, DAMPING = 0.9, 0.5
-"""Share of the country's growth that the next week follows, and of each week's that the one after
-it does."""
-OWN_SHARE, OWN_FEW = 0.25, 30.0
-"""Share of a client's growth beyond the country's that goes on, and the cases of a week at which
-half of that growth is believed."""
-YEAR = 52
-REVERTING, STAYING = 0.09, 0.9
-"""Share of its log distance from its own average that a client loses in the next week, and of each
-week's loss that the one after it has."""
-FROM_BELOW = 0.5
-"""How fast a client comes back from below, relative to one above."""
-FARTHEST, YOUNG = 2.5, 4.0
-"""Bound on that distance, and the weeks of history at which half of it is believed."""
-AROUND, SEASON_CASES = 1, 5.0
-"""Weeks on both sides that an earlier year's week is averaged with, and cases added before."""
-LARGEST_SEASON, MOST_SEASON = 2.0, 0.6
-"""Bounds on what an earlier year says, and on how much of it is followed."""
-DOUBT = 30.0
-"""How much earlier years must have explained, as a sum of squares, to be followed by half."""
+SHARED = [FEATURES.index(name) for name in ("growth of all clients", "their growth before")]
+PLAUSIBLE, CHANCES = 0.9, 2.5
+"""How far the log growth of a week may be from all clients', beside so many deviations of chance,
+before the week is taken for a reporting artefact."""
+ERRORS, FORGETTING = 18, 0.92
+"""Past forecasts whose errors are looked at, and what an error counts a week later."""
+BORROWED, CHOICE, LARGEST_ERROR = 10.0, 2.0, 4.0
+"""How many own errors a usual one is worth for the width and for the choice between two forecasts,
+and how many usual ones an error counts at most."""
+WIDER = 1.12
+"""By how much intervals are wider for what else may happen."""
+SEASONAL, DECIDED = 60.0, 16.0
+"""How much more the seasonal forecast is believed at first, and the power of the errors' ratio by
+which the forecast that fits no season takes over."""
+HOLIDAYS = (0, 1, 51, 52)
+"""Weeks of the year around Christmas and New Year, whose growth is no trend: only the seasonal
+forecast knows what follows it."""
+
+
+class WeeklyOwn(Own):
+    """Which forecaster is applied."""
+
+    pretrained: str = Field(
+        SHIPPED,
+        description="forecaster fitted on public data: influenza (in the package) or a file of "
+        "'epifed pretrain'",
+    )
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,37 @@ class LastWeeks:
         return LastWeeks(self.change[clients])
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """What was known in one week: completed counts [regions, weeks] and the released growth."""
+
+    day: date
+    counts: Floats
+    growth: Floats
+
+    def described(self, level: Level | None) -> Described:
+        counts = self.counts if level is None else level.sum(self.counts)
+        return describe(counts, self.growth, few_of(counts))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The seasonal forecast and the damped trend, as of each origin."""
+
+    change: Floats
+    """[origins, 2, regions]: the log change, and"""
+    width: Floats
+    """its mean error."""
+    away: Floats
+    """[past forecasts, 2, regions]: their errors in mean errors, the newest first."""
+
+    def errors(self, usual: float) -> Floats:
+        """How large the errors are at present, in usual ones, of which so many are borrowed."""
+        weight = FORGETTING ** np.arange(len(self.away))
+        total = np.tensordot(weight, np.minimum(self.away, LARGEST_ERROR), axes=1)
+        return np.asarray((total + usual) / (weight.sum() + usual))
+
+
 class WeeklyTrend(ReleaseLearner[LastWeeks]):
     """The mean growth of all clients from one release a week, on panels of weeks.
 
@@ -75,14 +122,19 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
     """
 
     name = "trend"
+    own_settings = WeeklyOwn
     any_horizon: ClassVar[bool] = True
-    remembered: ClassVar[tuple[int, int]] = (HISTORY, len(NUMBERS))
+    remembered: ClassVar[tuple[int, int]] = (REMEMBERED, len(NUMBERS))
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
         """Everybody once, with one bounded number."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
         return super().preset(clients, given) | everybody | {"clip_norm": LARGEST_CHANGE}
+
+    def fingerprint(self) -> str:
+        """The forecaster's numbers: another file under the same name is another forecast."""
+        return self._pretrained.digest()
 
     def view(self, panel: CasePanel, period: Period) -> LastWeeks:
         """What the last two weeks up to the period's end say, however long the period is."""
@@ -93,7 +145,10 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
                 f"{panel.source}: found the weeks {panel.start} … {panel.end} for learner "
                 f"'trend'; expected two up to {period[1]}"
             )
-        return LastWeeks(_change(panel.counts[:, end - 2 : end], FEW)[:, 0])
+        known = panel if end == panel.counts.shape[1] else panel.between(panel.start, period[1])
+        counts = _revised(known)[:, -HISTORY:]
+        offset = OFFSET * np.quantile(counts, HIGH, axis=1) + few_of(known.counts)
+        return LastWeeks(bounded_change(counts[:, -2:], offset)[:, 0])
 
     def empty_view(self) -> LastWeeks:
         """Of no client."""
@@ -117,112 +172,158 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
     def predict(self, state: Releases, inputs: Vector) -> Floats:
         """The last value of each window, carried on by the growth of the country."""
         growth = float(signals(state, week=1).growth[0])
+        weight = self._pretrained.coefficients[ALL_YEAR, self.settings.horizon - 1, SHARED]
         last: Floats = inputs[..., -1].astype(np.float64)
-        return last * float(np.exp(FOLLOW * growth * _lasting(DAMPING, self.settings.horizon)))
+        return last * float(np.exp(weight.sum() * growth))
 
     def advance(self, state: Releases, days: int) -> Releases:
         """The weeks move back; of the new ones nothing is known yet."""
         return state.later(days // WEEK)
 
+    def completed(self, panel: CasePanel, state: Releases) -> CasePanel:
+        """The newest weeks as they will be: revised, and implausible ones replaced."""
+        growth = _growth(state, panel.counts.shape[1])
+        return replace(panel, counts=_plausible(_revised(panel), growth))
+
     def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
-        """The last week again, times the growth, as of each of the last weeks."""
+        """The median of what would have been forecast as of each of the last weeks."""
         weeks = min(panel.counts.shape[1] - 1, DAYS_BACK // WEEK)
-        grown = _growth(panel.counts, state, horizon).total()[:, -weeks:]
-        return np.asarray(panel.counts[:, -weeks:] * np.exp(grown))
+        points = []
+        for origin in _origins(panel, state, max(weeks, 1)):
+            now = origin.described(None)
+            change, _ = self._pretrained.predict(now, week_of_year(origin.day), horizon)
+            points.append(np.maximum(np.exp(now.log + change) - now.offset, 0.0))
+        return np.stack(points, axis=1)
+
+    def quantiles(
+        self, panel: CasePanel, state: Releases, horizon: int, level: Level | None = None
+    ) -> tuple[Floats, Floats]:
+        """Median and quantiles, as wide as public series and the own past errors say.
+
+        A larger region's median is the sum of its parts'; its quantiles are those of its own sums.
+        """
+        origins = _origins(panel, state, ERRORS + horizon)
+        point, spread = self._distribution(origins, horizon, None)
+        if level is None:
+            return point, spread
+        whole, spread = self._distribution(origins, horizon, level)
+        total = level.sum(point)
+        ratio = np.where(whole > 0, total / np.maximum(whole, 1e-12), 1.0)
+        return total, spread * ratio[:, None]
+
+    def _distribution(
+        self, origins: list["_Origin"], horizon: int, level: Level | None
+    ) -> tuple[Floats, Floats]:
+        """Median and quantiles of the newest origin."""
+        every = [origin.described(level) for origin in origins]
+        rows = [(week_of_year(origin.day), ALL_YEAR) for origin in origins]
+        final = origins[-1].counts if level is None else level.sum(origins[-1].counts)
+        past = [self._made(every, rows, final, steps) for steps in sorted({1, horizon})]
+        fits = past[0].errors(CHOICE)
+        power = 0.0 if rows[-1][0] in HOLIDAYS else DECIDED
+        seasonal = SEASONAL / (SEASONAL + (fits[0] / fits[1]) ** power)
+        share = np.stack([seasonal, 1 - seasonal])
+        made = past[-1]
+        error, change, width = made.errors(BORROWED), made.change[-1], made.width[-1]
+        now = every[-1]
+        middle = now.log + (share * change).sum(axis=0)
+        size = WIDER * (share * width * error).sum(axis=0)
+        shape = self._pretrained.shape[horizon - 1]
+        shape = shape - shape[len(shape) // 2]
+        logs = middle[:, None] + size[:, None] * shape
+        values = np.maximum(np.exp(logs) - now.offset[:, None], 0.0)
+        return values[:, len(shape) // 2], values
+
+    def _made(
+        self, every: list[Described], rows: list[tuple[int, int]], final: Floats, horizon: int
+    ) -> "_Made":
+        """What both forecasts were as of each origin, and how wrong they were."""
+        made = [
+            [self._pretrained.predict(now, row, horizon) for row in both]
+            for now, both in zip(every, rows, strict=True)
+        ]
+        change, width = (np.array([[one[i] for one in both] for both in made]) for i in (0, 1))
+        away = []
+        for place in range(len(every) - 1 - horizon, -1, -1):
+            now, back = every[place], len(every) - 1 - place
+            truth = np.log(final[:, -1 - back + horizon] + now.offset)
+            away.append(np.abs(truth - now.log - change[place]) / width[place])
+        return _Made(change, width, np.array(away).reshape(len(away), 2, len(final)))
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
-        """What the country, the client itself and earlier years add to the last forecast."""
-        found = _growth(panel.counts, state, horizon)
-        nothing = np.zeros(len(panel.regions))
-        last = (found.country[:, -1], nothing, found.own[:, -1], found.season[:, -1], nothing)
-        return Parts(*last)
+        """What all clients, the client itself and the time of the year add to the forecast."""
+        origin = _origins(panel, state, 1)[-1]
+        now = origin.described(None)
+        weight = self._pretrained.coefficients[week_of_year(origin.day), horizon - 1]
+        added = now.features * weight
+        country = added[:, SHARED].sum(axis=1)
+        season = added[:, 0]
+        reports = np.log((origin.counts[:, -1] + SOFTENING) / (panel.counts[:, -1] + SOFTENING))
+        own = added.sum(axis=1) - country - season
+        return Parts(country, np.zeros(len(own)), own, season, reports)
 
     def signal(self) -> Signal:
         """The growth of the country in a week."""
         scale = 2.0  # log growth per relative change, near none
         return Signal("the growth of a week", scale * float(TYPICAL[GROWTH]), scale)
 
-
-@dataclass(frozen=True)
-class _Growth:
-    """Log growth up to the horizon as of each week [regions, weeks], by where it comes from."""
-
-    country: Floats
-    own: Floats
-    season: Floats
-
-    def total(self) -> Floats:
-        """All of it."""
-        return self.country + self.own + self.season
+    @property
+    def _pretrained(self) -> Pretrained:
+        return read_pretrained(str(self.settings.own["pretrained"]))
 
 
-def _growth(counts: Floats, state: Releases, horizon: int) -> _Growth:
-    """What is forecast as of each week, from that week's counts and those before it."""
-    regions, weeks = counts.shape
-    known = signals(state, week=1)
-    growth, told = np.zeros(weeks), np.zeros(weeks, dtype=np.bool_)
-    seen = min(weeks, len(known.growth))
-    growth[weeks - seen :] = known.growth[:seen][::-1]
-    told[weeks - seen :] = ~np.isnan(known.level[:seen][::-1])
-    country = np.broadcast_to(FOLLOW * growth * _lasting(DAMPING, horizon), (regions, weeks))
-    change = np.zeros((regions, weeks))
-    change[:, 1:] = 2 * np.clip(_change(counts, OWN_FEW), -LARGEST_CHANGE, LARGEST_CHANGE)
-    faster = change - growth * counts / (counts + OWN_FEW)
-    own = OWN_SHARE * faster * _lasting(DAMPING, horizon)
-    own = own - REVERTING * _apart(counts) * _lasting(STAYING, horizon)
-    grown = np.asarray(counts * np.exp(country + own))
-    return _Growth(country, own, _season(counts, grown, told, horizon))
+def _growth(state: Releases, weeks: int) -> Floats:
+    """The released log growth of each of the last weeks; not a number before the first release."""
+    released = signals(state, week=1)
+    told = np.where(np.isnan(released.level), np.nan, released.growth)
+    told[0] = released.growth[0]
+    growth = np.full(weeks, np.nan)
+    there = min(weeks, len(told))
+    growth[weeks - there :] = told[:there][::-1]
+    return growth
 
 
-def _change(counts: Floats, few: float) -> Floats:
-    """The relative change of each week against the one before: [regions, weeks - 1]."""
-    now, before = counts[:, 1:], counts[:, :-1]
-    change: Floats = (now - before) / (now + before + few)
-    return change
+def _revised(panel: CasePanel) -> Floats:
+    """Counts with the newest weeks completed, where vintages of them are known."""
+    vintages = panel.revisions
+    if vintages is None:
+        return panel.counts
+    snapshot = len(vintages.snapshots) - 1
+    if vintages.newest(snapshot) != panel.end:
+        return panel.counts
+    return vintages.completed(snapshot, panel.counts)
 
 
-def _lasting(share: float, weeks: int) -> float:
-    """Weeks of the first week's growth that so many weeks add up to."""
-    return float((1 - share**weeks) / (1 - share))
+def _plausible(counts: Floats, growth: Floats) -> Floats:
+    """The same with a newest week that nobody's growth explains taken as the one before, grown."""
+    if counts.shape[1] < 2:
+        return counts
+    few = few_of(counts)
+    before, now = counts[:, -2], counts[:, -1]
+    shared = 0.0 if np.isnan(growth[-1]) else float(growth[-1])
+    offset = OFFSET * np.quantile(counts[:, -HISTORY:], HIGH, axis=1) + few + 1e-9
+    grown = np.log((now + offset) / (before + offset))
+    chance = CHANCES * np.sqrt(2 * few / (before + 1))
+    bad = np.abs(grown - shared) > PLAUSIBLE + chance
+    replaced = counts.copy()
+    replaced[bad, -1] = before[bad] * np.exp(shared)
+    return replaced
 
 
-def _apart(counts: Floats) -> Floats:
-    """The log distance of each week from the average of the year up to it, as it is believed."""
-    total = np.cumsum(np.pad(counts, ((0, 0), (1, 0))), axis=1)
-    ends = np.arange(1, counts.shape[1] + 1)
-    begins = np.maximum(ends - YEAR, 0)
-    average = (total[:, ends] - total[:, begins]) / (ends - begins)
-    apart = np.clip(np.log((counts + FEW) / (average + FEW)), -FARTHEST, FARTHEST)
-    believed: Floats = np.where(apart < 0, FROM_BELOW, 1.0) * apart * ends / (ends + YOUNG)
-    return believed
+def _origins(panel: CasePanel, state: Releases, weeks: int) -> list[_Origin]:
+    """What was known in each of the last weeks, the panel's last one last.
 
-
-def _season(counts: Floats, grown: Floats, told: NDArray[np.bool_], horizon: int) -> Floats:
-    """What earlier years add, as far as they explained the errors so far; nothing where none are.
-
-    `grown` is what was forecast without them as of each week, `told` which weeks had a release.
+    Where vintages are known, as it was published then; else the counts up to that week.
     """
-    regions, weeks = counts.shape
-    said, error = np.zeros((2, regions, weeks))
-    logs = np.log(counts + SEASON_CASES)
-    total = np.cumsum(np.pad(logs, ((0, 0), (1, 0))), axis=1)
-    for week in range(YEAR + AROUND, weeks):
-        years = np.arange(week - YEAR, AROUND - 1, -YEAR)
-        then, later = (_around(total, years + ahead, week) for ahead in (0, horizon))
-        changes = np.clip(later - then, -LARGEST_SEASON, LARGEST_SEASON)
-        said[:, week] = changes.mean(axis=1)
-    came = np.log((counts[:, horizon:] + SEASON_CASES) / (grown[:, :-horizon] + SEASON_CASES))
-    before = np.where(told, said, 0.0)[:, :-horizon]
-    error[:, horizon:] = before * np.clip(came, -LARGEST_SEASON, LARGEST_SEASON)
-    square = np.zeros((regions, weeks))
-    square[:, horizon:] = before**2
-    followed = np.cumsum(error, axis=1) / (DOUBT + np.cumsum(square, axis=1))
-    season: Floats = np.clip(followed, 0.0, MOST_SEASON) * said
-    return season
-
-
-def _around(total: Floats, weeks: NDArray[np.int64], last: int) -> Floats:
-    """The mean of the weeks around each of some, none after the last, from running totals."""
-    begins, ends = weeks - AROUND, np.minimum(weeks + AROUND, last) + 1
-    mean: Floats = (total[:, ends] - total[:, begins]) / (ends - begins)
-    return mean
+    length = panel.counts.shape[1]
+    growth, now = _growth(state, length), _revised(panel)
+    made = []
+    for back in range(min(weeks, length) - 1, -1, -1):
+        day, end = panel.end - timedelta(days=WEEK * back), length - back
+        counts = now[:, :end]
+        if back and panel.revisions is not None:
+            snapshot = panel.revisions.snapshot_of(day)
+            if snapshot is not None:
+                counts = panel.revisions.completed(snapshot)[:, -end:]
+        made.append(_Origin(day, _plausible(counts, growth[:end]), growth[:end]))
+    return made

@@ -23,14 +23,15 @@ from epifed.data.readers.options import AmbiguousTableError, listed, short
 from epifed.data.readers.tables import RawTable, existing, open_table, refuse, some
 from epifed.data.readers.values import FIRST_DAY, LAST_DAY
 from epifed.data.vintages import SCHEMA, Vintages
+from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.errors import EpifedError, counted
 
 KNOWN = ("as_of", "known", "Datenstand")
-REGION = ("region", "county", "community", "IdLandkreis")
+REGION = ("region", "location", "county", "community", "IdLandkreis")
 REPORTED = ("reported", "date", "Meldedatum")
 ONSET = ("onset", "Erkrankungsbeginn")
 AGE = ("age_group", "Altersgruppe")
-CASES = ("cases", "AnzahlFall")
+CASES = ("cases", "value", "observation", "AnzahlFall")
 REGIONS = re.compile(r"(?i)kreis|county|district|gemeinde|kommune|region|bezirk|^ags$|^fips$")
 """Names of columns that hold regions."""
 TABLES = ("vintages.parquet", "linelist_vintages.parquet")
@@ -54,6 +55,64 @@ def load_vintages(
     else:
         found = read_vintages(path, **columns)
     return found if regions is None else found.of(regions)
+
+
+def holds_weeks(path: Path | str, **columns: str) -> bool:
+    """Whether a file is a table of weekly vintages: its dates are whole weeks apart.
+
+    Such a table has each value as it was known, not the changes.
+    """
+    path = existing(Path(path))
+    if path.is_dir() or columns.get("entry"):
+        return False
+    table = open_table(path)
+    if not any(name in table.names for name in REPORTED) and not columns.get("reported"):
+        return False
+    reported = _column(path, table.names, columns.get("reported"), REPORTED)
+    days = parse_day(path, some(path, table.pick({"day": reported})), "day", reported)["day"]
+    return days.n_unique() > 1 and days.dt.weekday().n_unique() == 1
+
+
+def load_weekly_vintages(
+    path: Path | str,
+    *,
+    regions: Sequence[str] | None = None,
+    counts: str | None = None,
+    known: str | None = None,
+    region: str | None = None,
+    reported: str | None = None,
+    cases: str | None = None,
+    **unused: str,
+) -> WeeklyVintages:
+    """The weekly vintages of a CSV or parquet file: as_of, date, region, cases, and signal.
+
+    `regions` fixes the regions and their order, `counts` is the signal that is forecast. The other
+    arguments are the names of columns, where they are not the usual ones.
+    """
+    path = existing(Path(path))
+    if unused:
+        raise EpifedError(
+            f"{path}: found weekly vintages and a column of {', '.join(unused)}; expected as_of, "
+            "date, region, cases and signal only"
+        )
+    table = open_table(path)
+    there = table.names
+    wanted = {
+        "as_of": _column(path, there, known, KNOWN),
+        "date": _column(path, there, reported, REPORTED),
+        "region": _column(path, there, region, REGION),
+        "cases": _column(path, there, cases, CASES),
+    }
+    if "signal" in there:
+        wanted["signal"] = "signal"
+    frame = some(path, table.pick(wanted))
+    for key in ("as_of", "date"):
+        frame = parse_day(path, frame, key, wanted[key])
+    number = frame["cases"].cast(pl.Float64, strict=False)
+    bad = number.is_null() & frame["cases"].is_not_null()
+    refuse(path, frame, bad, key="cases", column=wanted["cases"], expected="a number")
+    frame = frame.with_columns(number.alias("cases"), pl.col("region").cast(pl.String))
+    return WeeklyVintages.from_table(frame, counts=counts, regions=regions, source=str(path))
 
 
 def read_vintages(
