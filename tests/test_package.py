@@ -58,7 +58,7 @@ def test_the_readme_of_an_index_has_no_link_that_leads_nowhere() -> None:
         text = re.sub(change["pattern"], change["replacement"], text)
     targets = re.findall(r"\]\(([^)]+)\)", text)
     assert targets and all(target.startswith(("http", "#")) for target in targets)
-    assert "Forecasting (`docs/forecasting.md`)" in text
+    assert "forecasting (`docs/forecasting.md`)" in text
 
 
 def test_extras_are_those_that_the_documentation_names() -> None:
