@@ -158,7 +158,7 @@ CAUGHT_BY_CHECK: dict[Plant, str] = {
 CAUGHT_BY_STATISTICS = [halved_noise, weighted_by_examples, unclipped, clipped_by_layer]
 
 
-@pytest.mark.long
+@pytest.mark.field
 def test_the_engine_passes_the_audit_and_every_check() -> None:
     found = quick(method="both", checks=GROUPS, scope="all", confidence=1 - 1e-7)
     assert 0 < found.false_alarms < 1e-6

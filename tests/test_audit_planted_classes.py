@@ -121,13 +121,13 @@ def half_of_the_noise_after_round_60(patch: Planter) -> None:
 def clip_at_two_bounds_for_weeks(patch: Planter) -> None:
     honest = rounds.contribution
 
-    def wrong(learner: Any, state: Any, view: Any, plan: PrivacyPlan) -> Vector:
+    def wrong(learner: Any, state: Any, view: Any, plan: PrivacyPlan, **options: Any) -> Vector:
         if learner.settings.step == "week":
             plan = replace(plan, clip_norm=2 * plan.clip_norm)
-        return honest(learner, state, view, plan)
+        return honest(learner, state, view, plan, **options)
 
     patch.setattr(rounds, "contribution", wrong)
-    patch.setattr("epifed.training.contribution", wrong)
+    patch.setattr("epifed.training.loop.contribution", wrong)
     patch.setattr(site, "contribution", wrong)
 
 

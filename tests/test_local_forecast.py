@@ -116,7 +116,7 @@ def test_one_command_writes_page_table_and_workbook(tmp_path: Path) -> None:
     done = command("forecast", "--data", tmp_path / "cases.csv", "--out", out)
     assert "No noise: nothing leaves this machine" in " ".join(done.stdout.split())
     table = pl.read_csv(out / "forecast.csv")
-    assert set(table["region"]) == {"=1+1", "b", "total"}
+    assert set(table["region"]) == {"'=1+1", "b", "total"}
     assert (out / "report.html").stat().st_size > 100_000
     book = fastexcel.read_excel(out / "forecast.xlsx")
     assert book.sheet_names == ["forecast", "notes", "chart data", "quantiles"]

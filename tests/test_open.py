@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from epifed.app import server
 from epifed.app.reading import FileReading, Memory, read_file, shape_of
 from epifed.app.server import HEADERS, Door, make_app
-from epifed.app.session import CoordinatorSession, plain_name
+from epifed.app.session import PageSession, plain_name
 from epifed.cli.app import app
 
 PORT = 4321
@@ -80,10 +80,10 @@ def options_of(found: FileReading) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> CoordinatorSession:
+def desk(tmp_path: Path) -> PageSession:
     folder = tmp_path / "private"
     folder.mkdir()
-    return CoordinatorSession(folder, Memory(tmp_path / "memory.json"))
+    return PageSession(folder, Memory(tmp_path / "memory.json"))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def door() -> Door:
 
 
 @pytest.fixture
-def stranger(desk: CoordinatorSession, door: Door) -> TestClient:
+def stranger(desk: PageSession, door: Door) -> TestClient:
     return TestClient(make_app(desk, door), base_url=OWN, follow_redirects=False)
 
 
@@ -162,7 +162,7 @@ def test_every_answer_lets_a_browser_load_nothing_from_elsewhere(client: TestCli
 
 
 def test_an_upload_is_bounded_and_leaves_nothing(
-    client: TestClient, desk: CoordinatorSession, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, desk: PageSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MOST_UPLOAD", 1000)
     refused = client.post("/api/file?name=big.csv", content=b"x" * 1001)
@@ -176,7 +176,7 @@ def test_an_upload_is_bounded_and_leaves_nothing(
     [("../../etc/passwd", "passwd"), ("C:\\data\\x.csv", "x.csv"), ("..", "file"), ("", "file"),
      ("a\x00b\n.csv", "ab.csv"), ("ä" * 300 + ".csv", "ä" * 116 + ".csv")],
 )  # fmt: skip
-def test_a_name_leads_nowhere_else(desk: CoordinatorSession, name: str, plain: str) -> None:
+def test_a_name_leads_nowhere_else(desk: PageSession, name: str, plain: str) -> None:
     assert plain_name(name) == plain
     path, _ = desk.new_file(name)
     assert path.parent.parent == desk.folder
@@ -184,7 +184,7 @@ def test_a_name_leads_nowhere_else(desk: CoordinatorSession, name: str, plain: s
 
 
 def test_a_file_is_dropped_answered_and_gone_with_the_next(
-    client: TestClient, desk: CoordinatorSession, tmp_path: Path
+    client: TestClient, desk: PageSession, tmp_path: Path
 ) -> None:
     office = office_csv(tmp_path / "office.csv")
     state = client.post("/api/file?name=F%C3%A4lle.csv", content=office.read_bytes()).json()
@@ -457,7 +457,7 @@ def test_columns_without_usual_names_are_asked_one_by_one_and_can_be_changed(
 
 
 def test_answers_are_remembered_for_files_of_that_shape(
-    client: TestClient, desk: CoordinatorSession, tmp_path: Path
+    client: TestClient, desk: PageSession, tmp_path: Path
 ) -> None:
     office = office_csv(tmp_path / "office.csv")
     client.post("/api/file?name=w46.csv", content=office.read_bytes())
@@ -495,7 +495,7 @@ def test_a_memory_that_cannot_be_kept_or_read_is_none(tmp_path: Path) -> None:
 
 
 def test_the_command_that_is_shown_reads_the_same(
-    client: TestClient, desk: CoordinatorSession, tmp_path: Path
+    client: TestClient, desk: PageSession, tmp_path: Path
 ) -> None:
     office = office_csv(tmp_path / "Fälle im Bezirk.csv")
     client.post("/api/file?name=F%C3%A4lle im Bezirk.csv", content=office.read_bytes())
@@ -525,7 +525,7 @@ def test_what_cannot_be_read_is_a_sentence_with_the_name_of_the_file(client: Tes
 
 
 def test_a_forecast_has_intervals_a_track_record_and_files_to_take_along(
-    client: TestClient, desk: CoordinatorSession, tmp_path: Path
+    client: TestClient, desk: PageSession, tmp_path: Path
 ) -> None:
     text = plain_csv(tmp_path / "p.csv").read_text().replace("Nordkreis", "=1+1")
     assert client.post("/api/forecast").status_code == 422
@@ -544,7 +544,7 @@ def test_a_forecast_has_intervals_a_track_record_and_files_to_take_along(
     page = taken["html"].text
     assert "Südkreis" in page and str(desk.folder) not in page and "/tmp" not in page
     table = pl.read_csv(io.BytesIO(taken["csv"].content))
-    assert set(table["region"]) == {"=1+1", "Südkreis", "Westkreis", "total"}
+    assert set(table["region"]) == {"'=1+1", "Südkreis", "Westkreis", "total"}
     with zipfile.ZipFile(io.BytesIO(taken["xlsx"].content)) as archive:
         sheets = [archive.read(n) for n in archive.namelist() if n.startswith("xl/worksheets/")]
     assert sheets and all(b"<f>" not in sheet for sheet in sheets)

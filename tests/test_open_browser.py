@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from epifed.app.member import Member
 from epifed.app.reading import Memory
 from epifed.app.server import Door, make_app
-from epifed.app.session import CoordinatorSession
+from epifed.app.session import PageSession
 from epifed.data.readers import load_panel
 from tests.test_office import FIRST as WEEK_OF_OFFICE
 from tests.test_office import MODEL, Office
@@ -55,7 +55,7 @@ class Served:
     """A page that is served, and everything that its browser asked for or complained about."""
 
     browser: Browser
-    desk: CoordinatorSession
+    desk: PageSession
     door: Door
     asked: list[str] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ def served(browser: Browser, tmp_path: Path) -> Iterator[Served]:
     listener = socket.create_server(("127.0.0.1", 0))
     found = Served(
         browser,
-        CoordinatorSession(folder, Memory(tmp_path / "memory.json")),
+        PageSession(folder, Memory(tmp_path / "memory.json")),
         Door(listener.getsockname()[1]),
     )
     config = uvicorn.Config(

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from epifed.app.member import Member, in_both
 from epifed.app.reading import Memory
 from epifed.app.server import Door, make_app
-from epifed.app.session import CoordinatorSession
+from epifed.app.session import PageSession
 from epifed.federation.messages import GERMAN, SENTENCES, Code
 from epifed.federation.site import LastAsked, preview, remembered
 from epifed.settings import Settings
@@ -31,7 +31,7 @@ def client(member: Member, tmp_path: Path) -> TestClient:
     folder = tmp_path / "private"
     folder.mkdir()
     door = Door(4322)
-    desk = CoordinatorSession(folder, Memory(tmp_path / "memory.json"), member)
+    desk = PageSession(folder, Memory(tmp_path / "memory.json"), member)
     found = TestClient(make_app(desk, door), base_url=OWN, headers={"origin": OWN})
     assert found.get(f"/?token={door.token}").status_code == 200
     return found

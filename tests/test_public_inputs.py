@@ -325,7 +325,9 @@ def played(frame: pl.DataFrame, learner: str, step: str, folder: Path) -> Releas
         assert (set(taken.vectors), taken.problems) == (set(REGIONS), [])
         return taken
 
-    def run_training(desk: object, roster: Federation, order: Order, watch: object) -> Any:
+    def run_training(
+        desk: object, roster: Federation, order: Order, watch: object, **_: Any
+    ) -> Any:
         training = ServedTraining(folder / "training", roster, order, ledger)
         while not training.finished:
             training.play(ask, lambda _: None)

@@ -21,10 +21,9 @@ from epifed.files import write_text
 
 ROOT = Path(epifed.__file__).parent
 ELSEWHERE = {
-    "federation/flare/serve.py": "the server's program",
-    "federation/flare/local.py": "a federation of processes for rehearsals",
-    "federation/flare/nursery.py": "forks those processes",
-    "federation/flare/rehearsal.py": "measures those processes",
+    "federation/flare/run_server.py": "the server's program",
+    "rehearsal/local.py": "a federation of processes for rehearsals",
+    "rehearsal/fork_server.py": "forks those processes",
 }
 """Modules that neither a site nor a single office runs. So is the audit, the coordinator's."""
 MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "syslog", "crypt", "nis"}
@@ -71,7 +70,7 @@ def test_no_module_that_offices_run_asks_for_what_only_posix_has() -> None:
 
 
 def test_the_search_finds_what_it_looks_for(tmp_path: Path) -> None:
-    path = ROOT / "federation" / "flare" / "serve.py"
+    path = ROOT / "federation" / "flare" / "run_server.py"
     assert [found.split()[-1] for found in _posix(path)] == ["resource"]
 
 

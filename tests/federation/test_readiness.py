@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from epifed.audit.served import work_in
+from epifed.audit.bench import work_in
 from epifed.federation import aggregator, round_terms, site
 from epifed.federation.aggregator import AggregatorWork, own_keys
 from epifed.federation.flare.jobs import nothing_learned

@@ -36,7 +36,7 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from epifed.app.session import CoordinatorSession
+from epifed.app.session import PageSession
 from epifed.errors import EpifedError
 from epifed.report.html import asset, library
 
@@ -167,7 +167,7 @@ def _from_page(method: str, headers: Headers) -> bool:
     return headers.get("origin", None if method == "POST" else own) == own
 
 
-def make_app(desk: CoordinatorSession, door: Door) -> ASGIApp:
+def make_app(desk: PageSession, door: Door) -> ASGIApp:
     """The application: the page, its assets, and what it asks of the desk."""
     assets = _assets()
     places = {re.sub(r"-\w+\.", ".", name): f"assets/{name}" for name in assets}
@@ -275,9 +275,7 @@ def own_asset(name: str) -> str:
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def serve(
-    desk: CoordinatorSession, port: int, say: Callable[[str], object], *, browser: bool
-) -> None:
+def serve(desk: PageSession, port: int, say: Callable[[str], object], *, browser: bool) -> None:
     """Serve the page until the terminal ends it: Ctrl-C, a signal, or a closed window."""
     import uvicorn  # noqa: PLC0415
 

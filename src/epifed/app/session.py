@@ -38,7 +38,7 @@ TAKEN = ("xlsx", "csv", "html")
 """What can be taken along, by how its name ends."""
 
 
-class CoordinatorSession:
+class PageSession:
     """One person's work with one file at a time; every method may be called from any thread."""
 
     def __init__(

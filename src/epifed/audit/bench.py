@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
+from epifed.data.readers.formats import SIMULATION
 from epifed.errors import EpifedError
 from epifed.explain import Explanation, explain
 from epifed.federation import aggregator, messages
@@ -45,6 +46,7 @@ from epifed.federation.server import Answers, Order, Problem, ServedTraining, ta
 from epifed.federation.site import ANSWERS, CLIENTS, KEY, TERMS, Hosted, SiteWork, Source
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.federation.terms import Terms
+from epifed.files import write_text
 from epifed.learners.base import Floats, Learner, Period, Vector
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
@@ -382,6 +384,7 @@ def site_work(kit: Path, panel: CasePanel, clients: tuple[str, ...], terms: Term
     (kit / TERMS).write_text(terms.to_toml(), encoding="utf-8")
     data = kit / "cases.csv"
     panel.to_table().filter(pl.col("region").is_in(clients)).write_csv(data)
+    write_text(kit / SIMULATION, "{}")  # invented counts, on which a seeded training may run
     Source(str(data), None, {}).write(kit)
     return work_in(kit)
 

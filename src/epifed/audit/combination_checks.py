@@ -28,7 +28,12 @@ from epifed.audit.bench import (
     workshop,
 )
 from epifed.audit.findings import Check, Names, made
-from epifed.audit.price_checks import price_range, printed_epsilons, remembered_prices
+from epifed.audit.price_checks import (
+    price_range,
+    prices_sampling,
+    printed_epsilons,
+    remembered_prices,
+)
 from epifed.audit.statistics import SURE, Floats, deviations, least_deficit
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
@@ -134,6 +139,8 @@ def combinations(settings: Settings, one_in: int = 1) -> tuple[list[Combination]
         for transport in TRANSPORTS:
             for cohort in (REGIONS, REGIONS // 2):
                 for accountant in ACCOUNTANTS.names():
+                    if cohort < REGIONS and not prices_sampling(accountant):
+                        continue
                     place += 1
                     if (place + place // 12) % one_in:
                         continue

@@ -270,9 +270,9 @@ def _counted(outside: Outside) -> Iterator[None]:
     """Note how many rows a site computes for each answer."""
     honest: Callable[..., Vector] = vars(site)["contribution"]
 
-    def counting(learner: Any, state: Any, view: Any, plan: Any) -> Vector:
+    def counting(learner: Any, state: Any, view: Any, plan: Any, **options: Any) -> Vector:
         outside.computed.setdefault("rows", []).append(len(view))
-        return honest(learner, state, view, plan)
+        return honest(learner, state, view, plan, **options)
 
     with mock.patch.object(site, "contribution", counting):
         yield

@@ -35,7 +35,7 @@ from epifed.audit.findings import Check, Names, made
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import Parts
-from epifed.federation.server import ServedTraining, read_state
+from epifed.federation.server import Answers, ServedTraining, read_state
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.learners.base import make_learner
 from epifed.ledger.ledger import Ledger
@@ -315,7 +315,7 @@ def _first_task(served: ServedTraining) -> dict[str, Parts]:
 
         del rounds
         tasks.update({name: pack_task(task) for name, task in asked.items()})
-        return {}, []
+        return Answers({}, [], frozenset(asked))
 
     served.play(ask, lambda _: None)
     return tasks

@@ -65,7 +65,7 @@ def _path(context: Any) -> str:
 COMMANDS = {
     "open": "Open a local page: drop a file, answer what is unclear, take a forecast along.",
     "run": 'Compare the learners with "like today" at several budgets, and write the report.',
-    "reproduce": "Run the paper's county experiment and compare it with the published tables.",
+    "reproduce": "Run the paper's experiment and compare it with the published tables.",
     "figures": "Draw every figure of the paper as PDF and PNG, and its tables as LaTeX, Markdown "
     "and CSV.",
     "report": "Write one HTML file: map, forecasts with their uncertainty, privacy in plain words.",

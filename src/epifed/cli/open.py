@@ -43,7 +43,7 @@ def open(
             raise EpifedError(f"{name}: not installed; expected 'pip install epifed[app]'")
 
     from epifed.app.server import serve
-    from epifed.app.session import CoordinatorSession
+    from epifed.app.session import PageSession
     from epifed.data.readers.tables import existing
 
     if file is not None:
@@ -55,7 +55,7 @@ def open(
         print("Ctrl-C ends it; nothing leaves this machine", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="epifed-open-") as folder:
-        desk = CoordinatorSession(Path(folder).resolve(), member=member)
+        desk = PageSession(Path(folder).resolve(), member=member)
         if file is not None:
             desk.open(file.resolve(), file.name)
         serve(desk, port, say, browser=browser)

@@ -307,6 +307,7 @@ class _Label(BaseModel):
     created: str = Field(max_length=40)
     epifed: str = Field(pattern=r"^[\w.+-]{1,64}$")
     sha256: Sha256
+    unused: int = Field(0, ge=0, le=10**9)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
