@@ -6,7 +6,7 @@ TESTS ?= tests
 # Files in the order of tests/conftest.py.
 PARALLEL := --dist loadfile --no-loadscope-reorder
 
-.PHONY: run docs linkcheck figures-docs test test-field lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
+.PHONY: run docs linkcheck figures-docs page-words test test-field lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
@@ -48,6 +48,10 @@ linkcheck: $(VENV)/.docs
 # The numbers of README.md and docs/, written anew from benchmarks/results.
 figures-docs: $(VENV)/.installed
 	$(BIN)/python benchmarks/kept.py
+
+# Words, sentences and the longest sentences of each page: a report, which fails nothing.
+page-words: $(VENV)/.installed
+	$(BIN)/python benchmarks/words.py
 
 # Which lines and branches the tests reach, their child processes included. It judges nothing.
 coverage: $(VENV)/.installed
