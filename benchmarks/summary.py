@@ -1,6 +1,6 @@
 """The README's table of forecast skill, collected from the results of other benchmarks.
 
-    python benchmarks/summary.py
+python benchmarks/summary.py
 """
 
 import json

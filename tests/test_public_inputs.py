@@ -332,7 +332,7 @@ def played(frame: pl.DataFrame, learner: str, step: str, folder: Path) -> Releas
         while not training.finished:
             training.play(ask, lambda _: None)
         made.append(training.finish())
-        return {"finished": True}
+        return {"finished": True, "paid": order.settings.rounds}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "run_training", run_training)

@@ -700,11 +700,12 @@ def forecast_releases(
     joining them has no further privacy cost. Without horizons: one to four weeks.
     """
     newest = releases[-1]
+    newest.refuse_unlearned()
     learner = newest.learner
     used = [
         one
         for one in sorted(releases, key=lambda release: release.last_day)
-        if one.last_day <= newest.last_day and learner.compatible(one.learner)
+        if one.learned and one.last_day <= newest.last_day and learner.compatible(one.learner)
     ]
     states = [(one.last_day, learner.unpack(one.vector)) for one in used]
     state = learner.advance(joined_states(learner, states)[-1], newest.age_on(panel.end))

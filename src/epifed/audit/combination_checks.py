@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any, Literal, get_args
 from unittest import mock
 
@@ -131,27 +132,28 @@ def combinations(settings: Settings, one_in: int = 1) -> tuple[list[Combination]
     """All combinations, or one in so many, which meet all properties; and what is left out."""
     found, left_out = [], []
     common = {"epsilon": settings.epsilon, "delta": settings.delta}
-    place = 0
-    for variant in variants(**common):
-        if variant.settings is None:
-            left_out.append(f"{variant.name}: {variant.reason}")
-            continue
-        for transport in TRANSPORTS:
-            for cohort in (REGIONS, REGIONS // 2):
-                for accountant in ACCOUNTANTS.names():
-                    if cohort < REGIONS and not prices_sampling(accountant):
-                        continue
-                    place += 1
-                    if (place + place // 12) % one_in:
-                        continue
-                    chosen = variant.settings.but(
-                        clients_per_round=cohort,
-                        accountant=accountant,
-                        noise="aggregators" if transport == "aggregators" else "server",
-                    )
-                    chosen = _with_rounds(chosen, 1 if (place // 2) % 2 else MOST_ROUNDS)
-                    found.append(Combination(variant.name, chosen, transport))
-    return found, left_out
+    sampled = [name for name in ACCOUNTANTS.names() if prices_sampling(name)]
+    cohorts = dict.fromkeys(sampled, (REGIONS, REGIONS // 2))
+    others = {name: (REGIONS,) for name in ACCOUNTANTS.names() if name not in sampled}
+    for accountants in (cohorts, others):
+        place = 0
+        for variant in variants(**common):
+            if variant.settings is None:
+                left_out.append(f"{variant.name}: {variant.reason}")
+                continue
+            sizes = sorted({size for chosen in accountants.values() for size in chosen})
+            for transport, cohort, name in product(TRANSPORTS, sizes[::-1], accountants):
+                place += 1
+                if (place + place // 12) % one_in:
+                    continue
+                chosen = variant.settings.but(
+                    clients_per_round=cohort,
+                    accountant=name,
+                    noise="aggregators" if transport == "aggregators" else "server",
+                )
+                chosen = _with_rounds(chosen, 1 if (place // 2) % 2 else MOST_ROUNDS)
+                found.append(Combination(variant.name, chosen, transport))
+    return found, list(dict.fromkeys(left_out))
 
 
 def _with_rounds(settings: Settings, rounds: int) -> Settings:
