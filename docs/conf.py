@@ -10,7 +10,7 @@ project = "epifed"
 author = "The epifed contributors"
 project_copyright = author
 version = release = version_of("epifed")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "executed", "reference"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "executed", "reference"]
 exclude_patterns = [
     "_build", "_ext", "containers", "monitoring", "proxy", "systemd", "windows",
 ]  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_release_file(tmp_path: Path) -> None:
     assert "fit for release" in text
     assert "looks three days ahead" in text
     assert "Every further training on the same clients costs again" in text
-    assert "Nobody vouches for this file" in text
+    assert "Not verified against a ledger" in text
 
 
 def test_the_command(result: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,10 +197,7 @@ class Release:
     def vouching(self, ledger: Path | None) -> str:
         """Whether a ledger vouches for the file, as a sentence; none was asked: nobody does."""
         if ledger is None:
-            return (
-                "Nobody vouches for this file here: what it says of itself was not compared with "
-                "the ledger that paid for it (give it with --ledger)."
-            )
+            return "Not verified against a ledger; add --ledger."
         book = Ledger(ledger, copy=True)
         if self.vouched_by(book):
             exact = f"its run {self.ledger_run} has exactly this hash."
