@@ -37,7 +37,7 @@ from tests.planting import Plant, Planter
 pytestmark = pytest.mark.field
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
-SMALL, LARGER = Layout(72), Layout(240)
+SMALL, LARGER = Layout(72), Layout(392)
 Steps = NDArray[np.int64]
 
 
@@ -359,7 +359,7 @@ CAUGHT: dict[Plant, str] = {
 
 @pytest.mark.parametrize("plant", CAUGHT, ids=lambda plant: plant.__name__)
 def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epifed.audit.aggregator_checks.LAYOUT", SMALL)
+    monkeypatch.setattr("epifed.audit.aggregator_checks.SMALL_LAYOUT", SMALL)
     planter = Planter(monkeypatch)
     plant(planter)
     found = check(CAUGHT[plant])
@@ -371,7 +371,7 @@ def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_insider_wins_where_the_honest_aggregator_adds_no_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("epifed.audit.aggregator_checks.LAYOUT", LARGER)
+    monkeypatch.setattr("epifed.audit.aggregator_checks.SMALL_LAYOUT", LARGER)
     one_aggregator_without_noise(Planter(monkeypatch))
     found = check("insider's view")
     assert not found.passed, found.found
@@ -381,7 +381,7 @@ def test_the_insider_wins_where_the_honest_aggregator_adds_no_noise(
 def test_the_server_s_coins_are_a_price_without_amplification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("epifed.audit.aggregator_checks.LAYOUT", SMALL)
+    monkeypatch.setattr("epifed.audit.aggregator_checks.SMALL_LAYOUT", SMALL)
     coins_tossed_by_the_server(Planter(monkeypatch))
     found = check("price against a coalition")
     assert not found.passed

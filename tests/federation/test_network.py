@@ -146,26 +146,31 @@ class Networked:
         assert self.local.ledger is not None
         model = read_release(self.local.kit("site-1") / "models" / f"{wanted.training}.epifed")
         own = [self.local.kit(site.name) / "site.ledger" for site in self.local.federation.sites]
+        without = self.report(wanted)
         for ledger in (self.local.ledger, *own):
             (run,) = self.runs(ledger, wanted)
-            assert (run.spent, run.outcome) == (wanted.settings.rounds, "finished")
-            assert run.model_hash == model.sha256
+            silent = sum(ledger.parent.name in sites for sites in without.values())
+            assert wanted.settings.rounds - silent <= run.spent <= wanted.settings.rounds
+            assert (run.outcome, run.model_hash) == ("finished", model.sha256)
         regions = panel().regions
         rows = {
             number: [regions.index(c) for s in sites for c in self.local.federation.site(s).clients]
             for number, sites in self.report(wanted).items()
         }
-        answered, everybody = _simulated(wanted.settings, rows), _simulated(wanted.settings, {})
+        answered, spread = _simulated(wanted.settings, rows)
+        everybody, _ = _simulated(wanted.settings, {})
         known = slice(0, 2)  # growth and level; behind them stands how well they are known
         apart = np.abs(model.vector - answered)[known].max()
-        assert apart < 0.1 * np.abs(everybody - answered)[known].max()
+        lost = np.abs(everybody - answered)[known].max()
+        # Where all answered all rounds, what is left is noise; ten deviations: 1e-23.
+        assert apart < (0.1 * lost if lost else 10 * spread[known].max())
 
 
-def _simulated(settings: Settings, rows: dict[int, list[int]]) -> Vector:
-    """A training in one process without these answers, its own noise averaged out."""
+def _simulated(settings: Settings, rows: dict[int, list[int]]) -> tuple[Vector, Vector]:
+    """A training in one process without these answers: mean and deviation over its own noise."""
     seeds = [settings.model_copy(update={"seed": seed}) for seed in range(20)]
     states = [train(view_of(one), one, learner=silenced(one, rows)).vector for one in seeds]
-    return np.asarray(np.mean(states, axis=0))
+    return np.asarray(np.mean(states, axis=0)), np.asarray(np.std(states, axis=0))
 
 
 @pytest.fixture(scope="module")
@@ -231,11 +236,11 @@ def test_a_training_that_nobody_comes_to_says_so_and_begins_when_they_do(
 
 def test_rounds_are_not_spent_while_nobody_can_be_reached(networked: Networked) -> None:
     training, wanted = networked.train("nobody")
-    began = networked.clean(training)
+    networked.clean(training)
     networked.near.silent = networked.far.silent = True
     training.until(lambda: any("waiting" in one for one in training.told), "a wait")
     networked.near.silent = networked.far.silent = False
     networked.check(wanted, training.finished())
     without = networked.report(wanted)
-    assert 1 <= sum(len(sites) == 3 for n, sites in without.items() if n > began) <= 2
+    assert not any(len(sites) == 3 for sites in without.values())
     assert without[ROUNDS] == []

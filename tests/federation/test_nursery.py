@@ -139,9 +139,9 @@ def test_a_party_whose_nursery_was_killed_starts_its_workers_anew(
     """As where all processes of a site but the party itself are killed."""
     text = (
         "import os, signal, sys\n"
-        "from epifed.federation.flare import nursery\n"
-        "found = nursery.Nursery.fork()\n"
-        "nursery._have_workers(found)\n"
+        "from epifed.rehearsal import fork_server\n"
+        "found = fork_server.ForkServer.fork()\n"
+        "fork_server._have_workers(found)\n"
         "children = open(f'/proc/self/task/{os.getpid()}/children').read().split()\n"
         "os.kill(int(children[0]), signal.SIGKILL)\n"
         "os.waitpid(int(children[0]), 0)\n"
@@ -164,9 +164,9 @@ def test_a_party_whose_nursery_was_killed_starts_its_workers_anew(
 def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: Path) -> None:
     text = (
         "import os, sys, time\n"
-        "from epifed.rehearsal.fork_server import Nursery, Wanted\n"
+        "from epifed.rehearsal.fork_server import ForkServer, Wanted\n"
         "program = [sys.executable, '-m', 'party', sys.argv[1]]\n"
-        "made = Nursery.start()\n"
+        "made = ForkServer.start()\n"
         "child = made.bear(Wanted.of(program, dict(os.environ), party=True))\n"
         "print(child.pid, flush=True); time.sleep(600)\n"
     )

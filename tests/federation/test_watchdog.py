@@ -144,7 +144,7 @@ def test_a_party_on_windows_waits_at_no_pipe_and_still_ends_with_its_starter(
     pid, read = tmp_path / "pid", tmp_path / "read"
     party = f"""
 import os, pathlib, sys, time
-from epifed.federation.flare.engine_patches import on_leash
+from epifed.federation.flare.engine_patches import with_parent
 
 class Input:
     @property
@@ -153,7 +153,7 @@ class Input:
         raise OSError
 
 sys.stdin, os.name = Input(), "nt"
-on_leash()
+with_parent()
 time.sleep(0.5)
 with open({str(pid)!r}, "w") as file:
     file.write(str(os.getpid()))

@@ -342,8 +342,8 @@ def _mixed_file(settings: Settings) -> Check:
                     )
             for budget in told.budgets:
                 part = (budget.spent.sampling_rate, budget.spent.noise_multiplier)
-                alone = independent_epsilon([(*part, budget.spent.rounds)], delta, name)
-                bare = independent_epsilon([(1.0, part[1], budget.spent.rounds)], delta, name)
+                alone, _ = price_range([(*part, budget.spent.rounds)], delta, name)
+                bare, _ = price_range([(1.0, part[1], budget.spent.rounds)], delta, name)
                 if budget.epsilon_spent < alone * (
                     1 - 2e-3
                 ) or budget.epsilon_without_amplification < bare * (1 - 2e-3):

@@ -420,7 +420,7 @@ def said(parts: Parts) -> dict[str, Any]:
     """What a party says in its greeting; whoever uses it checks it. Of no message, nothing."""
     try:
         return _about(parts)
-    except MessageError:
+    except (MessageError, AttributeError, KeyError, TypeError, ValueError):
         return {}
 
 

@@ -46,11 +46,11 @@ _FLARE = (
 )
 _EPIFED = (
     "federation.flare.controller",
-    "federation.flare.dial",
-    "federation.flare.serve",
+    "federation.flare.run_client",
+    "federation.flare.run_server",
     "learners.fedavg",
-    "learners.nowcast",
     "learners.one_shot",
+    "learners.real_time",
     "learners.trend",
 )
 PRELOADED = (

@@ -109,7 +109,7 @@ def _unknown_type() -> Any:
 def _raising(module: Any) -> Any:
     before = module.contribution
 
-    def contribution(*_: Any) -> Any:
+    def contribution(*_: Any, **__: Any) -> Any:
         module.contribution = before
         raise RuntimeError(SECRET)
 
