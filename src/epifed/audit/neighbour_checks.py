@@ -259,9 +259,14 @@ def _fill_archives(kits: Mapping[str, Path], panel: CasePanel) -> None:
             for back in range(MORNINGS, 0, -1):
                 if back % 5 == int(region) % 5 and back > 2:
                     continue  # nobody looked at this client's list on that morning
-                until = panel.alone(region).between(panel.start, panel.end - timedelta(days=back))
+                alone = panel.alone(region)
+                last = min(alone.end, panel.end - timedelta(days=back))
+                if last < alone.start:
+                    continue  # the client had no days yet
+                until = alone.between(alone.start, last)
                 counts = until.counts.copy()
-                counts[:, -3:] = np.floor(counts[:, -3:] * np.array([0.9, 0.7, 0.4]))
+                shares = np.array([0.9, 0.7, 0.4])[-counts.shape[1] :]
+                counts[:, -3:] = np.floor(counts[:, -3:] * shares)
                 vintages.remember(archive_of(kit, region), replace(until, counts=counts))
 
 
