@@ -118,7 +118,7 @@ FOLDER = {
     "delivered.json",
 }  # fmt: skip
 """The server's folder of a training."""
-STATE = {"state", "done", "run", "paid"}
+STATE = {"state", "done", "run", "paid", "unused"}
 
 
 @dataclass(frozen=True)
