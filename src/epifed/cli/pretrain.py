@@ -26,7 +26,7 @@ def pretrain(
     *,
     reading: Reading,
 ) -> None:
-    """Fit a weekly forecaster on public data only, and write it as a small file.
+    """Fit a weekly forecaster on public data and write it as a small file.
 
     It is applied by each client to its own series, so it costs no privacy:
     'pretrained = "FILE"' in the settings. Counts and rates may be mixed: every region is scaled by

@@ -23,13 +23,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from epifed.data.calendar import WEEK
 from epifed.data.readers.options import LONGEST, short
-from epifed.errors import EpifedError, counted, printable
+from epifed.errors import EpifedError, counted, printable, sentence_of
 from epifed.files import write_atomic
 from epifed.learners.base import Learner, Period, Vector, make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan, Spent, price_together
-from epifed.settings import Settings, sentence_of
+from epifed.settings import Settings
 
 _HEADER = 4096
 """Bytes that a file of numbers may spend on saying how many there are."""
