@@ -117,7 +117,7 @@ def schedule(
     watch = ClockWatch(out)
     if confirm_clock:
         watch.confirm(datetime.now(UTC))
-        messages.print(f"noted in {watch.path}: a scheduler that waits goes on within 5 minutes")
+        messages.print(f"noted in {watch.path}: a waiting scheduler continues within 5 minutes")
         return
     found = book.book()
     left = weeks_left(when, journal, found, datetime.now(UTC))
@@ -411,7 +411,7 @@ def train(
     if plan:
         _print_plan(ask_parties(desk, roster, order, _say_waits), roster.min_sites, as_json=as_json)
         return
-    messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
+    messages.print(f"training '{named}'; to resume after an interruption: --name {named}")
     watching = TrainingProgress()
     _say_connected(desk, roster)
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):

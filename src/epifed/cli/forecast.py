@@ -543,13 +543,13 @@ def _until(history: "Vintages", day: date, *, own: bool) -> "Vintages":
         return history.quiet_until(day)
     if day > history.last:
         raise EpifedError(
-            f"--as-of: found {day}; expected at most {history.last}, the last morning of "
+            f"--as-of: found {day}; expected at most {history.last}, the last vintage of "
             f"{history.source}"
         )
     then = history.until(day)
     if then.last < day:
         raise EpifedError(
-            f"--as-of: found {day}, on which nobody looked at {history.source}; expected a morning "
+            f"--as-of: found {day}, for which {history.source} has no vintage; expected a day "
             f"such as {then.last}"
         )
     return then

@@ -98,7 +98,7 @@ SENTENCES = {
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
     Code.TOO_FEW: "too few sites sent what could be used: ε was spent and nothing learned",
     Code.VERSION: "another version of epifed, whose messages differ; the site was not asked",
-    Code.UNUSUAL: "a release unlike those of the weeks before: somebody should look at it",
+    Code.UNUSUAL: "a release unlike those of earlier weeks: check it before use",
 }
 
 GERMAN = {
