@@ -331,7 +331,7 @@ def simulate(
 
 def _compare(simulation: "Simulation", folder: Path) -> "dict[str, pl.DataFrame]":
     from epifed.data.readers import read_prepared
-    from epifed.simulate.realism import realism_table
+    from epifed.simulate.simulation import realism_table
 
     real, panel = read_prepared(folder), simulation.county_panel
     tables = {
