@@ -19,7 +19,7 @@ import polars as pl
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, load_table, to_panel
-from epifed.data.readers.case_tables import Tidy, open_tidy
+from epifed.data.readers.cleaning import Tidy, open_tidy
 from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, short
 from epifed.data.readers.tables import (
     Content,

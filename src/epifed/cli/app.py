@@ -96,6 +96,7 @@ HOMES = {
     "explain": "report",
     "figures": "paper",
     "nowcast": "forecast",
+    "pretrain": "train",
     "reproduce": "paper",
     "simulate": "data",
 }

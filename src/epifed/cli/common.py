@@ -234,6 +234,11 @@ class SettingsRequest:
             raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
         return found
 
+    def settings_of(self, panel: "CasePanel") -> Settings:
+        """The same; of communities the paper's settings for them, unless others were asked for."""
+        own = not panel.parents or self.said.keys() & {"learner", "model"}
+        return self.settings(panel, {} if own else Settings.community_values(len(panel.regions)))
+
 
 def ahead(settings: Settings) -> str:
     """How far ahead, in words: 7 days ahead, 1 week ahead."""
@@ -531,7 +536,7 @@ class TargetOptions:
 
         What the hub would not take of it is refused here, before it is computed.
         """
-        from epifed.data.levels import levels_of
+        from epifed.data.panel import levels_of
         from epifed.forecasting import Targets, Totals
         from epifed.hubs.submission import refuse_tasks
         from epifed.hubs.tables import read_locations, read_truth

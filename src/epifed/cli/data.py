@@ -160,7 +160,7 @@ def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":
     """date, region, cases and facts in order, whole numbers as such."""
     import polars as pl
 
-    from epifed.data.readers.regions import SAID_FACTS
+    from epifed.data.readers.values import SAID_FACTS
 
     names = [name for name in ("region", "cases", *SAID_FACTS) if name in frame.columns]
     clean = frame.select(pl.col("day").alias("date"), *names).sort("region", "date")
