@@ -26,7 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, option_of
+from epifed.data.readers.tables import AmbiguousTableError, Assumptions, in_words, option_of
 from epifed.errors import EpifedError, counted, printable
 from epifed.settings import Settings, read_values
 

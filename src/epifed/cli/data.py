@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from epifed.data.panel import CasePanel
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data.vintages import Vintages
     from epifed.data_check import CheckReport
     from epifed.simulate import Simulation
@@ -102,8 +102,7 @@ def convert(
     from importlib.metadata import version
 
     from epifed.data.readers import load_panel, load_table
-    from epifed.data.readers.options import in_words
-    from epifed.data.readers.tables import source_digest
+    from epifed.data.readers.tables import in_words, source_digest
     from epifed.data.readers.vintage_files import load_vintages
 
     if out.suffix.lower() not in {".csv", ".parquet"}:
@@ -414,7 +413,7 @@ def check(
     options that read it, bad data with its row and column, and exit code 2. Exit code 1: it can be
     read, but is too short for a forecast or has days in the future.
     """
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data_check import check_panel
 
     try:
@@ -456,7 +455,7 @@ def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
 def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") -> None:
     """Say everything that must be said of a file, and the options that read it."""
     from epifed.cli.common import messages
-    from epifed.data.readers.options import AmbiguousTableError, in_words
+    from epifed.data.readers.tables import AmbiguousTableError, in_words
     from epifed.errors import EpifedError
 
     def say(sentence: object) -> None:

@@ -34,12 +34,12 @@ from epifed.simulate.epidemic import (
     Course,
     Epidemic,
     Reports,
+    SimulationSettings,
     course,
     report,
     sent_on,
     spread,
 )
-from epifed.simulate.settings import SimulationSettings
 
 Counts = NDArray[np.int32]
 

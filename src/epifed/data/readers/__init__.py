@@ -15,8 +15,7 @@ from epifed.data.readers.formats import (
     read_prepared,
     read_rki,
 )
-from epifed.data.readers.options import Assumptions
-from epifed.data.readers.tables import existing, open_content, read_header
+from epifed.data.readers.tables import Assumptions, existing, open_content, read_header
 from epifed.errors import EpifedError
 from epifed.registry import Registry
 

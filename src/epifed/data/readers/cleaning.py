@@ -20,8 +20,17 @@ from numpy.typing import NDArray
 from epifed.data.calendar import WEEK, Step
 from epifed.data.panel import CasePanel, Table
 from epifed.data.readers.columns import LongTable, lay_long, of_one_kind, wanted_names
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, listed, short
-from epifed.data.readers.tables import IN_MEMORY, Content, RawTable, open_table, some
+from epifed.data.readers.tables import (
+    IN_MEMORY,
+    AmbiguousTableError,
+    Assumptions,
+    Content,
+    RawTable,
+    listed,
+    open_table,
+    short,
+    some,
+)
 from epifed.data.readers.values import (
     ISO,
     WEEKLY,

@@ -22,8 +22,8 @@ import polars as pl
 from epifed.data.calendar import german_calendars
 from epifed.data.panel import CasePanel
 from epifed.data.readers.cleaning import clean_rows, twice
-from epifed.data.readers.options import Assumptions, short
 from epifed.data.readers.tables import (
+    Assumptions,
     Content,
     collect,
     open_content,
@@ -31,6 +31,7 @@ from epifed.data.readers.tables import (
     refuse,
     require,
     scan_csv,
+    short,
     some,
     wrong,
 )

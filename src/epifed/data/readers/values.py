@@ -12,8 +12,14 @@ import polars as pl
 
 from epifed.data.calendar import is_calendar
 from epifed.data.panel import MOST_CASES
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, short
-from epifed.data.readers.tables import at, refuse, wrong_type
+from epifed.data.readers.tables import (
+    AmbiguousTableError,
+    Assumptions,
+    at,
+    refuse,
+    short,
+    wrong_type,
+)
 from epifed.errors import EpifedError, counted, was
 
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2100, 12, 31)
