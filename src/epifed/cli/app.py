@@ -93,6 +93,7 @@ HOMES = {
     "explain": "report",
     "figures": "paper",
     "nowcast": "forecast",
+    "pretrain": "train",
     "reproduce": "paper",
     "simulate": "data",
 }

@@ -26,7 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, option_of
+from epifed.data.readers.tables import AmbiguousTableError, Assumptions, in_words, option_of
 from epifed.errors import EPSILON, EpifedError, counted, printable
 from epifed.settings import Settings, read_values
 
@@ -235,6 +235,11 @@ class SettingsRequest:
         except EpifedError as error:
             raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
         return found
+
+    def settings_of(self, panel: "CasePanel") -> Settings:
+        """The same; of communities the paper's settings for them, unless others were asked for."""
+        own = not panel.parents or self.said.keys() & {"learner", "model"}
+        return self.settings(panel, {} if own else Settings.community_values(len(panel.regions)))
 
 
 def ahead(settings: Settings) -> str:
@@ -533,7 +538,7 @@ class TargetOptions:
 
         What the hub would not take of it is refused here, before it is computed.
         """
-        from epifed.data.levels import levels_of
+        from epifed.data.panel import levels_of
         from epifed.forecasting import Targets, Totals
         from epifed.hubs.submission import refuse_tasks
         from epifed.hubs.tables import read_locations, read_truth

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from epifed.data.panel import CasePanel
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data.vintages import Vintages
     from epifed.data_check import CheckReport
     from epifed.simulate import Simulation
@@ -102,8 +102,7 @@ def convert(
     from importlib.metadata import version
 
     from epifed.data.readers import load_panel, load_table
-    from epifed.data.readers.options import in_words
-    from epifed.data.readers.tables import source_digest
+    from epifed.data.readers.tables import in_words, source_digest
     from epifed.data.readers.vintage_files import load_vintages
 
     if out.suffix.lower() not in {".csv", ".parquet"}:
@@ -160,7 +159,7 @@ def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":
     """date, region, cases and facts in order, whole numbers as such."""
     import polars as pl
 
-    from epifed.data.readers.regions import SAID_FACTS
+    from epifed.data.readers.values import SAID_FACTS
 
     names = [name for name in ("region", "cases", *SAID_FACTS) if name in frame.columns]
     clean = frame.select(pl.col("day").alias("date"), *names).sort("region", "date")
@@ -331,7 +330,7 @@ def simulate(
 
 def _compare(simulation: "Simulation", folder: Path) -> "dict[str, pl.DataFrame]":
     from epifed.data.readers import read_prepared
-    from epifed.simulate.realism import realism_table
+    from epifed.simulate.simulation import realism_table
 
     real, panel = read_prepared(folder), simulation.county_panel
     tables = {
@@ -415,7 +414,7 @@ def check(
     or has bad data (row and column are named). Exit code 1: the file can be read, but is too short
     for a forecast or has days in the future.
     """
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data_check import check_panel
 
     try:
@@ -457,7 +456,7 @@ def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
 def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") -> None:
     """Say everything that must be said of a file, and the options that read it."""
     from epifed.cli.common import messages
-    from epifed.data.readers.options import AmbiguousTableError, in_words
+    from epifed.data.readers.tables import AmbiguousTableError, in_words
     from epifed.errors import EpifedError
 
     def say(sentence: object) -> None:

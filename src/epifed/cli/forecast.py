@@ -250,7 +250,7 @@ def _from_release(
 ) -> None:
     """The forecast from a release file."""
     from epifed.data.quality import RECENT_DAYS
-    from epifed.evaluation.past_weeks import keep_forecast, label
+    from epifed.evaluation.backtest import keep_forecast, label
     from epifed.evaluation.results_folder import refuse_other
     from epifed.forecasting import forecast_releases
     from epifed.learners.base import observed

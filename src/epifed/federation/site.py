@@ -25,11 +25,17 @@ import polars as pl
 from epifed.data.calendar import Step, refuse_apart
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, recognise
-from epifed.data.readers.case_tables import Tidy, clean_rows, open_tidy
+from epifed.data.readers.cleaning import Tidy, clean_rows, open_tidy
 from epifed.data.readers.columns import lay_long, wanted_names
-from epifed.data.readers.options import Assumptions
-from epifed.data.readers.regions import Facts, filled, spelled
-from epifed.data.readers.tables import Content, RawTable, existing, open_content, read_header
+from epifed.data.readers.tables import (
+    Assumptions,
+    Content,
+    RawTable,
+    existing,
+    open_content,
+    read_header,
+)
+from epifed.data.readers.values import Facts, filled, spelled
 from epifed.data.vintages import remember
 from epifed.errors import EpifedError
 from epifed.federation.answers import AnswerCache, keep_release, question_digest
@@ -56,7 +62,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import sample_clients, to_grid
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
-from epifed.simulate.settings import is_simulated
+from epifed.simulate.epidemic import is_simulated
 from epifed.training.release import Release
 from epifed.training.rounds import contribution
 
