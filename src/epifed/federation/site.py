@@ -581,7 +581,7 @@ class SiteWork:
         """The same with what the learner reads of the site's clients, each by its own days."""
         if work.read is None:
             step = work.learner.settings.step
-            found, (first, last) = self._load(task.clients, step), task.period
+            found, (first, last) = self._load(task.clients, step), counted_by(task.period, step)
             panel, mine = found.panel, list[str]()
             panels: list[CasePanel] = []
             if panel is not None:
@@ -666,6 +666,18 @@ class SiteWork:
         }
         with (self.kit / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def counted_by(period: Period, step: Step) -> Period:
+    """A period as the site's counts are dated: by days, or by the Mondays of its weeks.
+
+    >>> [str(day) for day in counted_by((date(2020, 9, 8), date(2020, 12, 1)), "week")]
+    ['2020-09-07', '2020-11-30']
+    """
+    if step == "day":
+        return period
+    first, last = (day - timedelta(days=day.weekday()) for day in period)
+    return first, last
 
 
 def _code_of(error: Exception) -> Code:
