@@ -32,7 +32,7 @@ from epifed.data.readers.regions import Facts, filled, spelled
 from epifed.data.readers.tables import Content, RawTable, existing, open_content, read_header
 from epifed.data.vintages import remember
 from epifed.errors import EpifedError
-from epifed.federation.answers import AnswerCache, keep_release, question_digest
+from epifed.federation.answers import AnswerCache, first_state, keep_release, question_digest
 from epifed.federation.crypto import ReportKey
 from epifed.federation.messages import (
     SENTENCES,
@@ -47,7 +47,13 @@ from epifed.federation.messages import (
     unpack_task,
 )
 from epifed.federation.readiness import Proposal, Readiness, weigh
-from epifed.federation.round_terms import RoundTerms, make_report, pack_report, report_bytes
+from epifed.federation.round_terms import (
+    Evidence,
+    RoundTerms,
+    make_report,
+    pack_report,
+    report_bytes,
+)
 from epifed.federation.terms import Owner, SiteLedger, Terms, book_key
 from epifed.files import write_text
 from epifed.learners.base import Learner, Period, Vector, View, make_learner
@@ -477,9 +483,13 @@ class SiteWork:
         self._keep_asked(task)
         return given, None
 
-    def receive(self, content: bytes, training: str) -> Release:
-        """Keep the finished release, once it has been checked."""
-        return keep_release(self.kit, LEDGER, self.terms, content, training)
+    def receive(self, content: bytes, training: str, evidence: Evidence | None = None) -> Release:
+        """Keep the finished release, once it has been checked.
+
+        A site that has pinned aggregators takes only what their signed sums give.
+        """
+        self.terms.refuse_trust(evidence.first.fingerprints if evidence else {})
+        return keep_release(self.kit, LEDGER, self.terms, content, training, evidence)
 
     def vectors(self, task: Task) -> tuple[Vector, Work]:
         """The clipped vector of every client of a task, drawn or not, and what they are made from.
@@ -527,6 +537,8 @@ class SiteWork:
             raise MessageError(Code.BAD_TASK)
         self.terms.refuse(task, settings, plan)
         work, state = self._made_ready(task, settings, plan)
+        if pact and pact.round == 1 and pact.start != first_state(settings):
+            raise MessageError(Code.BAD_TASK, "found another first state than the settings give")
         book = SiteLedger.of(self.kit / LEDGER, self.terms) if task.randomness == "secure" else None
         if pact is None:
             if book:
