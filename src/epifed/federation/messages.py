@@ -13,7 +13,7 @@ settings, the release file. `OLDEST` is the oldest that is still understood.
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from importlib.metadata import version
@@ -59,6 +59,7 @@ class Code(StrEnum):
     SIGNATURE = "signature"
     DIGEST = "digest"
     REPORTS = "reports"
+    INVENTED = "invented"
     SEALED = "sealed"
     TOTAL = "total"
     UNUSUAL = "unusual"
@@ -94,6 +95,7 @@ SENTENCES = {
     Code.SIGNATURE: "a report whose signature does not fit its site, round, noise and content",
     Code.DIGEST: "a share that is not the one that its site signed",
     Code.REPORTS: "the aggregators were not given the same reports",
+    Code.INVENTED: "a release that is not what the sums give which its aggregators signed",
     Code.SEALED: "a share that its aggregator cannot open, which spoils the round",
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
     Code.TOO_FEW: "too few sites sent what could be used: ε was spent and nothing learned",
@@ -135,6 +137,7 @@ GERMAN = {
     ),
     Code.DIGEST: "ein Anteil, der nicht der ist, den sein Standort unterschrieben hat",
     Code.REPORTS: "die Aggregatoren haben nicht dieselben Berichte bekommen",
+    Code.INVENTED: "eine Freigabe, die sich nicht aus den unterschriebenen Summen ergibt",
     Code.SEALED: "ein Anteil, den sein Aggregator nicht öffnen kann, was die Runde verdirbt",
     Code.TOTAL: (
         "eine Summe, die länger ist, als alle Klienten und das Rauschen sein können, was die Runde "
@@ -160,9 +163,12 @@ def standing(code: Code) -> Standing:
 
 
 PROTOCOL, OLDEST = 3, 1
-"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment."""
+"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment,
+and deliveries carry the sums that aggregators signed."""
 ASKED_FROM = 3
 """The protocol from which on a party can be asked whether it would take part."""
+SIGNED_FROM = 3
+"""The protocol that all parties of a training with aggregators must understand."""
 HEARD = "greeting.json"
 """What a site remembers of the server."""
 _VERSION = re.compile(r"[0-9A-Za-z.+-]{1,40}")
@@ -211,10 +217,11 @@ class ProtocolRange:
         return f"epifed {self.epifed} (protocols {self.oldest} to {self.newest})"
 
 
-def foreign(spoken: Mapping[str, ProtocolRange]) -> dict[str, ProtocolRange]:
-    """The parties that this server does not understand."""
+def foreign(spoken: Mapping[str, ProtocolRange], oldest: int = OLDEST) -> dict[str, ProtocolRange]:
+    """The parties that this server does not understand, if it speaks no protocol below `oldest`."""
     own = ProtocolRange.own()
-    return {name: said for name, said in spoken.items() if not own.understands(said)}
+    own = replace(own, oldest=max(own.oldest, oldest))
+    return {name: theirs for name, theirs in spoken.items() if not own.understands(theirs)}
 
 
 def refuse_foreign(
@@ -255,7 +262,7 @@ def heard(kit: Path) -> tuple[ProtocolRange, str] | None:
 Parts = dict[str, Any]
 """What travels: {"about": JSON text, "array": bytes}."""
 
-SEALED_FIELDS = {"site", "aggregators", "length"}
+SEALED_FIELDS = {"site", "aggregators", "length", "least"}
 """What a task says only where there are aggregators."""
 MOST_TEXT = 1_000_000
 """Characters of the JSON text of a message."""
@@ -311,6 +318,8 @@ class Task:
     """Names and public keys of those who add up the sealed shares; none: the server adds up."""
     length: int = 0
     """With aggregators: the numbers of a contribution."""
+    least: int = 0
+    """With aggregators: sites that a sum must be of, to be used."""
 
     @property
     def period(self) -> tuple[date, date]:

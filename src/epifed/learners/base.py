@@ -289,7 +289,9 @@ class Learner(ABC, Generic[S, V]):
     def step(self, state: S, release: Vector, noise_std: float) -> S:
         """The state after a noisy mean of contributions [length] was released.
 
-        `noise_std` is the deviation of the noise on each of its values, which is public.
+        `noise_std` is the deviation of the noise on each of its values, which is public. With
+        aggregators every party computes this again, to the last bit: sums and products of single
+        numbers do so on any processor, libraries of linear algebra do not.
         """
 
     @abstractmethod
