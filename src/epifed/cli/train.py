@@ -17,6 +17,7 @@ from epifed.cli.common import (
     messages,
     reads_cases,
     refuse_unwritable_file,
+    say_note,
 )
 from epifed.cli.run import base_for
 from epifed.errors import EpifedError
@@ -165,7 +166,7 @@ def _releasable(
 
     data = ReleasableData.of(panel, *days, regions, step)
     if note := data.note():
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     return data
 
 
