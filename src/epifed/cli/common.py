@@ -27,7 +27,7 @@ from rich.progress import (
 from rich.table import Table
 
 from epifed.data.readers.tables import AmbiguousTableError, Assumptions, in_words, option_of
-from epifed.errors import EPSILON, EpifedError, counted, printable
+from epifed.errors import EPSILON, EpifedError, counted, printable, spoken
 from epifed.settings import Settings, read_values
 
 if TYPE_CHECKING:
@@ -130,6 +130,11 @@ class GridProgress:
         if self._bar.tasks[0].total is None and done:
             messages.print(f"{done} of {counted(total, 'task')} were finished by an earlier run")
         self._bar.update(self._task, completed=done, total=total)
+
+
+def say_note(sentence: str) -> None:
+    """A note on stderr, in the language of whoever reads it."""
+    messages.print(spoken(f"note: {sentence}"), markup=False, soft_wrap=True)
 
 
 def print_table(
@@ -326,7 +331,7 @@ class Reading:
                     raise  # the answer was given already and does not help
                 options |= chosen
         for sentence in check_panel(panel).warnings:
-            messages.print(f"note: {sentence}", markup=False, soft_wrap=True)
+            say_note(sentence)
         return panel
 
 
@@ -338,7 +343,7 @@ def in_terminal() -> bool:
 def _asked(error: AmbiguousTableError) -> Mapping[str, Any]:
     """The way of reading that a person chooses in the terminal."""
 
-    messages.print(f"{error.sentence}.", soft_wrap=True)
+    messages.print(f"{spoken(error.sentence)}.", markup=False, soft_wrap=True)
     for number, choice in enumerate(error.choices, start=1):
         messages.print(f"  {number}  {in_words(choice)}", soft_wrap=True)
     messages.print("  0  stop")

@@ -18,7 +18,7 @@ from epifed.cli.common import (
     refuse_unwritable,
     refuse_unwritable_file,
 )
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, spoken
 from epifed.files import to_json, write_parquet, write_text
 from epifed.settings import PERIODS, Settings, Smoothing
 
@@ -460,7 +460,7 @@ def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") 
     from epifed.errors import EpifedError
 
     def say(sentence: object) -> None:
-        messages.print(f"epifed: {sentence}", markup=False, soft_wrap=True)
+        messages.print(f"epifed: {spoken(str(sentence))}", markup=False, soft_wrap=True)
 
     error: EpifedError | None = first
     added: dict[str, Any] = {}
@@ -569,23 +569,25 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
     facts.add_column(style="bold")
     facts.add_column()
     if read_as:
-        facts.add_row("read as", ", ".join(f"{k} {_word(v)}" for k, v in read_as.items()))
+        facts.add_row(spoken("read as"), ", ".join(f"{k} {_word(v)}" for k, v in read_as.items()))
     for name, value in _facts(report):
-        facts.add_row(name, value)
+        facts.add_row(spoken(name), spoken(value))
     console.print(facts)
     if report.weekdays is not None:
-        console.print("\nThe week, relative to the average day", style="bold")
-        for day, share in zip(WEEKDAYS, report.weekdays, strict=True):
-            console.print(f"  {day} {share:5.2f} {'█' * round(_BAR * share / 2)}")
+        console.print("\n" + spoken("The week, relative to the average day"), style="bold")
+        for day, share in zip(map(spoken, WEEKDAYS), report.weekdays, strict=True):
+            console.print(f"  {day} {spoken(f'{share:.2f}'):>5} {'█' * round(_BAR * share / 2)}")
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in report.anomaly_counts.items())
-    console.print(f"\nReports that are no count of their {report.step}: {kinds}", style="bold")
+    console.print("\n" + spoken(f"Implausible counts: {kinds}"), style="bold")
     if report.anomalies:
-        anomalies = Table("day", "region", "name", "kind", box=None, pad_edge=True)
-        anomalies.add_column("reported", justify="right")
-        anomalies.add_column("expected", justify="right")
+        heads = map(spoken, ("day", "region", "name", "kind"))
+        anomalies = Table(*heads, box=None, pad_edge=True)
+        anomalies.add_column(spoken("reported"), justify="right")
+        anomalies.add_column(spoken("expected"), justify="right")
         for one in report.anomalies:
-            cells = (one.day.isoformat(), one.region, one.name, one.kind)
-            anomalies.add_row(*cells, f"{one.reported:,.6g}", f"{one.expected:,.1f}")
+            cells = (spoken(one.day.isoformat()), one.region, one.name, spoken(one.kind))
+            numbers = f"{one.reported:,.6g}", f"{one.expected:,.1f}"
+            anomalies.add_row(*cells, *map(spoken, numbers))
         console.print(anomalies)
     sections = {
         "If all regions train together": expected,
@@ -594,9 +596,9 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
     }
     for title, lines in sections.items():
         if lines:
-            console.print(f"\n{title}", style="bold")
+            console.print(f"\n{spoken(title)}", style="bold")
             for line in lines:
-                console.print(f"  {line}", soft_wrap=True)
+                console.print(f"  {spoken(line)}", soft_wrap=True)
 
 
 def _facts(report: "CheckReport") -> list[tuple[str, str]]:
@@ -614,15 +616,15 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     missing = "none"
     if gaps.missing:
         missing = (
-            f"{gaps.missing:,} region-{unit} ({gaps.share:.1%}) without a report, "
-            f"{GAPS_ARE[report.step]}; "
+            f"{counted(gaps.missing, f'region-{report.step}')} ({gaps.share:.1%}) "
+            f"without a report, {GAPS_ARE[report.step]}; "
             f"{counted(gaps.regions, 'region')}, longest {counted(gaps.longest, report.step)} "
             f"({gaps.longest_region})"
         )
     verdict = "enough" if report.enough_days else "too few"
     facts = [
         ("regions", f"{report.regions:,}"),
-        (unit, f"{report.days:,}, {report.first_day} to {report.last_day}"),
+        (unit, f"{counted(report.days, report.step)}, {report.first_day} to {report.last_day}"),
         ("cases", f"{report.cases:,.12g}"),
         ("population", people),
         ("gaps", missing),

@@ -18,6 +18,7 @@ from epifed.cli.common import (
     reads_cases,
     refuse_unwritable,
     refuse_unwritable_file,
+    say_note,
 )
 from epifed.errors import EpifedError
 from epifed.files import to_json
@@ -167,7 +168,7 @@ def _releasable(
 
     data = ReleasableData.of(panel, *days, regions, step)
     if note := data.note():
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     return data
 
 
