@@ -107,7 +107,10 @@ class Schedule(Table):
 
     def period(self, week: "Week") -> Period:
         """The days that a week's training learns from."""
-        last = week.day - timedelta(days=self.lag)
+        return self.period_to(week.day - timedelta(days=self.lag))
+
+    def period_to(self, last: date) -> Period:
+        """The days of a training whose last one is given."""
         return last - timedelta(days=self.days - 1), last
 
     def missed(self, week: "Week", now: datetime) -> bool:

@@ -343,6 +343,16 @@ class Source:
         """Whether the counts are invented, as 'epifed simulate' marks them in their folder."""
         return is_simulated(Path(self.path))
 
+    def written(self) -> date:
+        """The last day that a file can have counts of, by when it was written and not by its rows.
+
+        A day more than the system's clock shows: some zone has it already.
+        """
+        path = Path(self.path)
+        files = (path, *path.iterdir()) if path.is_dir() else (path,)
+        newest = max(file.stat().st_mtime for file in files)
+        return datetime.fromtimestamp(newest, UTC).date() + timedelta(days=1)
+
     def write(self, kit: Path) -> None:
         """Remember the source in the kit, for the worker that FLARE starts."""
         write_text(kit / DATA, json.dumps(vars(self), indent=2))
@@ -471,6 +481,9 @@ class SiteWork:
         readiness = weigh(proposal, self.terms, book)
         if readiness.code is None:
             self._load(hosted_clients(self.kit), proposal.read()[0].step)
+            source = self.source or Source.of(self.kit)
+            if book is not None and source.written() < proposal.period[1]:
+                return replace(readiness, code=Code.REFUSED_PERIOD)
         return readiness
 
     def answer(self, parts: Parts) -> tuple[Parts, EpifedError | Exception | None]:
