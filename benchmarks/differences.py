@@ -1,12 +1,15 @@
 """Why some cells differ from the paper: experiments, each with one thing changed.
 
-    python benchmarks/differences.py DATA WORK [dates] [averages] [splits] [shuffles]
+    python benchmarks/differences.py DATA WORK [PART ...]
+
+PART is dates, averages, splits, shuffles or script.
 
 Without privacy, where the runs differ least. `dates`: the line list by reporting date and by
 reference date (onset where known, as memilio-epidata counts). `averages`: the trailing average,
 which the authors' present script uses, beside the centered one. `splits`: another shuffle for each
-run, where the paper shuffles once. `shuffles`: persistence on 30 shuffles. WORK keeps finished
-trainings; each part is kept when done.
+run, where the paper shuffles once. `shuffles`: persistence on 30 shuffles. `script`: the test
+windows that the authors' public script draws with its seed. WORK keeps finished trainings; each
+part is kept when done.
 """
 
 import math
@@ -14,25 +17,28 @@ import sys
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers import read_prepared
-from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.experiment import Grid, code_digest, run_grid
 from epifed.evaluation.metrics import scores
 from epifed.evaluation.results_folder import FEDERATED, summary
-from epifed.settings import PERIODS, Settings
-from epifed.training.loop import make_clients
+from epifed.settings import PERIODS, Settings, seed_sequence
+from epifed.training.loop import make_clients, train
 from kept import keep, table
 
 COMMAND = "python benchmarks/differences.py ../shared/data WORK"
 SEPTEMBER = {"2020-09": (date(2020, 9, 1), date(2020, 10, 1))}
 """The last 31 days whose onsets are nearly complete in the list of 2020-10-18."""
-PARTS = ("dates", "averages", "splits", "shuffles")
-RUNS, DATE_RUNS, SPLITS = 2, 1, 2
+PARTS = ("dates", "averages", "splits", "shuffles", "script")
+RUNS, DATE_RUNS, SPLITS, SCRIPT_RUNS = 2, 1, 2, 5
+SCRIPT_SEED = 1832
+"""The seed of the authors' public script."""
 METRICS = ("mse", "mae", "mape", "r2")
 HEADS = ["MSE", "MAE", "MAPE %", "R²"]
 SHORT = ("{:short}", "{:short} ± {:short}")
@@ -85,6 +91,44 @@ def shuffles(panel: CasePanel, number: int = 30) -> list[list[Any]]:
     return rows
 
 
+class ScriptShuffle:
+    """The order in which the authors' script shuffles each county's windows, county by county."""
+
+    def permuted(self, order: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Each row shuffled by NumPy's old generator, one after the other."""
+        assert axis == 1
+        generator, rows = np.random.RandomState(SCRIPT_SEED), order.copy()
+        for row in rows:
+            generator.shuffle(row)
+        return rows
+
+
+def script_split(panel: CasePanel, work: Path, smoothing: str = "centered") -> list[list[Any]]:
+    """Persistence and the federation without privacy on the script's own test windows."""
+    chosen = settings(smoothing).but(split="shuffled")
+    rows: list[list[Any]] = []
+    for period, days in PERIODS.items():
+        clients = make_clients(panel, chosen, days, cast(np.random.Generator, ScriptShuffle()))
+        truth = clients.test.targets.astype(np.float64)
+        scored: dict[str, list[dict[str, float]]] = {"federated, ε = ∞": [], "persistence": []}
+        scored["persistence"].append(scores(truth, clients.test.inputs[..., -1].astype(np.float64)))
+        for run in range(SCRIPT_RUNS):
+            path = work / code_digest()[:16] / f"script_{smoothing}_{period}_{run}.npy"
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                seeds = seed_sequence(0, "script", period, run)
+                np.save(path, train(clients.view, chosen, seeds=seeds).predict(clients.test.inputs))
+            scored["federated, ε = ∞"].append(scores(truth, np.load(path)))
+        for method, of_runs in scored.items():
+            values = [[one[m] for one in of_runs] for m in METRICS]
+            cells = [
+                cell(float(np.mean(v)), float(np.std(v, ddof=1)) if len(v) > 1 else None)
+                for v in values
+            ]
+            rows.append([f"the script's shuffle, {smoothing}", period, "shuffled", method, *cells])
+    return rows
+
+
 def line_list(data: Path, counties: CasePanel, *, reference: bool) -> CasePanel:
     """The list of 2020-10-18 as daily cases, by reporting date or by reference date."""
     rows = pl.read_parquet(data / "linelist_vintages.parquet")
@@ -125,6 +169,8 @@ def main(data: Path, work: Path, parts: Iterable[str]) -> None:
             )
         elif part == "shuffles":
             rows = shuffles(counties)
+        elif part == "script":
+            rows = script_split(counties, work)
         print(keep("differences", COMMAND, {part: table(heads, formats, rows)}))
 
 

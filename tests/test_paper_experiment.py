@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from epifed import paper
+from epifed import app, paper
 from epifed.errors import EpifedError
 from epifed.evaluation.experiment import Grid, run_grid
 from epifed.evaluation.metrics import CLIPPED, clipped_without_noise
@@ -182,13 +182,13 @@ def test_the_clipped_row_has_as_many_runs_as_the_trainings(tmp_path: Path) -> No
 
 
 def test_forecasts_and_r_say_that_cases_are_a_fraction_of_infections() -> None:
-    assets = Path(html.__file__).parent / "assets"
-    for language, words in (
-        ("en", "Reported cases are a fraction of all infections."),
-        ("de", "Gemeldete Fälle sind nur ein Teil aller Infektionen."),
-    ):
-        text = (assets / f"words_{language}.js").read_text(encoding="utf-8")
-        (fan,) = [line for line in text.splitlines() if line.startswith("  fanNote:")]
-        (nowcast,) = [line for line in text.splitlines() if line.startswith("  nowcastNote:")]
-        assert words in fan
-        assert words in nowcast
+    for page in (html, app):
+        assets = Path(page.__file__).parent / "assets"
+        for language, words in (
+            ("en", "Reported cases are a fraction of all infections."),
+            ("de", "Gemeldete Fälle sind nur ein Teil aller Infektionen."),
+        ):
+            text = (assets / f"words_{language}.js").read_text(encoding="utf-8")
+            for note in ("fanNote:", "nowcastNote:"):
+                (line,) = [line for line in text.splitlines() if note in line]
+                assert words in line.partition(note)[2]

@@ -124,7 +124,11 @@ def schedule(
     left = weeks_left(when, journal, found, datetime.now(UTC))
     if left:
         cost = PrivacyPlan.of(chosen, len(roster.clients))
-        messages.print(budgeted(found.cap, found.taken(), cost, len(left)))
+        each = (cost.priced_rate, cost.noise_multiplier, cost.rounds)
+        fits = found.weeks_that_fit(each, [week.day for week in left])
+        messages.print(budgeted(found.cap, found.taken(), cost, len(left), fits))
+        if found.cap.weeks is not None:
+            messages.print(found.renewal())
     if plan:
         for week in left:
             print(f"{week.name} {when.local(week)}")

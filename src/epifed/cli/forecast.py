@@ -215,7 +215,8 @@ def _from_file(
         f"Cases of seven days, forecast of {made.origin}",
         HEADER[:PLAIN],
         rows,
-        f"{made.reason[:1].upper()}{made.reason[1:]}. No noise: nothing leaves this machine.",
+        f"{made.reason[:1].upper()}{made.reason[1:]}. No noise: nothing leaves this machine. "
+        f"{FRACTION}",
     )
     for note in made.notes:
         messages.print(f"note: {note}", markup=False, soft_wrap=True)
@@ -527,7 +528,7 @@ def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
             [row["region"], f"{row['known']:,.6g}", f"{row['estimate']:,.1f}"]
             for row in newest.head(MOST_FIGURES).iter_rows(named=True)
         ]
-        caption = f"As known on {weeks.last}; revisions learned from earlier vintages."
+        caption = f"As known on {weeks.last}; revisions learned from earlier vintages. {FRACTION}"
         print_table(f"The week to {newest['date'][0]}", WEEKS_HEADER, rows, caption)
     if len(newest) > MOST_FIGURES and not as_json:
         messages.print(
