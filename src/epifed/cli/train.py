@@ -18,6 +18,7 @@ from epifed.cli.common import (
     reads_cases,
     refuse_unwritable,
     refuse_unwritable_file,
+    say_note,
 )
 from epifed.errors import EpifedError
 from epifed.files import to_json
@@ -35,13 +36,14 @@ def train(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     out: Annotated[Path, typer.Option(help="The release file to write.")],
     ledger: Annotated[
-        Path | None, typer.Option(help="The budget ledger that pays ('epifed ledger init').")
+        Path | None,
+        typer.Option(help="The ledger that the training is charged to ('epifed ledger init')."),
     ] = None,
     seeded: Annotated[
         bool,
         typer.Option(
             "--seeded",
-            help="Research: predictable noise, no ledger, not for release.",
+            help="For research: predictable noise, no ledger, not for release.",
         ),
     ] = False,
     learner: LearnerName = None,
@@ -51,11 +53,12 @@ def train(
         typer.Option(
             "--continue",
             metavar="RELEASE",
-            help="Go on from this release, which the same ledger paid for.",
+            help="Continue from this release, which was charged to the same ledger.",
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="ε of this training.", show_default="of the settings")
+        float | None,
+        typer.Option(help="Privacy budget ε of this training.", show_default="of the settings"),
     ] = None,
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
@@ -73,13 +76,13 @@ def train(
     *,
     reading: Reading,
 ) -> None:
-    """Train one private forecaster on real data and write it as a release file.
+    """Train one private forecaster on your data and write a release file.
 
-    The ledger is asked for the whole budget before the first round and refuses what does not fit;
-    noise and sampling come from the system's secure generator. --seeded does without both.
-    All days from --from to --to are learned from; 'epifed backtest' says what a model is worth.
-    With --ledger the days and the list of regions are given, never read from the cases: what all
-    regions share must not depend on the rows of one.
+    The ledger reserves the whole budget before the first round, and refuses what exceeds it. Noise
+    and sampling come from the system's secure generator. --seeded uses neither: its model is for
+    research only. With --ledger you give the days (--from, --to) and the list of regions
+    (--regions). They are never read from the cases, so that no region's rows change what the
+    others send. 'epifed backtest' measures how good such a model is.
     """
     if seeded == (ledger is not None):
         raise EpifedError(
@@ -165,7 +168,7 @@ def _releasable(
 
     data = ReleasableData.of(panel, *days, regions, step)
     if note := data.note():
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     return data
 
 
@@ -202,7 +205,7 @@ def pretrain(
     *,
     reading: Reading,
 ) -> None:
-    """Fit a weekly forecaster on public data only, and write it as a small file.
+    """Fit a weekly forecaster on public data and write it as a small file.
 
     It is applied by each client to its own series, so it costs no privacy:
     'pretrained = "FILE"' in the settings. Counts and rates may be mixed: every region is scaled by

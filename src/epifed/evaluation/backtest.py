@@ -286,10 +286,8 @@ Work = Callable[["KnownData", Settings, Sequence[Any]], list[tuple[Path, Part]]]
 TRAINING_STEPS: dict[Step, int] = {"day": 28, "week": 26}
 """Targets within the last so many steps are learned from."""
 
-REAL_TIME = "each forecast made with what was known on its morning, and scored on the final counts"
-FINAL = (
-    "nothing looks ahead; on final counts, which nobody had on the mornings, where scores are worse"
-)
+REAL_TIME = "each forecast uses the data as known on its day and is scored on the final counts"
+FINAL = "no forecast uses later days; all use final counts, so real-time scores would be worse"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from scipy.special import betaincinv
 
 from epifed.data.readers.formats import SIMULATION, simulation_record
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, sentence_of
 from epifed.simulate.country import Country
 
 Array = NDArray[np.float64]
@@ -310,13 +310,7 @@ class SimulationSettings(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            message = first["msg"].removeprefix("Value error, ")
-            message = message.replace("Input should be", "expected")
-            if where:
-                message = f"{where}: found {first['input']!r}; {message}"
-            raise EpifedError(message) from None
+            raise EpifedError(sentence_of(error)) from None
 
     def resolved(self) -> Preset:
         """The preset with these settings' changes."""
