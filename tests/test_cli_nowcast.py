@@ -147,7 +147,7 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
     model, data, kept = tmp_path / "m.epifed", tmp_path / "own.csv", tmp_path / "kept"
     whole = tmp_path / "all.csv"
     panel.to_long().rename({"day": "date"}).write_csv(whole)
-    run("train", "--data", whole, "--learner", "nowcast", "--epsilon", "100", "--seeded",
+    run("train", "--data", whole, "--learner", "real-time", "--epsilon", "100", "--seeded",
         "--to", str(late.last - 20 * DAY), "--out", model)  # fmt: skip
     sentences = []
     for back in range(14, -1, -1):

@@ -28,7 +28,7 @@ ROSTER, SETTINGS, SCHEDULE, README = (
     "README.md",
 )
 LEDGER = "budget.ledger"
-LEARNER = "nowcast"
+LEARNER = "real-time"
 ACCOUNTANT = "pld"
 """One for settings, terms and ledger, so that all count the same ε."""
 Language = Literal["en", "de"]
