@@ -298,6 +298,7 @@ def test_the_advantage_of_noise_is_below_that_of_its_epsilon() -> None:
     assert 0.1 < tight < tradeoff.most_advantage(2.0, 1e-5)
     assert tradeoff.advantage_of_noise(0.0, 0.25, 20) == 1.0
     assert tradeoff.most_advantage(math.inf, 1e-5) == 1.0
+    assert tradeoff.most_advantage(0.0, 0.1) == pytest.approx(0.1)
     assert tradeoff.right_at_most(tradeoff.most_advantage(2.0, 0.0)) == pytest.approx(
         0.8808, abs=1e-4
     )
