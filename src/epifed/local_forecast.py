@@ -402,7 +402,7 @@ def _settled(vintages: Vintages, panel: CasePanel, notes: list[str]) -> Vintages
     mornings = [one for one in vintages.snapshots if one >= first]
     if len(mornings) < LEAST_MORNINGS:
         notes.append(
-            f"data vintages: found {counted(len(mornings), 'morning')} from {first} on; a nowcast "
+            f"data vintages: found {counted(len(mornings), 'vintage')} from {first} on; a nowcast "
             f"needs {LEAST_MORNINGS}, so the newest days are not filled up"
         )
         return None
