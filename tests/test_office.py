@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -187,6 +188,22 @@ def test_a_bad_file_is_said_and_the_week_sat_out(
     assert mended["made"]
     assert not any(one.startswith("Your data") for one in mended["problems"])
     assert (north.out / "2026-W10" / "problem.txt").exists(), "that it sat out stays with the week"
+
+
+def test_problem_txt_is_german_where_the_machine_is(
+    north: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    north.give(FIRST)
+    good = north.file.read_text()
+    north.file.write_text(good.replace(",00001,", ",00001,x"))
+    north.train(FIRST)
+    status = north.update_site(FIRST)
+    text = (north.out / "problem.txt").read_text()
+    assert "00001 zählt als null: " in text and "erwartet: eine Zahl ab 0" in text
+    assert f"Im Training 'week-{FIRST}' zählte 00001 als null" in text
+    assert not re.search(r"\b(found|expected|the|counts)\b", text)
+    assert status["problems"][0].startswith("Client 00001 counts as zero"), "the record is not"
 
 
 def test_counts_that_come_late_are_forecast_from_once_they_are_there(north: Office) -> None:

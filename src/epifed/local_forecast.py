@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from epifed import forecasting, intervals
 from epifed.data.calendar import WEEK
-from epifed.data.levels import Level
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, Level
 from epifed.data.quality import RECENT_DAYS
 from epifed.data.vintages import LEAST_MORNINGS, Vintages
 from epifed.errors import EpifedError, counted
@@ -402,7 +401,7 @@ def _settled(vintages: Vintages, panel: CasePanel, notes: list[str]) -> Vintages
     mornings = [one for one in vintages.snapshots if one >= first]
     if len(mornings) < LEAST_MORNINGS:
         notes.append(
-            f"data vintages: found {counted(len(mornings), 'vintage')} from {first} on; a nowcast "
+            f"data vintages: found {counted(len(mornings), 'morning')} from {first} on; a nowcast "
             f"needs {LEAST_MORNINGS}, so the newest days are not filled up"
         )
         return None

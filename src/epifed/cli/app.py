@@ -13,7 +13,7 @@ from typer.models import ParameterInfo
 
 import epifed
 from epifed.cli import InterruptedByUser
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, speak
 
 EXPECTED = (
     (r"valid integer", "a whole number"),
@@ -93,6 +93,7 @@ HOMES = {
     "explain": "report",
     "figures": "paper",
     "nowcast": "forecast",
+    "pretrain": "train",
     "reproduce": "paper",
     "simulate": "data",
 }
@@ -119,6 +120,18 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         for name, summary in COMMANDS.items():
             self.add_command(TyperCommand(name, help=summary))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take --lang from wherever it stands; it holds for every command."""
+        speak(None)
+        for place, word in enumerate(args):
+            name, equals, value = word.partition("=")
+            if name == "--lang" and "--" not in args[:place]:
+                end = place + (1 if equals else 2)
+                speak(value if equals else next(iter(args[place + 1 :]), ""))
+                args = args[:place] + args[end:]
+                break
+        return super().parse_args(ctx, args)
 
     def make_context(self, *names: Any, **extra: Any) -> Any:
         """Look at what was typed; an interruption is for `main` to tell of."""
@@ -230,5 +243,13 @@ def _group(
             help="Print the version and exit.",
         ),
     ] = False,
+    lang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="en|de",
+            help="Language of 'data check', 'forecast', errors and problem.txt.",
+            show_default="the system's",
+        ),
+    ] = None,
 ) -> None:
     pass

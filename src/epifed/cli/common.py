@@ -26,8 +26,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, option_of
-from epifed.errors import EPSILON, EpifedError, counted, printable
+from epifed.data.readers.tables import AmbiguousTableError, Assumptions, in_words, option_of
+from epifed.errors import EPSILON, EpifedError, counted, printable, spoken
 from epifed.settings import Settings, read_values
 
 if TYPE_CHECKING:
@@ -130,6 +130,11 @@ class GridProgress:
         if self._bar.tasks[0].total is None and done:
             messages.print(f"{done} of {counted(total, 'task')} were finished by an earlier run")
         self._bar.update(self._task, completed=done, total=total)
+
+
+def say_note(sentence: str) -> None:
+    """A note on stderr, in the language of whoever reads it."""
+    messages.print(spoken(f"note: {sentence}"), markup=False, soft_wrap=True)
 
 
 def print_table(
@@ -236,6 +241,11 @@ class SettingsRequest:
             raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
         return found
 
+    def settings_of(self, panel: "CasePanel") -> Settings:
+        """The same; of communities the paper's settings for them, unless others were asked for."""
+        own = not panel.parents or self.said.keys() & {"learner", "model"}
+        return self.settings(panel, {} if own else Settings.community_values(len(panel.regions)))
+
 
 def ahead(settings: Settings) -> str:
     """How far ahead, in words: 7 days ahead, 1 week ahead."""
@@ -321,7 +331,7 @@ class Reading:
                     raise  # the answer was given already and does not help
                 options |= chosen
         for sentence in check_panel(panel).warnings:
-            messages.print(f"note: {sentence}", markup=False, soft_wrap=True)
+            say_note(sentence)
         return panel
 
 
@@ -333,7 +343,7 @@ def in_terminal() -> bool:
 def _asked(error: AmbiguousTableError) -> Mapping[str, Any]:
     """The way of reading that a person chooses in the terminal."""
 
-    messages.print(f"{error.sentence}.", soft_wrap=True)
+    messages.print(f"{spoken(error.sentence)}.", markup=False, soft_wrap=True)
     for number, choice in enumerate(error.choices, start=1):
         messages.print(f"  {number}  {in_words(choice)}", soft_wrap=True)
     messages.print("  0  stop")
@@ -533,7 +543,7 @@ class TargetOptions:
 
         What the hub would not take of it is refused here, before it is computed.
         """
-        from epifed.data.levels import levels_of
+        from epifed.data.panel import levels_of
         from epifed.forecasting import Targets, Totals
         from epifed.hubs.submission import refuse_tasks
         from epifed.hubs.tables import read_locations, read_truth

@@ -18,7 +18,7 @@ from epifed.cli.common import (
     refuse_unwritable,
     refuse_unwritable_file,
 )
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, spoken
 from epifed.files import to_json, write_parquet, write_text
 from epifed.settings import PERIODS, Settings, Smoothing
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from epifed.data.panel import CasePanel
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data.vintages import Vintages
     from epifed.data_check import CheckReport
     from epifed.simulate import Simulation
@@ -102,8 +102,7 @@ def convert(
     from importlib.metadata import version
 
     from epifed.data.readers import load_panel, load_table
-    from epifed.data.readers.options import in_words
-    from epifed.data.readers.tables import source_digest
+    from epifed.data.readers.tables import in_words, source_digest
     from epifed.data.readers.vintage_files import load_vintages
 
     if out.suffix.lower() not in {".csv", ".parquet"}:
@@ -160,7 +159,7 @@ def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":
     """date, region, cases and facts in order, whole numbers as such."""
     import polars as pl
 
-    from epifed.data.readers.regions import SAID_FACTS
+    from epifed.data.readers.values import SAID_FACTS
 
     names = [name for name in ("region", "cases", *SAID_FACTS) if name in frame.columns]
     clean = frame.select(pl.col("day").alias("date"), *names).sort("region", "date")
@@ -331,7 +330,7 @@ def simulate(
 
 def _compare(simulation: "Simulation", folder: Path) -> "dict[str, pl.DataFrame]":
     from epifed.data.readers import read_prepared
-    from epifed.simulate.realism import realism_table
+    from epifed.simulate.simulation import realism_table
 
     real, panel = read_prepared(folder), simulation.county_panel
     tables = {
@@ -415,7 +414,7 @@ def check(
     or has bad data (row and column are named). Exit code 1: the file can be read, but is too short
     for a forecast or has days in the future.
     """
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data_check import check_panel
 
     try:
@@ -457,11 +456,11 @@ def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
 def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") -> None:
     """Say everything that must be said of a file, and the options that read it."""
     from epifed.cli.common import messages
-    from epifed.data.readers.options import AmbiguousTableError, in_words
+    from epifed.data.readers.tables import AmbiguousTableError, in_words
     from epifed.errors import EpifedError
 
     def say(sentence: object) -> None:
-        messages.print(f"epifed: {sentence}", markup=False, soft_wrap=True)
+        messages.print(f"epifed: {spoken(str(sentence))}", markup=False, soft_wrap=True)
 
     error: EpifedError | None = first
     added: dict[str, Any] = {}
@@ -570,23 +569,25 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
     facts.add_column(style="bold")
     facts.add_column()
     if read_as:
-        facts.add_row("read as", ", ".join(f"{k} {_word(v)}" for k, v in read_as.items()))
+        facts.add_row(spoken("read as"), ", ".join(f"{k} {_word(v)}" for k, v in read_as.items()))
     for name, value in _facts(report):
-        facts.add_row(name, value)
+        facts.add_row(spoken(name), spoken(value))
     console.print(facts)
     if report.weekdays is not None:
-        console.print("\nThe week, relative to the average day", style="bold")
-        for day, share in zip(WEEKDAYS, report.weekdays, strict=True):
-            console.print(f"  {day} {share:5.2f} {'█' * round(_BAR * share / 2)}")
+        console.print("\n" + spoken("The week, relative to the average day"), style="bold")
+        for day, share in zip(map(spoken, WEEKDAYS), report.weekdays, strict=True):
+            console.print(f"  {day} {spoken(f'{share:.2f}'):>5} {'█' * round(_BAR * share / 2)}")
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in report.anomaly_counts.items())
-    console.print(f"\nReports that are no count of their {report.step}: {kinds}", style="bold")
+    console.print("\n" + spoken(f"Implausible counts: {kinds}"), style="bold")
     if report.anomalies:
-        anomalies = Table("day", "region", "name", "kind", box=None, pad_edge=True)
-        anomalies.add_column("reported", justify="right")
-        anomalies.add_column("expected", justify="right")
+        heads = map(spoken, ("day", "region", "name", "kind"))
+        anomalies = Table(*heads, box=None, pad_edge=True)
+        anomalies.add_column(spoken("reported"), justify="right")
+        anomalies.add_column(spoken("expected"), justify="right")
         for one in report.anomalies:
-            cells = (one.day.isoformat(), one.region, one.name, one.kind)
-            anomalies.add_row(*cells, f"{one.reported:,.6g}", f"{one.expected:,.1f}")
+            cells = (spoken(one.day.isoformat()), one.region, one.name, spoken(one.kind))
+            numbers = f"{one.reported:,.6g}", f"{one.expected:,.1f}"
+            anomalies.add_row(*cells, *map(spoken, numbers))
         console.print(anomalies)
     sections = {
         "If all regions train together": expected,
@@ -595,9 +596,9 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
     }
     for title, lines in sections.items():
         if lines:
-            console.print(f"\n{title}", style="bold")
+            console.print(f"\n{spoken(title)}", style="bold")
             for line in lines:
-                console.print(f"  {line}", soft_wrap=True)
+                console.print(f"  {spoken(line)}", soft_wrap=True)
 
 
 def _facts(report: "CheckReport") -> list[tuple[str, str]]:
@@ -615,15 +616,15 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     missing = "none"
     if gaps.missing:
         missing = (
-            f"{gaps.missing:,} region-{unit} ({gaps.share:.1%}) without a report, "
-            f"{GAPS_ARE[report.step]}; "
+            f"{counted(gaps.missing, f'region-{report.step}')} ({gaps.share:.1%}) "
+            f"without a report, {GAPS_ARE[report.step]}; "
             f"{counted(gaps.regions, 'region')}, longest {counted(gaps.longest, report.step)} "
             f"({gaps.longest_region})"
         )
     verdict = "enough" if report.enough_days else "too few"
     facts = [
         ("regions", f"{report.regions:,}"),
-        (unit, f"{report.days:,}, {report.first_day} to {report.last_day}"),
+        (unit, f"{counted(report.days, report.step)}, {report.first_day} to {report.last_day}"),
         ("cases", f"{report.cases:,.12g}"),
         ("population", people),
         ("gaps", missing),

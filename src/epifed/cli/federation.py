@@ -42,6 +42,10 @@ def new(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 8002,
     epsilon: Annotated[float, typer.Option(min=0.001, help="ε of each week.")] = 1.0,
     weeks: Annotated[int, typer.Option(min=1, max=520, help="Weeks that are planned.")] = 52,
+    days: Annotated[
+        int,
+        typer.Option(min=14, max=3660, help="Days that are learned from; every site needs them."),
+    ] = 180,
     first: Annotated[
         datetime | None,
         typer.Option(
@@ -91,6 +95,7 @@ def new(
         port=port,
         epsilon=epsilon,
         weeks=weeks,
+        days=days,
         zone=zone,
         aggregators=tuple(aggregator or ()),
         own_keys=own_keys,
@@ -98,7 +103,7 @@ def new(
     )
     roster = outline.federation
     written = write_scaffold(outline, folder)
-    made = make_kits(roster, folder, outline.settings)
+    made = make_kits(roster, folder, outline.settings, outline.schedule)
     if not (folder / LEDGER).exists():
         Ledger.create(folder / LEDGER, outline.cap, f"federation {name}")
     for path in (*written, folder / LEDGER, *made.kits, *made.requests):
@@ -129,7 +134,7 @@ def _next_monday(today: date) -> date:
     return today + timedelta(days=7 - today.weekday())
 
 
-SETTINGS = "settings.toml"
+SETTINGS, SCHEDULE = "settings.toml", "schedule.toml"
 """Beside the roster, and in the sites' kits."""
 
 app = typer.Typer(
@@ -171,11 +176,12 @@ def init(
     """
     from epifed.federation.flare.kits import make_kits
     from epifed.federation.roster import Federation
+    from epifed.federation.schedule import Schedule
 
     roster = Federation.read(federation)
-    beside = federation.parent / SETTINGS
+    beside, planned = (federation.parent / name for name in (SETTINGS, SCHEDULE))
     settings = order_settings(beside, federation, roster) if beside.is_file() else None
-    made = make_kits(roster, out, settings)
+    made = make_kits(roster, out, settings, Schedule.read(planned) if planned.is_file() else None)
     if as_json:
         about = {
             "kits": [str(kit) for kit in made.kits],
@@ -241,8 +247,9 @@ def assemble(
     from epifed.federation.roster import Federation
 
     make(Federation.read(form / "federation.toml"), signed, keys, fingerprint, kit)
-    if (form / SETTINGS).is_file():
-        shutil.copy(form / SETTINGS, kit / SETTINGS)
+    for paper in (SETTINGS, SCHEDULE):
+        if (form / paper).is_file():
+            shutil.copy(form / paper, kit / paper)
     terms = kit / aggregator.TERMS
     if terms.exists():
         print(f"made {kit}; look at {terms}, then run 'epifed federation fingerprint'")

@@ -88,8 +88,10 @@ def schedule(
         run_weeks,
         weeks_left,
     )
+    from epifed.learners.base import make_learner
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
+    from epifed.training.noise_preview import expect
 
     if weeks.is_dir():
         place = Place.of(weeks, federation, kit)
@@ -123,7 +125,13 @@ def schedule(
     left = weeks_left(when, journal, found, datetime.now(UTC))
     if left:
         cost = PrivacyPlan.of(chosen, len(roster.clients))
-        messages.print(budgeted(found.cap, found.taken(), cost, len(left)))
+        if expected := expect(make_learner(chosen), cost):
+            messages.print(expected.sentence())
+        each = (cost.priced_rate, cost.noise_multiplier, cost.rounds)
+        fits = found.weeks_that_fit(each, [week.day for week in left])
+        messages.print(budgeted(found.cap, found.taken(), cost, len(left), fits))
+        if found.cap.weeks is not None:
+            messages.print(found.renewal())
     if plan:
         for week in left:
             print(f"{week.name} {when.local(week)}")
@@ -340,12 +348,16 @@ class Place:
         from epifed.federation.schedule import Schedule
 
         if first is not None and last is not None:
+            if last.date() >= datetime.now(UTC).date():
+                raise EpifedError(
+                    f"--to: found {last:%Y-%m-%d}; expected a day before today, since nobody has "
+                    "the counts of others"
+                )
             return first.date(), last.date()
         if self.folder is None or first is not None or last is not None:
             raise EpifedError("--from, --to: found one or none; expected both")
         schedule = Schedule.read(self.folder / "schedule.toml")
-        end = datetime.now(UTC).date() - timedelta(days=schedule.lag)
-        return end - timedelta(days=schedule.days - 1), end
+        return schedule.period_to(datetime.now(UTC).date() - timedelta(days=schedule.lag))
 
 
 def train(

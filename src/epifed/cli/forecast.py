@@ -26,9 +26,10 @@ from epifed.cli.common import (
     print_table,
     reads_cases,
     refuse_unwritable,
+    say_note,
 )
 from epifed.data.calendar import DAYS_OF
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, spoken
 from epifed.files import to_json
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ def _from_file(
 
     from epifed.data.readers.vintage_files import load_vintages
     from epifed.evaluation.results_folder import RESULTS, refuse_other
+    from epifed.forecasting import TOTAL
     from epifed.local_forecast import CSV, REPORT, WORKBOOK, forecast_alone
 
     refuse_other(out / RESULTS, "week")
@@ -202,25 +204,31 @@ def _from_file(
         return
     rows = [
         [
-            str(row["name"]),
-            f"{row['week_to']}",
-            f"{row['like_today']:,.0f}",
-            f"{row['forecast']:,.0f}",
-            f"{row['lower_50']:,.0f} – {row['upper_50']:,.0f}",
-            f"{row['lower_95']:,.0f} – {row['upper_95']:,.0f}",
+            spoken(TOTAL) if row["region"] == TOTAL else str(row["name"]),
+            *(
+                spoken(cell)
+                for cell in (
+                    f"{row['week_to']}",
+                    f"{row['like_today']:,.0f}",
+                    f"{row['forecast']:,.0f}",
+                    f"{row['lower_50']:,.0f} – {row['upper_50']:,.0f}",
+                    f"{row['lower_95']:,.0f} – {row['upper_95']:,.0f}",
+                )
+            ),
         ]
         for row in _few(table)
     ]
+    reason = f"{made.reason[:1].upper()}{made.reason[1:]}"
     print_table(
-        f"Cases of seven days, forecast of {made.origin}",
-        HEADER[:PLAIN],
+        spoken(f"Cases of seven days, forecast of {made.origin}"),
+        list(map(spoken, HEADER[:PLAIN])),
         rows,
-        f"{made.reason[:1].upper()}{made.reason[1:]}. No noise: nothing leaves this machine.",
+        f"{spoken(f'{reason}. No noise: nothing leaves this machine.')} {spoken(FRACTION)}",
     )
     for note in made.notes:
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     there = [name for name in (REPORT, CSV, WORKBOOK) if (out / name).is_file()]
-    messages.print(f"in {out}: {', '.join(there)}; open {out / REPORT} in a browser")
+    messages.print(spoken(f"in {out}: {', '.join(there)}; open {out / REPORT} in a browser"))
 
 
 def _few(table: "pl.DataFrame") -> "list[dict[str, Any]]":
@@ -250,7 +258,7 @@ def _from_release(
 ) -> None:
     """The forecast from a release file."""
     from epifed.data.quality import RECENT_DAYS
-    from epifed.evaluation.past_weeks import keep_forecast, label
+    from epifed.evaluation.backtest import keep_forecast, label
     from epifed.evaluation.results_folder import refuse_other
     from epifed.forecasting import forecast_releases
     from epifed.learners.base import observed
@@ -517,7 +525,7 @@ def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
     from epifed.files import write_text
 
     for note in weeks.notes:
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     table = weeks.nowcast()
     write_text(out / "weeks.csv", table.write_csv())
     newest = table.filter(table["date"] == table["date"].max())
@@ -528,7 +536,7 @@ def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
             [row["region"], f"{row['known']:,.6g}", f"{row['estimate']:,.1f}"]
             for row in newest.head(MOST_FIGURES).iter_rows(named=True)
         ]
-        caption = f"As known on {weeks.last}; revisions learned from earlier vintages."
+        caption = f"As known on {weeks.last}; revisions learned from earlier vintages. {FRACTION}"
         print_table(f"The week to {newest['date'][0]}", WEEKS_HEADER, rows, caption)
     if len(newest) > MOST_FIGURES and not as_json:
         messages.print(
@@ -822,7 +830,7 @@ def _read(
         panel.refuse_step("week")
         known = load_weekly_vintages(vintages, counts=signal, regions=panel.regions)
     for note in known.notes:
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     messages.print(_chosen(known), soft_wrap=True)
     return panel, known
 

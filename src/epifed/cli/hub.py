@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epifed.cli.common import AsJson, messages, print_table, refuse_unwritable
-from epifed.data.readers.options import listed
+from epifed.data.readers.tables import listed
 from epifed.errors import EpifedError, counted
 from epifed.files import to_json
 

@@ -35,7 +35,6 @@ from epifed.cli.common import (
 from epifed.data.calendar import WEEK, Step
 from epifed.errors import counted
 from epifed.files import to_json
-from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.data.panel import CasePanel
@@ -134,7 +133,7 @@ def run(
             f"found {counted(panel.counts.shape[1], panel.step)}; the experiment is on the last "
             f"{usual}, from {begin} on (--from says otherwise), the weekly forecasts on all"
         )
-    chosen = wish.settings(panel, base_for(panel, wish))
+    chosen = wish.settings_of(panel)
     times = runs or (RUNS if data else EXAMPLE_RUNS)
     grid = Grid(
         settings=chosen,
@@ -370,10 +369,3 @@ def _look_back(
     others = [made[epsilon].record() for epsilon in epsilons if epsilon != shown]
     nowcast = None if late is None else nowcast_on(late, panel.end)
     replace(made[shown], nowcast=nowcast).write(out, panel, others)
-
-
-def base_for(panel: "CasePanel", wish: SettingsRequest) -> dict[str, Any]:
-    """The paper's community settings for communities, unless something else was asked for."""
-    if not panel.parents or wish.said.keys() & {"learner", "model"}:
-        return {}
-    return Settings.community_values(len(panel.regions))

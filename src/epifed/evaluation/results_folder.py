@@ -39,7 +39,7 @@ from epifed.files import (
 from epifed.learners.base import Parts
 from epifed.settings import Settings, SplitName, read_settings
 from epifed.simulate import SimulationSettings
-from epifed.simulate.settings import settings_of
+from epifed.simulate.epidemic import settings_of
 from epifed.training.loop import Clients
 
 FEDERATED = "federated"

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from epifed.data.calendar import WEEK
-from epifed.data.readers.options import LONGEST, short
+from epifed.data.readers.tables import LONGEST, short
 from epifed.errors import EpifedError, counted, printable, sentence_of
 from epifed.files import write_atomic
 from epifed.learners.base import Learner, Period, Vector, make_learner
