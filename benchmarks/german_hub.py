@@ -27,8 +27,7 @@ import polars as pl
 
 from _runs import MEAN, hub_rows, of_runs, over_runs, said
 from epifed.data.calendar import Weeks
-from epifed.data.levels import choose
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, choose
 from epifed.data.readers import load_panel
 from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -189,6 +190,22 @@ def test_a_bad_file_is_said_and_the_week_sat_out(
     assert (north.out / "2026-W10" / "problem.txt").exists(), "that it sat out stays with the week"
 
 
+def test_problem_txt_is_german_where_the_machine_is(
+    north: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    north.give(FIRST)
+    good = north.file.read_text()
+    north.file.write_text(good.replace(",00001,", ",00001,x"))
+    north.train(FIRST)
+    status = north.update_site(FIRST)
+    text = (north.out / "problem.txt").read_text()
+    assert "00001 zählt als null: " in text and "erwartet: eine Zahl ab 0" in text
+    assert f"Im Training 'week-{FIRST}' zählte 00001 als null" in text
+    assert not re.search(r"\b(found|expected|the|counts)\b", text)
+    assert status["problems"][0].startswith("Client 00001 counts as zero"), "the record is not"
+
+
 def test_counts_that_come_late_are_forecast_from_once_they_are_there(north: Office) -> None:
     north.give(FIRST - timedelta(days=3))
     north.train(FIRST)
@@ -317,7 +334,7 @@ def test_a_release_that_is_mostly_noise_says_so(tmp_path: Path) -> None:
     north = Office.make(tmp_path, epsilon=0.05)
     north.give(FIRST)
     north.train(FIRST)
-    assert any("little is bought" in note for note in north.update_site(FIRST)["notes"])
+    assert any("noise hides most of it" in note for note in north.update_site(FIRST)["notes"])
 
 
 def test_the_common_mornings_of_clients_that_were_kept_alone(tmp_path: Path) -> None:

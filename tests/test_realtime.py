@@ -79,7 +79,7 @@ def test_scores_are_of_the_final_counts_and_say_how_late_the_list_was(tmp_path: 
     assert summary["mae_ratio_final"] == pytest.approx(off / base)
     assert summary["nowcast_mae_ratio"] < 0.5
     assert summary["mae_ratio"] < summary["mae_ratio_final"]
-    assert "what was known on its morning" in result.caption()
+    assert "data as known on its day" in result.caption()
 
 
 def test_filling_late_days_up_beats_taking_them_as_they_are(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 import epifed
 from epifed.cli.app import app
-from epifed.data.levels import choose
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, choose
 from epifed.data.quality import clean
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from epifed.data.calendar import WEEK, Day, to_day
-from epifed.data.levels import levels_of
-from epifed.data.panel import CasePanel, Table
+from epifed.data.panel import CasePanel, Table, levels_of
 from epifed.data.readers import load_panel
 from epifed.data.vintages import Vintages
 from epifed.data.weekly_vintages import WeeklyVintages

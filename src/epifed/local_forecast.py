@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from epifed import forecasting, intervals
 from epifed.data.calendar import WEEK
-from epifed.data.levels import Level
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, Level
 from epifed.data.quality import RECENT_DAYS
 from epifed.data.vintages import LEAST_MORNINGS, Vintages
 from epifed.errors import EpifedError, counted

@@ -29,8 +29,8 @@ from epifed.training.release import KIND, Release
 from tests.federation.helpers import federation, on_path, plan, settings_of
 
 EXCHANGED = {
-    "task": "aggregators clients drawn enrolled first_day last_day length noise_multiplier paid "
-    "randomness round rounds settings site state training",
+    "task": "aggregators clients drawn enrolled first_day last_day least length noise_multiplier "
+    "paid randomness round rounds settings site state training",
     "settings": "accountant aggregators clients_per_round clip_norm delta epsilon evaluate_every "
     "history horizon learner min_windows noise rounds sampler seed smoothing split step "
     "train_share window",

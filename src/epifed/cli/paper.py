@@ -53,7 +53,9 @@ BELOW_THE_PAPER = (0.05, 0.1)
 @reads_cases
 def reproduce(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
-    out: Annotated[Path, typer.Option(help="Directory for the results; resumes what is there.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the results; an interrupted run there is resumed.")
+    ],
     level: Annotated[
         str,
         typer.Option(
@@ -69,7 +71,7 @@ def reproduce(
     learner: LearnerName = None,
     model: ModelName = None,
     resplit: Annotated[
-        bool, typer.Option("--resplit", help="Each run shuffles its windows anew.")
+        bool, typer.Option("--resplit", help="Shuffle the windows anew in each run.")
     ] = False,
     smoothing: Annotated[
         str | None,
@@ -97,15 +99,14 @@ def reproduce(
 ) -> None:
     """Run the paper's experiment and compare it with the published tables.
 
-    Both periods, both splits, the 11 budgets and 15 runs of 75 rounds, unless narrowed. Writes
-    runs, predictions and convergence as parquet, the settings as TOML, a manifest, figures,
-    comparison.csv and strata.csv. Killed at any point and started again, it computes only what is
-    missing. With another learner or model, which then has settings of its own, budgets go down to
-    0.05 and small_epsilon.png shows it beside the paper.
+    By default: both periods, both splits, 11 budgets, 15 runs of 75 rounds. OUT gets the runs,
+    predictions and convergence (parquet), settings (TOML), figures, comparison.csv and strata.csv.
+    An interrupted command resumes: it computes only what is missing. Another learner or model has
+    its own settings and budgets down to 0.05; small_epsilon.png shows it beside the paper.
 
-    With --level community each county's cases are drawn into its communities, with the paper's
-    settings for them (m = 500, 200 rounds, S = 1), once with and once without the centered average.
-    The paper publishes no table of it, so persistence stands beside it alone.
+    --level community draws each county's cases into its communities, with the paper's settings
+    for them (m = 500, 200 rounds, S = 1), with and without the centered average. The paper has no
+    table of it, so it is compared with persistence only.
     """
     refuse_unwritable(out)
     _chosen("--level", [level], LEVELS)
@@ -329,7 +330,7 @@ def figures(
 ) -> None:
     """Draw every figure of the paper as PDF and PNG, and its tables as LaTeX, Markdown and CSV.
 
-    What cannot be drawn for want of data is left out, with the reason.
+    A figure whose data is missing is left out, and the reason is printed.
     """
     refuse_unwritable(out)
 

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, sentence_of
 from epifed.evaluation.metrics import METRICS, scores, strata
 from epifed.files import (
     Part,
@@ -37,9 +37,9 @@ from epifed.files import (
     write_text,
 )
 from epifed.learners.base import Parts
-from epifed.settings import Settings, SplitName, read_settings, sentence_of
+from epifed.settings import Settings, SplitName, read_settings
 from epifed.simulate import SimulationSettings
-from epifed.simulate.settings import settings_of
+from epifed.simulate.epidemic import settings_of
 from epifed.training.loop import Clients
 
 FEDERATED = "federated"

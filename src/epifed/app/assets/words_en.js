@@ -101,7 +101,7 @@ const EN = {
     totals: { drop: 'left out', keep: 'kept as regions' }, weeks_dated: { first: "the week's first day", last: "the week's last day" },
     below: { 2: '2', 0: '0', 'left out': 'left out' },
   },
-  anew: 'Ask me again', notesTitle: (n) => `What was done on reading (${n})`, note: (sentence) => sentence,
+  anew: 'Ask me again', notesTitle: (n) => `What was done on reading (${n})`,
   commandTitle: 'The same as a command', commandLead: 'This does the same in a terminal, for a schedule or a colleague:', copy: 'Copy', copied: 'Copied',
 
   checkTitle: 'Check of the counts',
@@ -173,5 +173,5 @@ const EN = {
   memberSealed: (v) => `Sent is only their sum, in a sealed report of ${v.bytes} bytes: no single party can read it.`, memberOpenly: (v) => `Sent are these numbers and one line, ${v.bytes} bytes.`,
   memberNoFit: 'It would be refused: the training does not fit into the total privacy budget of this site.',
   memberOwn: 'Make the forecast of this week', memberOwnMade: (v) => `The forecast of ${v.week} is ready.`, memberOwnNone: 'There is no forecast of this week yet.', memberReport: 'Report of the week', memberProblems: 'What stands in the way',
-  memberNumber: 'Number', memberMeaning: 'What it is', memberWorking: 'Working …', sentence: (text) => text,
+  memberNumber: 'Number', memberMeaning: 'What it is', memberWorking: 'Working …',
 };
