@@ -30,9 +30,10 @@ from epifed.files import to_json
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Of the federation; a folder with it is made.")],
+    name: Annotated[str, typer.Argument(help="Name of the federation and of its folder.")],
     host: Annotated[
-        str | None, typer.Option(help="Under which all parties reach the server.")
+        str | None,
+        typer.Option(help="Host name or address of the server, as all parties reach it."),
     ] = None,
     site: Annotated[
         list[str] | None,
@@ -54,7 +55,9 @@ def new(
     zone: Annotated[str, typer.Option(help="Time zone of the schedule.")] = "UTC",
     aggregator: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Who adds up in the server's place: none, or two."),
+        typer.Option(
+            metavar="NAME", help="Aggregator that adds up in the server's place. Give none or two."
+        ),
     ] = None,
     own_keys: Annotated[
         bool, typer.Option("--own-keys", help="Sites make their private keys themselves.")
@@ -62,11 +65,10 @@ def new(
     language: Annotated[str, typer.Option(help="Of the readme in each kit: en or de.")] = "en",
     out: Annotated[Path | None, typer.Option(help="Folder to make.", show_default="NAME")] = None,
 ) -> None:
-    """Begin a federation: roster, settings, schedule, kits and budget, in one folder.
+    """Make roster, settings, schedule, kits and ledger of a new federation in one folder.
 
-    What is not given is asked for. Every line of the files is explained; the terms that are
-    proposed to the sites fit the trainings, and the budget lasts for all weeks. Each kit has a
-    readme.
+    Asks for what is not given. Each line of the files has a comment, and each kit has a readme. The
+    sites' terms fit the trainings, and the budget covers all weeks.
     """
     from epifed.federation.flare.kits import make_kits
     from epifed.federation.scaffold import (
@@ -136,7 +138,7 @@ SETTINGS, SCHEDULE = "settings.toml", "schedule.toml"
 """Beside the roster, and in the sites' kits."""
 
 app = typer.Typer(
-    help="A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
+    help="Run a federation of separate machines over mutual TLS.",
     no_args_is_help=True,
 )
 app.command("new")(new)
@@ -152,7 +154,7 @@ app.command("rehearse")(federation_rehearse.rehearse)
 
 @app.callback()
 def needs_flare() -> None:
-    """A real federation: sites and a server on NVIDIA FLARE, over mutual TLS."""
+    """Run a federation of separate machines over mutual TLS."""
     if find_spec("nvflare") is None:
         raise EpifedError("nvflare: not installed; expected 'pip install epifed[federation]'")
 
@@ -169,8 +171,8 @@ def init(
 ) -> None:
     """Make startup kits for all parties of the roster that have none yet.
 
-    Those with own_key = true, aggregators unless they say otherwise, get a request form instead, so
-    that nobody sees their private key. Keep OUT/ca to yourself: who has it can admit sites.
+    Parties with own_key = true, and aggregators by default, get a request form instead: nobody else
+    sees their private key. Keep OUT/ca secret: it can admit sites.
     """
     from epifed.federation.flare.kits import make_kits
     from epifed.federation.roster import Federation
@@ -235,7 +237,7 @@ def assemble(
     signed: Annotated[Path, typer.Argument(help="The coordinator's signed answer.")],
     keys: Annotated[Path, typer.Option("--key", help="The OUT of 'epifed federation key'.")],
     fingerprint: Annotated[
-        str, typer.Option(help="Of the root certificate, as the coordinator says by telephone.")
+        str, typer.Option(help="Root-certificate fingerprint, confirmed by phone.")
     ],
     kit: Annotated[Path, typer.Option(help="The kit to make.")],
 ) -> None:
@@ -260,13 +262,13 @@ def server(
     kit: Kit,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The budget ledger that pays ('epifed ledger init'); none: tests."),
+        typer.Option(help="The ledger that trainings are charged to; without one, tests only."),
     ] = None,
     roster: Annotated[
         Path | None, typer.Option(help="A changed federation.toml to take over.")
     ] = None,
 ) -> None:
-    """Run the server in the foreground, until it is stopped."""
+    """Run the server until it is stopped."""
     from epifed.federation.flare.parties import server_command
 
     server_command(kit, ledger, roster).become()
@@ -274,10 +276,10 @@ def server(
 
 @app.command("fingerprint")
 def fingerprint(kit: Kit) -> None:
-    """At an aggregator: make its own keys if it has none, and say what others must pin of them.
+    """At an aggregator: make its keys if there are none, and print their fingerprint.
 
-    Tell it to every site and the other aggregators yourself, by telephone say, not through the
-    server or the coordinator. They write it into their terms, under [aggregators].
+    Give the fingerprint to every site and the other aggregators yourself, for example by phone, not
+    through the server or the coordinator. They write it into their terms, under [aggregators].
     """
     from epifed.federation.aggregator import TERMS, own_keys
     from epifed.federation.flare.kits import certificate
@@ -292,7 +294,7 @@ def aggregator(
     kit: Kit,
     roster: Annotated[Path | None, typer.Option(help="A changed roster.toml to take over.")] = None,
 ) -> None:
-    """Run an aggregator in the foreground, until it is stopped. It only dials out, to one port."""
+    """Run an aggregator until it is stopped. It connects to one port of the server."""
     from epifed.federation.flare.parties import aggregator_command
 
     aggregator_command(kit, roster).become()
@@ -316,7 +318,7 @@ def check(
     *,
     reading: Reading,
 ) -> None:
-    """Look at a site before anything runs: kit, certificate, connection, data, what would be sent.
+    """Check a site before a training: kit, certificate, connection, data, what it would send.
 
     Sends no data. Exit code 1 if something is wrong.
     """

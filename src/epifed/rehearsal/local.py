@@ -303,11 +303,32 @@ class LocalFederation:
         raise EpifedError(f"the server did not start in {START_SECONDS:g} seconds: see its log")
 
 
+_CLAIMS: list[socket.socket] = []
+"""The UDP ports by which this process claims TCP ports of the same numbers, until it ends."""
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""On Linux: the first and the last port that outgoing connections are given."""
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that nobody listens on, and that no other process is given while this one runs.
+
+    It is below those of outgoing connections, any of which could take it before it is used.
+    """
+    end = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32768
+    ports = [port for port in range(end // 2, end) if port > 1024]
+    start = os.getpid() * 97 % len(ports)
+    for port in ports[start:] + ports[:start]:
+        with closing(socket.socket()) as listener, suppress(OSError):
+            claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                claim.bind(("127.0.0.1", port))
+                listener.bind(("", port))
+            except OSError:
+                claim.close()
+                raise
+            _CLAIMS.append(claim)
+            return port
+    raise EpifedError(f"found no free port from {ports[0]} to {ports[-1]}; expected one")
 
 
 NAME = "rehearsal"
