@@ -93,7 +93,7 @@ def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> 
     new = ("federation", "new", "flu", "--out", out, "--host", "localhost", "--language", "de")
     made = epifed(*new, *sites, expect=0)
     said = " ".join(made.stderr.split())
-    assert "52 weeks and one trial cost" in said and "9 % of what the release says" in said
+    assert "52 weeks and one trial cost" in said and "9 % of the release is signal" in said
     north = out / "kits" / "north"
     assert "Standort der Föderation flu" in (north / README).read_text()
     assert not list(out.rglob("readme.txt"))
