@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, in_german
 from epifed.files import write_text
 from epifed.learners.base import Vector
 from epifed.training.rounds import Rounds
@@ -72,7 +72,7 @@ SENTENCES = {
     Code.REFUSED_TOTAL: "the training does not fit into the site's total ε",
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
     Code.REFUSED_SETTINGS: "a setting or the model is larger than the site allows",
-    Code.REFUSED_SEEDED: "a test, whose predictable noise protects nobody: simulated counts only",
+    Code.REFUSED_SEEDED: "a test with predictable (not private) noise: simulated counts only",
     Code.REFUSED_CHANGE: "the training's name is in the site's book with other noise or content",
     Code.REFUSED_TRUST: "the training asks to trust others than those the party has pinned",
     Code.REFUSED_REPEAT: "the round was answered before, to another question",
@@ -100,53 +100,10 @@ SENTENCES = {
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
     Code.TOO_FEW: "too few sites sent what could be used: ε was spent and nothing learned",
     Code.VERSION: "another version of epifed, whose messages differ; the site was not asked",
-    Code.UNUSUAL: "a release unlike those of the weeks before: somebody should look at it",
+    Code.UNUSUAL: "a release unlike those of earlier weeks: check it before use",
 }
 
-GERMAN = {
-    Code.REFUSED_EPSILON: "das ε des Trainings ist größer, als der Standort je Freigabe erlaubt",
-    Code.REFUSED_TOTAL: "das Training passt nicht mehr in das gesamte ε des Standorts",
-    Code.REFUSED_PERIOD: "der Standort stellt die Tage des Trainings nicht bereit",
-    Code.REFUSED_SETTINGS: "eine Einstellung oder das Modell ist größer, als der Standort erlaubt",
-    Code.REFUSED_SEEDED: (
-        "ein Test, dessen vorhersagbares Rauschen niemanden schützt: nur mit erfundenen Fallzahlen"
-    ),
-    Code.REFUSED_CHANGE: (
-        "der Name des Trainings steht im Buch des Standorts mit anderem Rauschen oder Inhalt"
-    ),
-    Code.REFUSED_TRUST: "das Training verlangt Vertrauen in andere als die festgelegten Stellen",
-    Code.REFUSED_REPEAT: "die Runde wurde schon beantwortet, auf eine andere Frage",
-    Code.REFUSED_ROSTER: "N oder die Aggregatoren stehen anders in der Liste des Aggregators",
-    Code.DATA: "die Daten des Standorts sind nicht lesbar oder decken die Tage nicht ab",
-    Code.LEDGER: "das eigene Buch fehlt, ist beschädigt, veraltet oder neu auf dem Rechner",
-    Code.BAD_TASK: "der Standort hat die Aufgabe nicht verstanden: eine andere Version von epifed",
-    Code.ERROR: "ein Fehler am Standort, der in seinem eigenen Protokoll steht",
-    Code.ABSENT: "der Standort ist nicht verbunden",
-    Code.NO_ANSWER: "der Standort hat nicht rechtzeitig geantwortet",
-    Code.LATE: "eine Antwort auf eine Runde, die schon vorbei ist",
-    Code.NOT_FINITE: "ein Vektor mit einem Wert, der keine endliche Zahl ist",
-    Code.SHAPE: "Vektoren der falschen Form",
-    Code.DTYPE: "Vektoren im falschen Zahlenformat",
-    Code.NORM: "ein Vektor, der länger als die Schranke ist",
-    Code.MESSAGE: "eine Nachricht, die kein Beitrag ist",
-    Code.SIZE: "eine Nachricht anderer Größe, als eine Antwort auf das Training hat",
-    Code.FOREIGN: "ein Bericht eines Standorts, der oder dessen Schlüssel nicht in der Liste steht",
-    Code.DOUBLED: "zwei Berichte eines Standorts in einer Runde",
-    Code.SIGNATURE: (
-        "ein Bericht, dessen Unterschrift nicht zu Standort, Runde, Rauschen und Inhalt passt"
-    ),
-    Code.DIGEST: "ein Anteil, der nicht der ist, den sein Standort unterschrieben hat",
-    Code.REPORTS: "die Aggregatoren haben nicht dieselben Berichte bekommen",
-    Code.INVENTED: "eine Freigabe, die sich nicht aus den unterschriebenen Summen ergibt",
-    Code.SEALED: "ein Anteil, den sein Aggregator nicht öffnen kann, was die Runde verdirbt",
-    Code.TOTAL: (
-        "eine Summe, die länger ist, als alle Klienten und das Rauschen sein können, was die Runde "
-        "verdirbt"
-    ),
-    Code.TOO_FEW: "zu wenige Standorte sandten Brauchbares: ε verbraucht, nichts gelernt",
-    Code.VERSION: "eine andere Version von epifed, deren Nachrichten anders sind; nicht gefragt",
-    Code.UNUSUAL: "eine Freigabe, die nicht ist wie die der Wochen davor: jemand sollte hinsehen",
-}
+GERMAN = {code: in_german(sentence) for code, sentence in SENTENCES.items()}
 """The same in German, for the pages that offices read."""
 
 Standing = Literal["absent", "late", "refused", "faulty"]

@@ -25,11 +25,17 @@ import polars as pl
 from epifed.data.calendar import Step, refuse_apart
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, recognise
-from epifed.data.readers.case_tables import Tidy, clean_rows, open_tidy
+from epifed.data.readers.cleaning import Tidy, clean_rows, open_tidy
 from epifed.data.readers.columns import lay_long, wanted_names
-from epifed.data.readers.options import Assumptions
-from epifed.data.readers.regions import Facts, filled, spelled
-from epifed.data.readers.tables import Content, RawTable, existing, open_content, read_header
+from epifed.data.readers.tables import (
+    Assumptions,
+    Content,
+    RawTable,
+    existing,
+    open_content,
+    read_header,
+)
+from epifed.data.readers.values import Facts, filled, spelled
 from epifed.data.vintages import remember
 from epifed.errors import EpifedError
 from epifed.federation.answers import AnswerCache, first_state, keep_release, question_digest
@@ -62,7 +68,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import sample_clients, to_grid
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
-from epifed.simulate.settings import is_simulated
+from epifed.simulate.epidemic import is_simulated
 from epifed.training.release import Release
 from epifed.training.rounds import contribution
 
@@ -337,6 +343,16 @@ class Source:
         """Whether the counts are invented, as 'epifed simulate' marks them in their folder."""
         return is_simulated(Path(self.path))
 
+    def written(self) -> date:
+        """The last day that a file can have counts of, by when it was written and not by its rows.
+
+        A day more than the system's clock shows: some zone has it already.
+        """
+        path = Path(self.path)
+        files = (path, *path.iterdir()) if path.is_dir() else (path,)
+        newest = max(file.stat().st_mtime for file in files)
+        return datetime.fromtimestamp(newest, UTC).date() + timedelta(days=1)
+
     def write(self, kit: Path) -> None:
         """Remember the source in the kit, for the worker that FLARE starts."""
         write_text(kit / DATA, json.dumps(vars(self), indent=2))
@@ -465,6 +481,9 @@ class SiteWork:
         readiness = weigh(proposal, self.terms, book)
         if readiness.code is None:
             self._load(hosted_clients(self.kit), proposal.read()[0].step)
+            source = self.source or Source.of(self.kit)
+            if book is not None and source.written() < proposal.period[1]:
+                return replace(readiness, code=Code.REFUSED_PERIOD)
         return readiness
 
     def answer(self, parts: Parts) -> tuple[Parts, EpifedError | Exception | None]:
@@ -521,7 +540,7 @@ class SiteWork:
         if task.randomness != "secure" and not self._simulated:
             raise MessageError(
                 Code.REFUSED_SEEDED,
-                "found real counts in a test with predictable noise, which protects nobody; "
+                "found real counts in a test with predictable noise, which gives no privacy; "
                 "expected counts in a folder that 'epifed simulate' wrote",
             )
         return work, state

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epifed.data.calendar import DAYS_OF, WEEK, Step
-from epifed.data.levels import Level
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, Level
 from epifed.data.quality import clean
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, sentence_of
 from epifed.registry import LEARNERS
-from epifed.settings import DEFAULT_LEARNER, Settings, Smoothing, sentence_of
+from epifed.settings import DEFAULT_LEARNER, Settings, Smoothing
 
 Floats = NDArray[np.float64]
 
