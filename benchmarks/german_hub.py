@@ -81,7 +81,7 @@ class Known:
         """The forecasts of one run from all Mondays, as a hub keeps them."""
         levels = choose(self.panel, LEVELS)
         targets = Targets(levels, AHEAD, Weeks(ends=5, reference=0), self.totals)
-        learner = "trend" if self.vintages is None else "nowcast"
+        learner = "trend" if self.vintages is None else "real-time"
         asked = {"learner": learner, "epsilon": epsilon, "seed": run}
         with tempfile.TemporaryDirectory() as out:
             found = run_backtest(

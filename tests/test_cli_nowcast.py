@@ -147,7 +147,7 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
     model, data, kept = tmp_path / "m.epifed", tmp_path / "own.csv", tmp_path / "kept"
     whole = tmp_path / "all.csv"
     panel.to_long().rename({"day": "date"}).write_csv(whole)
-    run("train", "--data", whole, "--learner", "nowcast", "--epsilon", "100", "--seeded",
+    run("train", "--data", whole, "--learner", "real-time", "--epsilon", "100", "--seeded",
         "--to", str(late.last - 20 * DAY), "--out", model)  # fmt: skip
     sentences = []
     for back in range(14, -1, -1):
@@ -156,7 +156,7 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
         told = run("forecast", model, "--data", data, "--archive", kept, "--out",
                    tmp_path / "out", "--json")  # fmt: skip
         sentences.append(json.loads(told)["timeliness"])
-    assert "1 of 14 mornings are kept" in sentences[0]
+    assert "1 of 14 days are archived" in sentences[0]
     assert "looks incomplete and is left out" in sentences[0]
     assert sentences[-1] == "late reports are filled up, from 15 mornings of your own list"
     assert (kept / FILE).is_file()

@@ -24,11 +24,11 @@ from tests.late import late_list
 DAY = timedelta(days=1)
 
 
-def settings(panel: CasePanel, epsilon: float = 1.0, learner: str = "nowcast") -> Settings:
+def settings(panel: CasePanel, epsilon: float = 1.0, learner: str = "real-time") -> Settings:
     return Settings.resolve(len(panel.regions), {"learner": learner, "epsilon": epsilon})
 
 
-def replay(panel: CasePanel, late: Vintages, out: Path, learner: str = "nowcast") -> Backtest:
+def replay(panel: CasePanel, late: Vintages, out: Path, learner: str = "real-time") -> Backtest:
     chosen = settings(panel, learner=learner)
     last = panel.end - 7 * DAY
     origins = mornings_between(last - 12 * DAY, last, 3, panel, late, chosen.horizon)

@@ -197,7 +197,7 @@ def backtest(
     """
     panel = _panel(panel)
     if settings is None:
-        learner = "nowcast" if isinstance(vintages, Vintages) else "trend"
+        learner = "real-time" if isinstance(vintages, Vintages) else "trend"
         changes = {"learner": learner, "epsilon": 1.0} | changes
     chosen = _settings(settings, panel, changes)
     begin, end = to_day(first, "first"), to_day(last, "last")

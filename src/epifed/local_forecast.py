@@ -325,7 +325,7 @@ def forecast_alone(
     used = replace(panel, history=None)
     if left_out:
         used = used.between(panel.start, panel.end - timedelta(days=left_out))
-    learner_name = "nowcast" if vintages is not None and panel.step == "day" else "trend"
+    learner_name = "real-time" if vintages is not None and panel.step == "day" else "trend"
     horizons = _horizons(used, weeks, notes)
     history = vintages.of(used.regions) if vintages is not None else None
     known = KnownData(used, history)

@@ -191,7 +191,7 @@ def test_what_was_signed_is_taken_by_every_party(delivered: Delivered) -> None:
         assert release.sha256 == delivered.release("other").sha256
 
 
-@pytest.mark.parametrize("learner", ["fedavg", "one-shot", "nowcast"])
+@pytest.mark.parametrize("learner", ["fedavg", "one-shot", "real-time"])
 def test_every_learner_s_release_is_computed_again_to_the_last_bit(
     tmp_path: Path, learner: str
 ) -> None:

@@ -275,7 +275,7 @@ def _weeks(kit: Path, rows: pl.DataFrame, ahead: int = 0) -> Vector:
 
     The newest day is half complete; `other` may be some days ahead.
     """
-    cases, task = panel(), settings_of("nowcast", epsilon=2.0)
+    cases, task = panel(), settings_of("real-time", epsilon=2.0)
     for back in range(14, -1, -1):
         newest = cases.end - timedelta(days=back)
         own = pl.when(pl.col("region") == MINE[1]).then(ahead).otherwise(0)
@@ -299,7 +299,7 @@ def test_a_site_keeps_what_it_was_given_and_uses_it_once_it_is_enough(tmp_path: 
     later = _weeks(kept, rows)
     assert [mornings_kept(archive_of(kept, client)) for client in MINE] == [15] * 4
     shutil.copy(kept / "cases.csv", anew / "cases.csv")
-    first = _rows(SiteWork(anew), _task(settings_of("nowcast", epsilon=2.0), "1111"))
+    first = _rows(SiteWork(anew), _task(settings_of("real-time", epsilon=2.0), "1111"))
     assert later.shape == first.shape
     assert all(not np.allclose(*both) for both in zip(later, first, strict=True))
 

@@ -168,7 +168,7 @@ def rehearse(
     if aggregators:
         given |= {"noise": "aggregators", "aggregators": aggregators}
     if weeks is not None:
-        wish = SettingsRequest(settings, {"learner": "nowcast", "epsilon": 1.0}, **given)
+        wish = SettingsRequest(settings, {"learner": "real-time", "epsilon": 1.0}, **given)
         size = (weeks, sites, aggregators, clients)
         rehearse_year(*size, wish.settings(clients), events, out, as_json=as_json)
         return

@@ -417,7 +417,7 @@ def _on_its_morning(
         folder = folder or state_root() / "vintages" / key
         known = remember(folder, panel)
     kept = mornings_kept(folder) if folder else 0
-    reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
+    reason = f"{kept} of {LEAST_MORNINGS} days are archived in {folder}"
     return timely(panel, known, trained.learner, trained.last_day, reason)
 
 
@@ -628,7 +628,7 @@ def _row(made: "Nowcast", number: "Reproduction", row: int) -> list[str]:
 TOTALS = ("US", "nation", "total")
 """Rows of vintages that are sums of the others."""
 BASE = {"learner": "trend", "epsilon": 1.0}
-REAL_TIME_BASE = {"learner": "nowcast", "epsilon": 1.0}
+REAL_TIME_BASE = {"learner": "real-time", "epsilon": 1.0}
 BACKTEST_HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
 REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 

@@ -26,7 +26,7 @@ from epifed.data.vintages import Vintages
 from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.errors import EpifedError, counted
 from epifed.evaluation.experiment import code_digest, in_pieces
-from epifed.evaluation.metrics import strata
+from epifed.evaluation.metrics import METRICS, scores, strata
 from epifed.evaluation.results_folder import (
     BacktestRecord,
     BacktestTables,
@@ -149,7 +149,15 @@ def record_of(
         last_origin=table["origin_date"].max(),
         regions=table["region"].n_unique(),
         real_time=real_time,
+        metrics=metrics_of(table),
     )
+
+
+def metrics_of(table: pl.DataFrame) -> dict[str, float | None]:
+    """Every registered metric of the point forecasts of a table, beside persistence as known."""
+    rows = table.select("truth", "point", "persistence").drop_nulls()
+    values = scores(*(rows[name].to_numpy() for name in rows.columns))
+    return {name: None if math.isnan(values[name]) else values[name] for name in METRICS}
 
 
 def own_table(

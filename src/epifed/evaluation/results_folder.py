@@ -22,7 +22,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
@@ -231,6 +231,8 @@ class BacktestRecord(_Record):
     real_time: bool
     levels: tuple[dict[str, Any], ...] = ()
     """The scores of each larger region's level and week, if they were asked for."""
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    """Every registered metric of the point forecasts, by name; none where it does not exist."""
 
 
 class BudgetRecords(_Record):
