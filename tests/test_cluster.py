@@ -172,4 +172,4 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(
          "--scheduler", "tcp://127.0.0.1:9"],
     )  # fmt: skip
     assert isinstance(done.exception, EpifedError)
-    assert "--scheduler: found nobody at 'tcp://127.0.0.1:9'" in str(done.exception)
+    assert "--scheduler: no answer from 'tcp://127.0.0.1:9'" in str(done.exception)

@@ -126,10 +126,10 @@ def test_a_model_that_cannot_be_written_is_not_paid_for(tmp_path: Path) -> None:
         ("train --epsilon x --data a --out b", "--epsilon: found 'x'; expected a number"),
         ("backtest --data a --from x --to x", "--from: found 'x'; expected a day such as"),
         ("forecast a", "--data: found none; expected your file of cases"),
-        ("train --out a", "missing option '--data'; 'epifed train --help'"),
+        ("train --out a", "missing option '--data'; see 'epifed train --help'"),
         ("run --nonsense", "no such option: --nonsense"),
-        ("ledger nonsense", "no such command 'nonsense'; 'epifed ledger --help'"),
-        ("nonsense", "no such command 'nonsense'; 'epifed --help'"),
+        ("ledger nonsense", "no such command 'nonsense'; see 'epifed ledger --help'"),
+        ("nonsense", "no such command 'nonsense'; see 'epifed --help'"),
     ],
 )
 def test_what_was_typed_wrongly_is_one_sentence_and_no_box(typed: str, said: str) -> None:

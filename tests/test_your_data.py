@@ -20,7 +20,7 @@ from epifed.cli.report import report
 from epifed.cli.run import run
 from epifed.cli.train import train
 from epifed.data.readers import load_panel
-from epifed.data.readers.options import Assumptions
+from epifed.data.readers.tables import Assumptions
 from tests import offices
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "your-data.md").read_text(encoding="utf-8")

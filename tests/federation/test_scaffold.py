@@ -99,7 +99,7 @@ def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> 
     terms = (north / "site.toml").read_text()
     assert "# S, the most that one client's numbers weigh" in terms
     assert Terms.read(north / "site.toml") == Federation.read(out / ROSTER).terms
-    assert Settings.from_toml((north / SETTINGS).read_text()).learner == "nowcast"
+    assert Settings.from_toml((north / SETTINGS).read_text()).learner == "real-time"
     assert "epifed federation schedule" in (out / README).read_text()
     planned = epifed("federation", "schedule", out, "--plan", expect=0)
     assert len(planned.stdout.splitlines()) == 52
@@ -122,6 +122,7 @@ def _wrong_kits_and_data(out: Path) -> None:
     data.write_text("\n".join(["region,date,cases", *rows]) + "\n")
     with pytest.raises(EpifedError, match="found the regions 09161, 09162; expected"):
         site_command(north, Source(str(data), None, {}))
+    _too_few_days(north, data)
     office, port = out / "kits" / "coordinator", free_port()
     path = office / "startup" / "fed_admin.json"
     values = json.loads(path.read_text())
@@ -129,6 +130,45 @@ def _wrong_kits_and_data(out: Path) -> None:
     path.write_text(json.dumps(values))
     down = epifed("federation", "status", "--kit", office, expect=2)
     assert f"the server cannot be reached at localhost:{port}" in down.stderr
+
+
+def _too_few_days(north: Path, data: Path) -> None:
+    """A file that begins after the schedule's first day: all its clients would count as zero."""
+    last = date.today() - timedelta(days=1)
+
+    def write(days: int) -> None:
+        rows = [
+            f"{region},{last - timedelta(days=day)},{17 * day % 23}"
+            for region in SITES["north"]
+            for day in range(days)
+        ]
+        data.write_text("\n".join(["region,date,cases", *rows]) + "\n")
+
+    def days_of_check() -> str:
+        done = epifed("federation", "check", "--kit", north, "--data", data, expect=1)
+        return next(line for line in done.stdout.splitlines() if " days: " in line)
+
+    write(100)
+    first = last - timedelta(days=179)
+    expected = f"expected them from {first} on, since each training learns from 180 days"
+    assert days_of_check().startswith("NOT") and expected in days_of_check()
+    with pytest.raises(EpifedError, match=expected):
+        site_command(north, Source(str(data), None, {}))
+    terms = Terms.read(north / "site.toml")
+    said = terms.model_copy(update={"first_day": last - timedelta(days=99)})
+    (north / "site.toml").write_text(said.to_toml())
+    site_command(north, Source(str(data), None, {}))
+    (north / "site.toml").write_text(terms.to_toml())
+    write(180)
+    assert days_of_check().startswith("ok ") and f"from {first} to {last}" in days_of_check()
+
+
+def test_a_training_of_days_that_are_not_over_is_refused(tmp_path: Path) -> None:
+    make_kits(_outline().federation, tmp_path)
+    write_scaffold(_outline(), tmp_path)
+    to = ("--from", "2026-01-01", "--to", date.today() + timedelta(days=1))
+    done = epifed("federation", "train", tmp_path, *to, "--plan", expect=2)
+    assert "expected a day before today" in done.stderr
 
 
 def test_without_a_terminal_what_is_missing_is_named(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_every_release_is_paid_once_and_scored(year: Path) -> None:
     assert found["weeks"][0]["holders"] == 3  # the lost one's old kit has it, too
     assert "key lost" in (year / "report.md").read_text()
     assert "<table>" in (year / "report.html").read_text()
-    assert found["learner"] == "nowcast"
+    assert found["learner"] == "real-time"
     assert all((path / "nowcast.csv").is_file() for path in year.glob("reports/*/2020-W*"))
     models = year / "kits" / "site-2-again" / "models"
     assert len(list(models.glob("*.epifed"))) == 2

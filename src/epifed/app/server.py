@@ -37,7 +37,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epifed.app.session import PageSession
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, in_german
 from epifed.report.html import asset, library
 
 HOST = "127.0.0.1"
@@ -178,7 +178,7 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
         try:
             await run_in_threadpool(work, *arguments)
         except EpifedError as error:
-            return JSONResponse({"problem": desk.plain(str(error))}, 422)
+            return _refused(desk.plain(str(error)), 422)
         return JSONResponse(await run_in_threadpool(desk.state))
 
     async def show_page(_: Request) -> Response:
@@ -215,14 +215,14 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
             return PlainTextResponse("not here\n", 404)
         body = io.BytesIO()
         if not await _read(request, MOST_ASKED, body.write):
-            return JSONResponse({"problem": "found too long a request"}, 413)
+            return _refused("found too long a request", 413)
         return await answered(work, body.getvalue())
 
     async def take(request: Request) -> Response:
         try:
             path = await run_in_threadpool(desk.take, request.path_params["kind"])
         except EpifedError as error:
-            return JSONResponse({"problem": desk.plain(str(error))}, 404)
+            return _refused(desk.plain(str(error)), 404)
         return FileResponse(path, filename=path.name)
 
     routes = [
@@ -235,6 +235,11 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
         Route("/api/{action}", act, methods=["POST"]),
     ]
     return Guarded(Starlette(routes=routes), door)
+
+
+def _refused(sentence: str, status: int) -> Response:
+    """A mistake in a sentence, in the page's two languages."""
+    return JSONResponse({"problem": sentence, "german": {sentence: in_german(sentence)}}, status)
 
 
 async def _read(request: Request, most: int, write: Callable[[bytes], object]) -> bool:

@@ -14,12 +14,11 @@ import numpy as np
 from epifed.app.reading import ENTRY, LEFT_OUT, FileReading, Memory, read_file, shape_of
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
-from epifed.data.readers.options import Assumptions, short
-from epifed.data.readers.tables import existing
+from epifed.data.readers.tables import Assumptions, existing, short
 from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages
 from epifed.data_check import check_panel
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, in_german
 from epifed.intervals import LEVELS
 from epifed.local_forecast import LEAST_ORIGINS, LocalForecast, forecast_alone
 
@@ -34,6 +33,8 @@ REPEATED = ("missing", "only")
 """Options that can be said of several words."""
 LONGEST_NAME = 120
 SHOWN_LEVELS = (0.025, 0.25, 0.5, 0.75, 0.975)
+SAID = ("problem", "problems", "notes", "sentence", "left_out")
+"""Where what is shown has sentences of epifed's own."""
 TAKEN = ("xlsx", "csv", "html")
 """What can be taken along, by how its name ends."""
 
@@ -100,13 +101,14 @@ class PageSession:
         """Everything the page shows."""
         with self._lock:
             panel = self.file.panel if self.file else None
-            return {
+            state = {
                 "version": version("epifed"),
                 "member": self.member.to_dict() if self.member else None,
                 "file": self.file.to_dict() if self.file else None,
                 "check": checked(panel) if panel else None,
                 "forecast": forecast_dict(self.forecast, self._alone) if self.forecast else None,
             }
+            return state | {"german": in_both(state["file"]) | in_both(state["member"])}
 
     def take(self, kind: str) -> Path:
         """The file to take along, which carries the day of the data in its name."""
@@ -251,6 +253,18 @@ def plain_name(name: str) -> str:
     last = re.split(r"[\\/]", name)[-1]
     plain = re.sub(r'[\x00-\x1f\x7f<>:"|?*]', "", last).strip(". ")
     return plain[-LONGEST_NAME:] or "file"
+
+
+def in_both(found: object, said: bool = False) -> dict[str, str]:
+    """The sentences of what is shown, and the same in German."""
+    if isinstance(found, str):
+        return {found: in_german(found)} if said else {}
+    german: dict[str, str] = {}
+    for name, part in found.items() if isinstance(found, dict) else ():
+        german |= in_both(part, said or name in SAID)
+    for part in found if isinstance(found, list) and said else ():
+        german |= in_both(part, said)
+    return german
 
 
 def checked(panel: CasePanel) -> dict[str, Any]:

@@ -28,7 +28,7 @@ ROSTER, SETTINGS, SCHEDULE, README = (
     "README.md",
 )
 LEDGER = "budget.ledger"
-LEARNER = "nowcast"
+LEARNER = "real-time"
 ACCOUNTANT = "pld"
 """One for settings, terms and ledger, so that all count the same ε."""
 Language = Literal["en", "de"]
@@ -43,7 +43,7 @@ COMMENTS = {
         "weekday": "the day of each week's training",
         "at": "on the wall clock of the zone, in summer and in winter",
         "zone": "time zone",
-        "days": "days that are learned from",
+        "days": "days that are learned from; a region without all of them counts as zero",
         "lag": "the last of them lies so many days before the training",
         "least_sites": "sites that must be connected and willing",
         "deadline_minutes": "how long too few sites are waited for",
@@ -96,6 +96,7 @@ class Outline:
     port: int = 8002
     epsilon: float = 1.0
     weeks: int = 52
+    days: int = 180
     zone: str = "UTC"
     aggregators: tuple[str, ...] = ()
     own_keys: bool = False
@@ -170,7 +171,13 @@ class Outline:
     def schedule(self) -> Schedule:
         """When it trains."""
         least = max(1, (len(self.sites) + 1) // 2)
-        return Schedule(first=self.first, weeks=self.weeks, zone=self.zone, least_sites=least)
+        return Schedule(
+            first=self.first,
+            weeks=self.weeks,
+            days=self.days,
+            zone=self.zone,
+            least_sites=least,
+        )
 
 
 def parse_site(text: str) -> tuple[str, tuple[str, ...]]:

@@ -232,6 +232,11 @@ class StoredTraining:
             self.ledger.close(self.run, "finished", model_hash=release.sha256)
         return release
 
+    def delivery(self) -> Parts:
+        """What parties are given of the finished training."""
+        about = json.dumps({"training": self.order.training, "paid": self.paid})
+        return {"about": about, "array": (self.folder / MODEL).read_bytes()}
+
     def _tasks(self, number: int, drawn: set[str]) -> dict[str, Task]:
         settings, state = self.settings.to_toml(), self.rounds.learner.pack(self.state)
         return {

@@ -42,11 +42,11 @@ class NoisePreview:
         return asdict(self) | {"believed": self.believed, "sentence": self.sentence()}
 
     def sentence(self) -> str:
-        """What is to be expected, as one would tell it."""
+        """What noise to expect, in one sentence."""
         share = "less than 1 %" if self.believed < 0.01 else f"{100 * self.believed:.0f} %"
-        verdict = f"{share} of what the release says can be believed"
+        verdict = f"{share} of the release is signal"
         if self.believed < POOR:
-            verdict = f"little is bought, only {verdict}"
+            verdict = f"noise hides most of it, and only {verdict}"
         advice = ""
         if self.clients_for_good is not None:
             wanted = [counted(self.clients_for_good, "client")]

@@ -72,7 +72,7 @@ function drawFile() {
   $('problem').hidden = !problem;
   if (problem) {
     const table = file && file.rows.length && shown.problem === null;
-    $('problem').replaceChildren(make('b', {}, t('problemTitle')), make('p', { lang: 'en' }, problem), make('p', {}, t(table ? 'problemHelp' : 'problemHelpNoTable')));
+    $('problem').replaceChildren(make('b', {}, t('problemTitle')), make('p', {}, said(problem)), make('p', {}, t(table ? 'problemHelp' : 'problemHelpNoTable')));
   }
 }
 
@@ -100,7 +100,7 @@ function drawQuestion() {
   $('question-title').textContent = (t('question')[question.kind] ?? t('question').other)(question);
   const hint = t('hint')[question.kind];
   $('question-hint').textContent = (typeof hint === 'function' ? hint(question) : hint) ?? '';
-  $('question-sentence').textContent = question.sentence;
+  $('question-sentence').textContent = said(question.sentence);
   $('question-sentence').parentElement.hidden = !question.sentence;
   $('choices').classList.toggle('many', question.answers.length > 6);
   $('choices').replaceChildren(...question.answers.map((one) => {
@@ -180,7 +180,7 @@ function drawTable() {
   drawReadings(file);
   $('notes-part').hidden = !file.notes.length;
   $('notes-title').textContent = t('notesTitle', file.notes.length);
-  $('notes').replaceChildren(...file.notes.map((note) => make('li', {}, t('note', note))));
+  $('notes').replaceChildren(...file.notes.map((note) => make('li', {}, said(note))));
   $('command').textContent = file.command;
   $('command-part').hidden = !DATA.check;
 }

@@ -181,7 +181,7 @@ function drawForecast() {
   $('take').hidden = !forecast || shown.working;
   if (!check) return;
   $('forecast-problem').hidden = !shown.forecastProblem;
-  $('forecast-problem').replaceChildren(make('b', {}, t('forecastProblem')), make('p', {}, t('sentence', shown.forecastProblem)));
+  $('forecast-problem').replaceChildren(make('b', {}, t('forecastProblem')), make('p', {}, said(shown.forecastProblem)));
   $('forecast-part').hidden = !forecast || shown.working;
   $('headline').hidden = Boolean(shown.forecastProblem) && !shown.working;
   $('standfirst').textContent = '';

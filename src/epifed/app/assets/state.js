@@ -2,6 +2,10 @@
 let DATA = { step: 'day', level: 'region' };
 const shown = { region: -1, weeks: 4, progress: null, busy: '', problem: null, forecastProblem: '', working: false };
 
+// Sentences of the program in German, by the English ones.
+const GERMAN = {};
+const said = (sentence) => (state.lang === 'de' ? GERMAN[sentence] ?? sentence : sentence);
+
 class Refusal extends Error {}
 
 async function ask(path, options) {
@@ -14,6 +18,7 @@ async function ask(path, options) {
     throw new Refusal('');
   }
   const found = await answer.json().catch(() => ({ problem: t('broken') }));
+  Object.assign(GERMAN, found.german);
   if (!answer.ok) throw new Refusal(found.code === 'too-big' ? t('tooBig') : found.problem);
   return found;
 }
