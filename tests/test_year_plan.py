@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from epifed.errors import EpifedError
+from epifed.federation.training_history import budget_of
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.ledger.year_plan import plan_year, shares, total_of
@@ -23,6 +24,7 @@ from epifed.privacy.accounting import (
     spent,
     training_event,
 )
+from epifed.report.html.payload import ledger_summary
 from tests.commands import epifed, refused
 from tests.helpers import conforming
 
@@ -171,6 +173,17 @@ def test_a_cap_that_renews_holds_in_every_window(
     )
     assert cap.price(book.since_the_beginning()) > 1
     assert "renews every 52 weeks: since the beginning all its releases" in book.renewal()
+    # The page: what counts in the window, and beside it the total that no cap limits.
+    budget = budget_of(book, None, None, None, set(), clock)
+    assert budget.window == 52
+    assert budget.spent == pytest.approx(epsilon_of_gaussian(2 / c**2, DELTA))
+    assert budget.total == pytest.approx(epsilon_of_gaussian(3 / c**2, DELTA))
+    assert [point.epsilon <= 1 for point in budget.points] == [True] * 3
+    # A second release of a year fits whenever an older one has left the window.
+    half_years = [clock.date() + timedelta(weeks=31 + 27 * k) for k in range(6)]
+    assert book.weeks_that_fit((1, c, 1), half_years) == 6
+    months = [clock.date() + timedelta(weeks=31 + 4 * k) for k in range(6)]
+    assert book.weeks_that_fit((1, c, 1), months) == 1
 
 
 def test_the_commands_show_both_totals_of_a_cap_that_renews(tmp_path: Path) -> None:
@@ -183,3 +196,4 @@ def test_the_commands_show_both_totals_of_a_cap_that_renews(tmp_path: Path) -> N
     assert "adds up without end" in made.stdout
     shown = epifed("ledger", "show", path, expect=0).stdout
     assert "since the beginning ε = 0" in shown
+    assert ledger_summary(path)["total"] == 0

@@ -127,7 +127,11 @@ def schedule(
         cost = PrivacyPlan.of(chosen, len(roster.clients))
         if expected := expect(make_learner(chosen), cost):
             messages.print(expected.sentence())
-        messages.print(budgeted(found.cap, found.taken(), cost, len(left)))
+        each = (cost.priced_rate, cost.noise_multiplier, cost.rounds)
+        fits = found.weeks_that_fit(each, [week.day for week in left])
+        messages.print(budgeted(found.cap, found.taken(), cost, len(left), fits))
+        if found.cap.weeks is not None:
+            messages.print(found.renewal())
     if plan:
         for week in left:
             print(f"{week.name} {when.local(week)}")

@@ -223,7 +223,7 @@ def _from_file(
         spoken(f"Cases of seven days, forecast of {made.origin}"),
         list(map(spoken, HEADER[:PLAIN])),
         rows,
-        spoken(f"{reason}. No noise: nothing leaves this machine."),
+        f"{spoken(f'{reason}. No noise: nothing leaves this machine.')} {spoken(FRACTION)}",
     )
     for note in made.notes:
         say_note(note)
@@ -536,7 +536,7 @@ def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
             [row["region"], f"{row['known']:,.6g}", f"{row['estimate']:,.1f}"]
             for row in newest.head(MOST_FIGURES).iter_rows(named=True)
         ]
-        caption = f"As known on {weeks.last}; revisions learned from earlier vintages."
+        caption = f"As known on {weeks.last}; revisions learned from earlier vintages. {FRACTION}"
         print_table(f"The week to {newest['date'][0]}", WEEKS_HEADER, rows, caption)
     if len(newest) > MOST_FIGURES and not as_json:
         messages.print(

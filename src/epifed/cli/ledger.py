@@ -473,10 +473,8 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
         taken = _up(summary["taken_epsilon"])
         lines.append(f"taken  ε = {taken} with {counted(held, 'round')} that open runs still hold")
     if book.cap.weeks is not None:
-        lines[1] = (
-            f"spent  ε = {_up(summary['taken_epsilon'])} in the last "
-            f"{counted(book.cap.weeks, 'week')}, open runs included"
-        )
+        window = counted(book.cap.weeks, "week")
+        lines[1] = f"spent  ε = {_up(summary['spent_epsilon'])} in the last {window}"
         lines.append(
             f"total  since the beginning ε = {_up(summary['total_epsilon'])} for "
             f"{counted(spent, 'round')}, which no cap limits"

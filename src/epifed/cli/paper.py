@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 LEVELS = ("county", "community")
 COMMUNITY_SMOOTHING: tuple[Smoothing, ...] = ("centered", "none")
 """The paper tried communities with its centered average and without any."""
+BASELINE_RUNS = 5
+"""Runs of the baselines that have a seed, at most."""
+COMMUNITY_ID = 8
+"""Digits of a German community's id; a county's has five."""
 BELOW_THE_PAPER = (0.05, 0.1)
 """Budgets that the paper does not try."""
 
@@ -149,8 +153,7 @@ def reproduce(
     from epifed.evaluation.experiment import Grid, run_grid
     from epifed.evaluation.metrics import CLIPPED, beside
 
-    panel = _read_communities(data, seed or 0) if community else reading.read(data)
-    _refuse_simulated(panel)
+    panel = _read_communities(data, seed or 0) if community else _counties(reading.read(data))
     rows: list[dict[str, Any]] = []
     for how in averages:
         settings = wish(len(panel.regions), how).settings(panel)
@@ -164,6 +167,7 @@ def reproduce(
                 *beside(settings, communities=community),
                 *(() if other else (CLIPPED,)),
             ),
+            baseline_runs=min(runs, BASELINE_RUNS),
             resplit=resplit,
         )
         folder = out / how if community else out
@@ -201,6 +205,18 @@ def _read_communities(data: Path, seed: int) -> "CasePanel":
     _refuse_simulated(counties)
     rng = np.random.default_rng(seed_sequence(seed, "communities"))
     return disaggregate(counties, read_communities(data), rng)
+
+
+def _counties(panel: "CasePanel") -> "CasePanel":
+    """The panel, if it may be Germany's counties."""
+    _refuse_simulated(panel)
+    if all(len(region) == COMMUNITY_ID and region.isdigit() for region in panel.regions):
+        raise EpifedError(
+            f"{panel.source}: found communities, by ids such as {panel.regions[0]}; expected "
+            "counties, because these are the paper's settings for them; --level community draws "
+            "counties into communities, and 'epifed run' trains on any regions"
+        )
+    return panel
 
 
 def _refuse_simulated(panel: "CasePanel") -> None:

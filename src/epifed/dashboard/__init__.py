@@ -165,9 +165,11 @@ def _budget(seen: FederationState) -> Iterator[Metric]:
         return
     yield _gauge("epsilon_cap", "The budget's ε, at the ledger's δ", budget.epsilon)
     yield _gauge("delta", "The budget's δ", budget.delta)
-    yield _gauge("epsilon_spent", "ε of everything released, composed", budget.spent)
+    yield _gauge("epsilon_spent", "ε released that counts against the cap, composed", budget.spent)
     yield _gauge("epsilon_taken", "The same with what open trainings have reserved", budget.taken)
     yield _gauge("epsilon_left", "ε that is left", budget.left)
+    if budget.window is not None:
+        yield _gauge("epsilon_total", "ε since the beginning, which no cap limits", budget.total)
     yield _counter("rounds_paid", "Rounds that the ledger has paid for", budget.rounds)
     planned = [p.epsilon for p in budget.plan if p.day <= seen.made.date()]
     if budget.plan:

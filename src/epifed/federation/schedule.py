@@ -445,16 +445,24 @@ def weeks_left(schedule: Schedule, journal: Journal, book: Book, now: datetime) 
     ]
 
 
-def budgeted(cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int) -> str:
-    """What so many weeks to come will spend; refused if the budget ends before them."""
+def budgeted(
+    cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int, fits: int | None = None
+) -> str:
+    """What so many weeks to come will spend; refused if the budget ends before them.
+
+    `fits`, of a cap that renews, is how many of them its book has room for.
+    """
     rate, noise, rounds = plan.priced_rate, plan.noise_multiplier, plan.rounds
-    fits = most_trainings(cap, taken, rate, noise, rounds)
+    if fits is None or cap.weeks is None:
+        fits = most_trainings(cap, taken, rate, noise, rounds)
     if fits < weeks:
         raise EpifedError(
             f"found room for {counted(fits, 'week')} under the cap of {cap.sentence()}, at ε = "
             f"{rounded_up(plan.price().epsilon_spent)} each; expected room for {weeks}: "
             "'epifed ledger plan' says which ε leaves it"
         )
+    if cap.weeks is not None:
+        return f"{counted(weeks, 'week')} to come fit under the cap of {cap.sentence()}"
     total = cap.price(together((*taken, (rate, noise, weeks * rounds))))
     return (
         f"{counted(weeks, 'week')} to come: ε = {rounded_up(total)} after the last, of "
