@@ -93,6 +93,15 @@ def test_no_past_makes_a_year_pass_its_cap(growth: list[float], weeks: int) -> N
     assert epsilon_of_gaussian(total * (1 - 1e-9), DELTA) <= 1
 
 
+def test_what_was_spent_before_is_not_planned_again() -> None:
+    total = total_of(CAP)
+    planned = plan_year(CAP, 4, "uniform", spent=total / 2)
+    assert sum(week.noise_multiplier**-2 for week in planned) == pytest.approx(total / 2)
+    assert planned[0].epsilon_together > epsilon_of_gaussian(total / 2, CAP.delta)
+    with pytest.raises(EpifedError, match="nothing is left of the cap"):
+        plan_year(CAP, 4, "uniform", spent=total)
+
+
 def test_a_week_depends_on_earlier_weeks_only() -> None:
     one = plan_year(CAP, 10, "trend", [0.3, 0.0, 0.0, 0.0])
     other = plan_year(CAP, 10, "trend", [0.3, 0.0, 0.0, 0.9])

@@ -33,8 +33,8 @@ FAR = "site-3"
 """The site with a network of its own; the others share one."""
 SLOW = 0.05
 """Seconds that a byte takes from the far site, or to it."""
-WAITS = 60.0
-"""Seconds that a round waits for an answer."""
+WAITS = 120.0
+"""Seconds that a round waits for an answer: a thousand times what one takes."""
 ROUNDS = 16
 LARGE = 1e6
 """An ε that asks for so little noise that a client who is missing is seen."""

@@ -1,5 +1,6 @@
 """A federation from a few questions: files that explain themselves, and that fit each other."""
 
+import json
 import re
 import tomllib
 from datetime import date, timedelta
@@ -24,6 +25,7 @@ from epifed.federation.scaffold import (
 from epifed.federation.schedule import Schedule, budgeted
 from epifed.federation.site import Source
 from epifed.federation.terms import SiteLedger, Terms
+from epifed.rehearsal.local import free_port
 from epifed.settings import Settings, read_values
 from tests.commands import epifed
 
@@ -121,8 +123,13 @@ def _wrong_kits_and_data(out: Path) -> None:
     with pytest.raises(EpifedError, match="found the regions 09161, 09162; expected"):
         site_command(north, Source(str(data), None, {}))
     _too_few_days(north, data)
-    down = epifed("federation", "status", "--kit", out / "kits" / "coordinator", expect=2)
-    assert "the server cannot be reached at localhost:8002" in down.stderr
+    office, port = out / "kits" / "coordinator", free_port()
+    path = office / "startup" / "fed_admin.json"
+    values = json.loads(path.read_text())
+    values["admin"]["port"] = port
+    path.write_text(json.dumps(values))
+    down = epifed("federation", "status", "--kit", office, expect=2)
+    assert f"the server cannot be reached at localhost:{port}" in down.stderr
 
 
 def _too_few_days(north: Path, data: Path) -> None:
@@ -159,7 +166,7 @@ def _too_few_days(north: Path, data: Path) -> None:
 def test_a_training_of_days_that_are_not_over_is_refused(tmp_path: Path) -> None:
     make_kits(_outline().federation, tmp_path)
     write_scaffold(_outline(), tmp_path)
-    to = ("--from", "2026-01-01", "--to", date.today() + timedelta(days=1))
+    to = ("--from", "2026-01-01", "--to", str(date.today() + timedelta(days=1)))
     done = epifed("federation", "train", tmp_path, *to, "--plan", expect=2)
     assert "expected a day before today" in done.stderr
 
