@@ -232,7 +232,7 @@ def measure_week(sites: int) -> dict[str, Any]:
         order = Order.of("measured", settings, panel.start, panel.end, seeded=True)
         began = time.monotonic()
         with Week(local) as week:
-            status = local.train(order)
+            status: dict[str, Any] = dict(local.train(order))
         seconds = time.monotonic() - began
         used = {name: local.processor_seconds(name) - before[name] for name in names}
     return {
