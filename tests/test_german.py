@@ -12,7 +12,7 @@ from epifed.errors import EpifedError, in_german, speak, spoken, spoken_language
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "epifed"
 READ_BY_OFFICES = (
     *(SOURCE / "data" / "readers" / f"{name}.py" for name in (
-        "__init__", "case_tables", "cleaning", "columns", "options", "regions", "tables", "values",
+        "__init__", "cleaning", "columns", "tables", "values",
     )),
     SOURCE / "data" / "panel.py", SOURCE / "data_check.py", SOURCE / "local_forecast.py",
     SOURCE / "site_report.py", SOURCE / "app" / "reading.py", SOURCE / "app" / "session.py",

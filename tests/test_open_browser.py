@@ -23,6 +23,7 @@ from tests.test_office import FIRST as WEEK_OF_OFFICE
 from tests.test_office import MODEL, Office
 from tests.test_open import FIRST, office_csv, plain_csv, rows, workbook
 from tests.test_report_browser import CHROMIUM, FLAGS
+from tests.waiting import GUARD
 
 pytestmark = [
     pytest.mark.field,
@@ -64,7 +65,7 @@ class Served:
     def open(self, lang: str = "en", **options: Any) -> Page:
         chosen = {"viewport": {"width": 1280, "height": 900}, "locale": LOCALES[lang]} | options
         page = self.browser.new_context(**chosen).new_page()
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(1000 * GUARD)
         page.on("console", lambda message: self._said(message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.on("request", lambda request: self.asked.append(request.url))

@@ -10,7 +10,10 @@ import sys
 import tomllib
 from functools import cache
 from importlib.resources import files
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Signs that a terminal obeys instead of showing them: codes for colours and titles, and such that
@@ -50,6 +53,34 @@ def counted(number: int, word: str) -> str:
 def was(number: int) -> str:
     """The verb of so many: one was, several were."""
     return "was" if number == 1 else "were"
+
+
+EPSILON = "a number above 0: try 1; inf means no privacy"
+"""What is expected of ε, wherever a user gives it."""
+
+
+def sentence_of(error: "ValidationError", known: str = "it left out") -> str:
+    """What is wrong first, as one sentence; `known` is expected instead of an unknown name."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if not where:
+        return message
+    if first["type"] == "missing":
+        return f"{where}: found nothing; expected a value"
+    if first["type"] == "extra_forbidden":
+        return f"{where}: not a setting; expected {known}"
+    message = message.replace("Input should be", "expected")
+    for comparison, plain in (
+        ("expected greater than or equal to ", "expected at least "),
+        ("expected less than or equal to ", "expected at most "),
+        ("expected greater than ", "expected a number above "),
+        ("expected less than ", "expected a number below "),
+    ):
+        message = message.replace(comparison, plain)
+    if where == "epsilon":
+        message = f"expected {EPSILON}"
+    return f"{where}: found {first['input']!r}; {message[0].lower()}{message[1:]}"
 
 
 Language = Literal["en", "de"]

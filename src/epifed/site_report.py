@@ -32,7 +32,7 @@ from epifed.data.quality import RECENT_DAYS
 from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember, together
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError, counted, spoken
-from epifed.evaluation.past_weeks import keep_forecast, label
+from epifed.evaluation.backtest import keep_forecast, label
 from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
 from epifed.federation.site import LEDGER, Fetched, LastAsked, Source, archive_of, hosted_clients

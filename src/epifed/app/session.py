@@ -16,8 +16,7 @@ import numpy as np
 from epifed.app.reading import ENTRY, LEFT_OUT, FileReading, Memory, read_file, shape_of
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
-from epifed.data.readers.options import Assumptions, short
-from epifed.data.readers.tables import existing
+from epifed.data.readers.tables import Assumptions, existing, short
 from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages
 from epifed.data_check import check_panel

@@ -13,7 +13,7 @@ settings, the release file. `OLDEST` is the oldest that is still understood.
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from importlib.metadata import version
@@ -59,6 +59,7 @@ class Code(StrEnum):
     SIGNATURE = "signature"
     DIGEST = "digest"
     REPORTS = "reports"
+    INVENTED = "invented"
     SEALED = "sealed"
     TOTAL = "total"
     UNUSUAL = "unusual"
@@ -71,7 +72,7 @@ SENTENCES = {
     Code.REFUSED_TOTAL: "the training does not fit into the site's total ε",
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
     Code.REFUSED_SETTINGS: "a setting or the model is larger than the site allows",
-    Code.REFUSED_SEEDED: "a test, whose predictable noise protects nobody: simulated counts only",
+    Code.REFUSED_SEEDED: "a test with predictable (not private) noise: simulated counts only",
     Code.REFUSED_CHANGE: "the training's name is in the site's book with other noise or content",
     Code.REFUSED_TRUST: "the training asks to trust others than those the party has pinned",
     Code.REFUSED_REPEAT: "the round was answered before, to another question",
@@ -94,11 +95,12 @@ SENTENCES = {
     Code.SIGNATURE: "a report whose signature does not fit its site, round, noise and content",
     Code.DIGEST: "a share that is not the one that its site signed",
     Code.REPORTS: "the aggregators were not given the same reports",
+    Code.INVENTED: "a release that is not what the sums give which its aggregators signed",
     Code.SEALED: "a share that its aggregator cannot open, which spoils the round",
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
     Code.TOO_FEW: "too few sites sent what could be used: ε was spent and nothing learned",
     Code.VERSION: "another version of epifed, whose messages differ; the site was not asked",
-    Code.UNUSUAL: "a release unlike those of the weeks before: somebody should look at it",
+    Code.UNUSUAL: "a release unlike those of earlier weeks: check it before use",
 }
 
 GERMAN = {code: in_german(sentence) for code, sentence in SENTENCES.items()}
@@ -118,9 +120,12 @@ def standing(code: Code) -> Standing:
 
 
 PROTOCOL, OLDEST = 3, 1
-"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment."""
+"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment,
+and deliveries carry the sums that aggregators signed."""
 ASKED_FROM = 3
 """The protocol from which on a party can be asked whether it would take part."""
+SIGNED_FROM = 3
+"""The protocol that all parties of a training with aggregators must understand."""
 HEARD = "greeting.json"
 """What a site remembers of the server."""
 _VERSION = re.compile(r"[0-9A-Za-z.+-]{1,40}")
@@ -169,10 +174,11 @@ class ProtocolRange:
         return f"epifed {self.epifed} (protocols {self.oldest} to {self.newest})"
 
 
-def foreign(spoken: Mapping[str, ProtocolRange]) -> dict[str, ProtocolRange]:
-    """The parties that this server does not understand."""
+def foreign(spoken: Mapping[str, ProtocolRange], oldest: int = OLDEST) -> dict[str, ProtocolRange]:
+    """The parties that this server does not understand, if it speaks no protocol below `oldest`."""
     own = ProtocolRange.own()
-    return {name: said for name, said in spoken.items() if not own.understands(said)}
+    own = replace(own, oldest=max(own.oldest, oldest))
+    return {name: theirs for name, theirs in spoken.items() if not own.understands(theirs)}
 
 
 def refuse_foreign(
@@ -213,7 +219,7 @@ def heard(kit: Path) -> tuple[ProtocolRange, str] | None:
 Parts = dict[str, Any]
 """What travels: {"about": JSON text, "array": bytes}."""
 
-SEALED_FIELDS = {"site", "aggregators", "length"}
+SEALED_FIELDS = {"site", "aggregators", "length", "least"}
 """What a task says only where there are aggregators."""
 MOST_TEXT = 1_000_000
 """Characters of the JSON text of a message."""
@@ -269,6 +275,8 @@ class Task:
     """Names and public keys of those who add up the sealed shares; none: the server adds up."""
     length: int = 0
     """With aggregators: the numbers of a contribution."""
+    least: int = 0
+    """With aggregators: sites that a sum must be of, to be used."""
 
     @property
     def period(self) -> tuple[date, date]:

@@ -145,7 +145,7 @@ const DE = {
   lastSeven: 'Letzte 7 Tage', expectedWeek: (v) => `In den 7 Tagen bis ${v.day}`, interval95: '95-%-Intervall', rise: 'Wahrscheinlichkeit eines Anstiegs', weekBefore: 'Die 7 Tage davor',
   unitCases: 'Fälle in 7 Tagen', unitRate: 'je 100.000 in 7 Tagen', per100000: (n) => `${n} je 100.000`,
   observed: 'Beobachtet', median: 'Vorhersage', likeToday: '„Wie heute“', band: (size) => `${size}-%-Intervall`, today: 'Daten bis',
-  fanNote: (v) => `${v.name}: ${v.unit}. In den Bändern liegt die wahre Zahl mit 50 % und 95 % Wahrscheinlichkeit.`,
+  fanNote: (v) => `${v.name}: ${v.unit}. In den Bändern liegt die wahre Zahl mit 50 % und 95 % Wahrscheinlichkeit. Gemeldete Fälle sind nur ein Teil aller Infektionen.`,
   mapChange: (v) => `Erwartete Veränderung in jeder Region, 7 Tage bis ${v.day}`, mapNow: (v) => `Die letzten 7 Tage in jeder Region: ${v.unit}`,
   mapHint: 'Klicken Sie auf eine Region, um sie zu sehen. Tastatur: Pfeiltasten gehen zum Nachbarn, + und − vergrößern und verkleinern, 0 zeigt alle.', mapOffer: 'Für eine Karte ziehen Sie eine GeoJSON-Datei mit den Flächen dieser Regionen auf diese Seite, oder geben Sie der Datei die Spalten longitude und latitude.',
   zoom: 'Vergrößerung', zoomIn: 'Vergrößern', zoomOut: 'Verkleinern', zoomReset: 'Alles zeigen', below: (n) => `unter ${n}`, above: (n) => `${n} und mehr`,
@@ -156,7 +156,7 @@ const DE = {
   recordHeads: ['Wochen im Voraus', 'Frühere Vorhersagen', 'Fehler gegenüber „wie heute“', 'Im 50-%-Intervall', 'Im 95-%-Intervall'],
   recordCaption: 'Fehler der berechneten Vorhersage; Intervalle der gezeigten Vorhersage. In einem 95-%-Intervall sollten 95 % der wahren Zahlen liegen.',
   ratio: (share) => (share < 0 ? `${num(-100 * share, 0)} % kleiner` : share > 0 ? `${num(100 * share, 0)} % größer` : 'gleich'),
-  nowcastTitle: 'Die letzten zwei Wochen, wenn alle Meldungen da sind, und R', nowcastNote: 'Geschätzt daraus, wie spät Meldungen bisher kamen. R über 1: Die Epidemie wächst.', known: 'Bisher bekannt', estimate: 'Am Ende geschätzt', r: 'Reproduktionszahl R',
+  nowcastTitle: 'Die letzten zwei Wochen, wenn alle Meldungen da sind, und R', nowcastNote: 'Geschätzt daraus, wie spät Meldungen bisher kamen. R über 1: Die Epidemie wächst. Gemeldete Fälle sind nur ein Teil aller Infektionen.', known: 'Bisher bekannt', estimate: 'Am Ende geschätzt', r: 'Reproduktionszahl R',
   regionsTable: 'Alle Regionen als Tabelle', total: 'Alle Regionen',
   noteOneRegion: 'Eine einzelne Region lernt nur aus ihrer eigenen Vergangenheit. Mit mehr Regionen in der Datei wird die Vorhersage besser.',
 

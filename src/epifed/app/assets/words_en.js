@@ -145,7 +145,7 @@ const EN = {
   lastSeven: 'Last 7 days', expectedWeek: (v) => `In the 7 days to ${v.day}`, interval95: '95 % interval', rise: 'Probability of a rise', weekBefore: 'The 7 days before',
   unitCases: 'cases in 7 days', unitRate: 'per 100,000 in 7 days', per100000: (n) => `${n} per 100,000`,
   observed: 'Observed', median: 'Forecast', likeToday: '“Like today”', band: (size) => `${size} % interval`, today: 'Data to',
-  fanNote: (v) => `${v.name}: ${v.unit}. The bands hold the true number with 50 % and 95 % probability.`,
+  fanNote: (v) => `${v.name}: ${v.unit}. The bands hold the true number with 50 % and 95 % probability. Reported cases are a fraction of all infections.`,
   mapChange: (v) => `Expected change in each region, 7 days to ${v.day}`, mapNow: (v) => `The last 7 days in each region: ${v.unit}`,
   mapHint: 'Click a region to see it. Keyboard: arrow keys go to the neighbour, + and − zoom, 0 shows all.', mapOffer: 'For a map, drop a GeoJSON file with the shapes of these regions on this page, or give the file columns longitude and latitude.',
   zoom: 'Zoom', zoomIn: 'Zoom in', zoomOut: 'Zoom out', zoomReset: 'Show all', below: (n) => `below ${n}`, above: (n) => `${n} and more`,
@@ -156,7 +156,7 @@ const EN = {
   recordHeads: ['Weeks ahead', 'Past forecasts', 'Error compared with “like today”', '50 % interval held', '95 % interval held'],
   recordCaption: 'Error of the calculated forecast; intervals of the forecast that is shown. A 95 % interval should hold 95 % of the true numbers.',
   ratio: (share) => (share < 0 ? `${num(-100 * share, 0)} % smaller` : share > 0 ? `${num(100 * share, 0)} % larger` : 'the same'),
-  nowcastTitle: 'The last two weeks once all reports are in, and R', nowcastNote: 'Estimated from how late reports came before. R above 1: the epidemic grows.', known: 'Known so far', estimate: 'Estimated in the end', r: 'Reproduction number R',
+  nowcastTitle: 'The last two weeks once all reports are in, and R', nowcastNote: 'Estimated from how late reports came before. R above 1: the epidemic grows. Reported cases are a fraction of all infections.', known: 'Known so far', estimate: 'Estimated in the end', r: 'Reproduction number R',
   regionsTable: 'All regions as a table', total: 'All regions',
   noteOneRegion: 'One region learns from its own past alone. With more regions in the file, the forecast becomes better.',
 

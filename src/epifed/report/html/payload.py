@@ -278,6 +278,7 @@ def ledger_summary(path: Path) -> dict[str, Any]:
         "spent": cap.price(book.released()),
         "taken": taken,
         "left": left(cap, taken),
+        "total": cap.price(book.since_the_beginning()),
         "head": book.head,
         "runs": [
             {
