@@ -2,14 +2,14 @@
 
     python benchmarks/differences.py DATA WORK [PART ...]
 
-PART is dates, averages, script or targets.
+PART is dates, averages, script, targets or populations.
 
 Without privacy, where the runs differ least. `dates`: the line list by reporting date and by
 reference date (onset where known, as memilio-epidata counts). `averages`: the trailing average,
 which the authors' present script uses, beside the centered one. `script`: the test windows that
 the authors' public script draws with its seed. `targets`: the variance of the tested targets,
-which the paper's MSE and R² give away, beside that of several splits. WORK keeps finished
-trainings; each part is kept when done.
+which the paper's MSE and R² give away, beside that of several splits. `populations`: the numbers
+of the paper's Fig. 1. WORK keeps finished trainings; each part is kept when done.
 """
 
 import math
@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.data.panel import CasePanel
-from epifed.data.readers import read_prepared
+from epifed.data.readers import read_communities, read_prepared
 from epifed.evaluation.experiment import Grid, code_digest, run_grid
 from epifed.evaluation.metrics import scores
 from epifed.evaluation.results_folder import FEDERATED, summary
@@ -36,7 +36,7 @@ from kept import keep, table
 COMMAND = "python benchmarks/differences.py ../shared/data WORK"
 SEPTEMBER = {"2020-09": (date(2020, 9, 1), date(2020, 10, 1))}
 """The last 31 days whose onsets are nearly complete in the list of 2020-10-18."""
-PARTS = ("dates", "averages", "script", "targets")
+PARTS = ("dates", "averages", "script", "targets", "populations")
 RUNS, DATE_RUNS, SCRIPT_RUNS = 2, 1, 5
 SCRIPT_SEED = 1832
 """The seed of the authors' public script."""
@@ -155,6 +155,26 @@ def variance(clients: Clients) -> float:
     return float(np.var(clients.test.targets.astype(np.float64)))
 
 
+def populations(data: Path, counties: CasePanel) -> dict[str, Any]:
+    """Regions and inhabitants of the paper's Fig. 1 beside those of our data."""
+    assert counties.population is not None
+    communities = read_communities(data)["population"].to_numpy()
+    published_numbers = {
+        "counties": (400, 147_524, 200_525),
+        "communities": (10_786, 1_832, 7_827),
+    }
+    rows = [
+        [level, who, number, median, mean, number * mean]
+        for level, people in (("counties", counties.population), ("communities", communities))
+        for who, (number, median, mean) in (
+            ("paper", published_numbers[level]),
+            ("here", (len(people), float(np.median(people)), float(np.mean(people)))),
+        )
+    ]
+    heads = ["level", "source", "number", "median", "mean", "number times mean"]
+    return table(heads, ["{}", "{}", *["{:,.0f}"] * 4], rows)
+
+
 def line_list(data: Path, counties: CasePanel, *, reference: bool) -> CasePanel:
     """The list of 2020-10-18 as daily cases, by reporting date or by reference date."""
     rows = pl.read_parquet(data / "linelist_vintages.parquet")
@@ -190,7 +210,11 @@ def main(data: Path, work: Path, parts: Iterable[str]) -> None:
             rows = measured(counties, work, "trailing average", settings=settings("trailing"))
         elif part == "script":
             rows = script_split(counties, work)
-        made = targets(counties) if part == "targets" else table(heads, formats, rows)
+        made = table(heads, formats, rows)
+        if part == "targets":
+            made = targets(counties)
+        elif part == "populations":
+            made = populations(data, counties)
         print(keep("differences", COMMAND, {part: made}))
 
 

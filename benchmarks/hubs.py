@@ -3,9 +3,11 @@
     python benchmarks/hubs.py --data ../shared/data --work FOLDER --runs 3 --keep
 
 Every state is a client. Each forecast is made with the vintage of its week and nothing later, by
-the default learner and the forecaster that the package ships. The first part of each season was
-looked at when the learner was chosen, the rest was not (see docs/weekly.md). Relative WIS on
-exactly the tasks of the hub's baseline, states, horizons 0 to 3, beside all teams of the files.
+the default learner. Its forecaster is fitted on what was public before the season (`pretrained.py`
+with an earlier last day). The first part of each season was looked at when the learner was chosen
+(see docs/evidence/weekly.md). Relative WIS on exactly the tasks of the hub's baseline, states,
+horizons 0 to 3, beside all teams of the files. A last table has a disease without that season:
+COVID-19 cases of German and US states, summed to weeks, with final counts and no privacy.
 Forecasts stay in the folder, so it may be stopped; `--keep` writes `results/hubs.json`.
 """
 
@@ -16,6 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 import epifed
@@ -23,9 +26,11 @@ from _runs import MEAN, hub_rows, of_runs, over_runs, said
 from epifed.data.panel import CasePanel
 from epifed.data.readers.vintage_files import load_weekly_vintages
 from epifed.data.weekly_vintages import WeeklyVintages
+from epifed.evaluation.experiment import code_digest
 from epifed.hubs.scores import compare, score
 from epifed.hubs.tables import TASK, read_forecasts, read_truth
 from kept import keep, table
+from pretrained import fitted
 
 NAME, NATION, ALL = "epifed", "US", "all"
 HORIZONS = (0, 1, 2, 3)
@@ -33,11 +38,21 @@ COLUMNS = ["rank", "", "tasks", ALL, *map(str, HORIZONS), "in 50 %", "in 95 %"]
 FORMS = ["{}", "{}", "{:,}", *[MEAN] * 5, "{:.1f}", "{:.1f}"]
 
 
+OTHERS = {
+    "Germany": ("county_cases.parquet", date(2020, 9, 1), date(2022, 6, 30)),
+    "US": ("us_county_cases.parquet", date(2020, 6, 1), date(2021, 2, 28)),
+}
+OTHER_COLUMNS = ["states", "weeks ahead", "WIS", "in 50 %", "in 95 %"]
+OTHER_FORMS = ["{}", "{}", "{:.3f}", "{:.1f}", "{:.1f}"]
+
+
 @dataclass(frozen=True)
 class Hub:
     """One season of a hub: its files, its baseline, and where the part not looked at begins."""
 
     name: str
+    public: date
+    """The last day of the public data that its forecaster learns from."""
     vintages: str
     forecasts: str
     truth: str | None
@@ -46,10 +61,10 @@ class Hub:
 
 
 HUBS = (
-    Hub("FluSight 2023-24", "flu_vintages.parquet", "flu_forecasts.parquet", "flu_admissions.csv",
-        "FluSight-baseline", date(2024, 1, 20)),
-    Hub("COVID-19 2024-25", "covid_vintages.parquet", "covid_forecasts.parquet", None,
-        "CovidHub-baseline", date(2025, 4, 5)),
+    Hub("FluSight 2023-24", date(2023, 9, 23), "flu_vintages.parquet", "flu_forecasts.parquet",
+        "flu_admissions.csv", "FluSight-baseline", date(2024, 1, 20)),
+    Hub("COVID-19 2024-25", date(2024, 11, 2), "covid_vintages.parquet", "covid_forecasts.parquet",
+        None, "CovidHub-baseline", date(2025, 4, 5)),
 )  # fmt: skip
 
 
@@ -111,6 +126,32 @@ def ranked(hub: Hub, runs: dict[str, list[pl.DataFrame]]) -> list[list[Any]]:
     return rows
 
 
+def forecaster(hub: Hub, data: Path, work: Path) -> Path:
+    """The file of what was public before a hub's season; fitted if this code has not yet."""
+    path = work / code_digest()[:16] / f"pretrained_{hub.public}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fitted(data, hub.public).write(path)
+    return path
+
+
+def other_seasons(data: Path) -> list[list[Any]]:
+    """Relative WIS of states whose cases follow no season that the forecaster learned."""
+    rows = []
+    for country, (file, first, last) in OTHERS.items():
+        days = epifed.load_panel(data / file, region="county", negatives="spread")
+        names = sorted({county[:2] for county in days.regions})
+        inside = np.array([[county.startswith(name) for county in days.regions] for name in names])
+        states = CasePanel(inside @ days.counts, tuple(names), days.start).weekly()
+        scored = epifed.backtest(states, first, last, epsilon=math.inf, reference_day="sunday",
+                                 ahead=(1, 2, 3, 4), level="region").levels  # fmt: skip
+        assert scored is not None
+        for row in scored.summary():
+            inside_of = (100 * row[f"coverage_{name}"] for name in ("50", "95"))
+            rows.append([country, row["weeks_ahead"], row["wis_ratio"], *inside_of])
+    return rows
+
+
 def main() -> None:
     """Print the tables of both hubs, whole and rest, and keep them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -126,12 +167,16 @@ def main() -> None:
         teams = read_forecasts(asked.data / hub.forecasts)
         teams = teams.filter(pl.col("location") != NATION, pl.col("horizon").is_in(HORIZONS))
 
+        learned = str(forecaster(hub, asked.data, asked.work))
+
         def forecasts(
-            epsilon: float, run: int, panel: CasePanel = panel, vintages: WeeklyVintages = vintages
-        ) -> pl.DataFrame:
+            epsilon: float, run: int, panel: CasePanel = panel, vintages: WeeklyVintages = vintages,
+            learned: str = learned,
+        ) -> pl.DataFrame:  # fmt: skip
             made = epifed.backtest(
                 panel, vintages.first, vintages.last, vintages=vintages, epsilon=epsilon,
                 seed=run, reference_day="saturday", ahead=HORIZONS, level="region",
+                pretrained=learned,
             )  # fmt: skip
             return hub_rows(made.levels)
 
@@ -150,6 +195,8 @@ def main() -> None:
             rows = ranked(hub, of)
             kept[hub.name + part] = table(COLUMNS, FORMS, rows)
             print(hub.name + part, *rows, sep="\n")
+    kept["other seasons"] = table(OTHER_COLUMNS, OTHER_FORMS, other_seasons(asked.data))
+    print(*kept["other seasons"]["rows"], sep="\n")
     if asked.keep:
         command = f"python benchmarks/hubs.py --runs {asked.runs} --keep"
         print(keep("hubs", command, kept))

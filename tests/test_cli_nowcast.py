@@ -156,7 +156,7 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
         told = run("forecast", model, "--data", data, "--archive", kept, "--out",
                    tmp_path / "out", "--json")  # fmt: skip
         sentences.append(json.loads(told)["timeliness"])
-    assert "1 of 14 mornings are kept" in sentences[0]
+    assert "1 of 14 days are archived" in sentences[0]
     assert "looks incomplete and is left out" in sentences[0]
     assert sentences[-1] == "late reports are filled up, from 15 mornings of your own list"
     assert (kept / FILE).is_file()

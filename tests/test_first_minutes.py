@@ -242,6 +242,6 @@ def test_one_training_of_one_round_is_told_as_such(tmp_path: Path) -> None:
 def test_noise_beyond_imagination_has_no_number() -> None:
     some = NoisePreview(3, 0.1, "the growth of a week", 0.26, 6.5, None, 225)
     assert "by more than ±1,000 %," in some.sentence()
-    assert "only less than 1 % of what" in some.sentence()
+    assert "noise hides most of it; less than 1 % of the release" in some.sentence()
     assert "by about ±65 %," in replace(some, noise=0.5).sentence()
     assert replace(some, clients=1).sentence().startswith("With 1 client and ")

@@ -192,7 +192,7 @@ def test_the_clipped_row_has_as_many_runs_as_the_trainings(tmp_path: Path) -> No
 
 def test_forecasts_and_r_say_that_cases_are_a_fraction_of_infections() -> None:
     for page in (html, app):
-        assets = Path(page.__file__).parent / "assets"
+        assets = Path(str(page.__file__)).parent / "assets"
         for language, words in (
             ("en", "Reported cases are a fraction of all infections."),
             ("de", "Gemeldete Fälle sind nur ein Teil aller Infektionen."),

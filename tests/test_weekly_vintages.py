@@ -227,7 +227,7 @@ def test_a_fitted_forecaster_knows_the_season_and_is_read_back(tmp_path: Path) -
 
 
 def test_the_shipped_forecaster_says_where_it_comes_from() -> None:
-    shipped = read_pretrained("influenza")
+    shipped = read_pretrained("respiratory")
     assert shipped.coefficients.shape == (54, 4, len(FEATURES))
     assert "public domain" in shipped.provenance["licence"]
 
@@ -259,7 +259,7 @@ def test_pretrain_writes_a_file_that_a_training_uses(tmp_path: Path) -> None:
         panel, panel.day(110), panel.day(115), epsilon=math.inf, pretrained=str(out)
     )
     assert found.settings.own["pretrained"] == str(out)
-    with pytest.raises(EpifedError, match="found no file 'nowhere'; expected 'influenza'"):
+    with pytest.raises(EpifedError, match="found no file 'nowhere'; expected 'respiratory'"):
         epifed.backtest(panel, panel.day(110), panel.day(115), epsilon=1.0, pretrained="nowhere")
 
 

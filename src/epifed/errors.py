@@ -164,7 +164,8 @@ def _german() -> tuple[dict[str, str], list[tuple[re.Pattern[str], str]]]:
     """The sentences that stand alone, and patterns: frames of others and long ones first."""
     text = files("epifed").joinpath("german.toml").read_text(encoding="utf-8")
     parts = tomllib.loads(text)
-    first, pairs = parts["first"], {}
+    first: dict[str, str] = parts["first"]
+    pairs: dict[str, str] = {}
     for part in parts.values():
         pairs |= part
 

@@ -103,7 +103,7 @@ class Settings(BaseModel):
         "clients (shares), local (each all)",
     )
     aggregators: int | None = Field(
-        None, ge=2, le=16, description="k, with noise by aggregators: how many; 2 if none is said"
+        None, ge=2, le=16, description="k, with noise by aggregators: how many; the default is 2"
     )
 
     PAPER: ClassVar[dict[str, Any]] = {"smoothing": "centered", "history": 11, "min_windows": 11}

@@ -51,7 +51,7 @@ def schedule(
     kit: FolderKit = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger that the server pays from.", show_default="in the folder"),
+        typer.Option(help="The ledger that the server charges.", show_default="in the folder"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -156,7 +156,7 @@ def dashboard(
     kit: Annotated[Path, typer.Option(help="The server's startup kit; it is only read.")],
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger, only read.", show_default="the one the server pays from"),
+        typer.Option(help="The ledger, only read.", show_default="the one that the server charges"),
     ] = None,
     weeks: Annotated[
         Path | None, typer.Option(help="The folder of 'schedule --out': its journal.")

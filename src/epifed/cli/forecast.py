@@ -417,7 +417,7 @@ def _on_its_morning(
         folder = folder or state_root() / "vintages" / key
         known = remember(folder, panel)
     kept = mornings_kept(folder) if folder else 0
-    reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
+    reason = f"{kept} of {LEAST_MORNINGS} days are archived in {folder}"
     return timely(panel, known, trained.learner, trained.last_day, reason)
 
 

@@ -480,8 +480,8 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
             f"{counted(spent, 'round')}, which no cap limits"
         )
     left = rounded_down(summary["left_epsilon"])
-    lines.append(f"left   ε = {left}, the plain difference; what fits is "
-                 "told by 'epifed ledger plan --ledger'")  # fmt: skip
+    fits = "'epifed ledger plan --ledger' shows how many trainings fit"
+    lines.append(f"left   ε = {left} by subtraction; {fits}")
     lines.append(f"head   {book.head}, row {len(book.hashes)}")
     return "\n".join(lines)
 

@@ -272,7 +272,7 @@ def _what_next(out: Path, data: Path | None) -> None:
     }
     if data:
         steps.popitem()
-        steps[f"{called} train --help"] = "a model that may be released, paid for by a ledger"
+        steps[f"{called} train --help"] = "a model that may be released, charged to a ledger"
     widest = max(map(len, steps))
     messages.print(f"\nResults and figures are in {out}; open {out / 'report.html'} in a browser.")
     messages.print("What to do next:")

@@ -87,7 +87,7 @@ def train(
     if seeded == (ledger is not None):
         raise EpifedError(
             f"found {'both' if seeded else 'neither'} of --ledger and --seeded; expected "
-            "a ledger that pays for the training ('epifed ledger init'), or --seeded for "
+            "a ledger to charge the training to ('epifed ledger init'), or --seeded for "
             "research that is never released"
         )
     refuse_unwritable_file(out)

@@ -72,7 +72,7 @@ SENTENCES = {
     Code.REFUSED_TOTAL: "the training does not fit into the site's total ε",
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
     Code.REFUSED_SETTINGS: "a setting or the model is larger than the site allows",
-    Code.REFUSED_SEEDED: "a test, whose predictable noise protects nobody: simulated counts only",
+    Code.REFUSED_SEEDED: "a test with predictable (not private) noise: simulated counts only",
     Code.REFUSED_CHANGE: "the training's name is in the site's book with other noise or content",
     Code.REFUSED_TRUST: "the training asks to trust others than those the party has pinned",
     Code.REFUSED_REPEAT: "the round was answered before, to another question",

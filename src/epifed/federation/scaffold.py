@@ -55,7 +55,7 @@ COMMENTS = {
         "epsilon": "ε of each week's training; smaller protects more and tells less",
         "delta": "δ, the failure probability of the guarantee",
         "accountant": "how ε is counted; the sites' terms and the ledger count alike",
-        "noise": "who adds the noise: server (trusted) or aggregators (nobody alone)",
+        "noise": "who adds the noise: server (trusted) or aggregators (no single party is trusted)",
         "aggregators": "how many aggregators add noise, as in the roster",
     },
     "server": {
@@ -65,7 +65,7 @@ COMMENTS = {
     "sites": {
         "name": "of the site: a folder with this name is its kit",
         "clients": "the ids of its regions as they stand in its data; all together are N",
-        "own_key": "true: the site makes its private key itself, and nobody else ever has it",
+        "own_key": "true: the site makes its own private key, which no one else ever has",
     },
     "aggregators": {
         "name": "of the aggregator, which belongs to another legal entity than the rest",
@@ -136,9 +136,9 @@ class Outline:
 
     @property
     def cap(self) -> Cap:
-        """The budget: what all weeks cost together."""
+        """The budget: what all weeks and one trial cost together."""
         plan = self.plan
-        each = (plan.priced_rate, plan.noise_multiplier, plan.rounds * self.weeks)
+        each = (plan.priced_rate, plan.noise_multiplier, plan.rounds * (self.weeks + 1))
         price = Cap(1e9, plan.delta, ACCOUNTANT).price(together([each]))
         return Cap(float(rounded_up(price * ROOM)), plan.delta, ACCOUNTANT)
 

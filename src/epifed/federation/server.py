@@ -159,7 +159,7 @@ class StoredTraining:
                 f"noise: found '{settings.noise}'; expected '{self.noise}', who add it here"
             )
         if not order.seeded and ledger is None:
-            raise EpifedError("the server has no ledger; expected one that pays for the training")
+            raise EpifedError("the server has no ledger; expected one to charge the training to")
         self.folder, self.federation, self.order, self.settings = (
             folder,
             federation,

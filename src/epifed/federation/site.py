@@ -540,7 +540,7 @@ class SiteWork:
         if task.randomness != "secure" and not self._simulated:
             raise MessageError(
                 Code.REFUSED_SEEDED,
-                "found real counts in a test with predictable noise, which protects nobody; "
+                "found real counts in a test with predictable noise, which gives no privacy; "
                 "expected counts in a folder that 'epifed simulate' wrote",
             )
         return work, state

@@ -114,7 +114,7 @@ class WeekSeen(Known):
 
 
 class Alert(Known):
-    """Something that somebody should look at, or must."""
+    """A warning or an alert."""
 
     kind: NoticeKind
     urgent: bool

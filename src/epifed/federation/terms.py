@@ -259,14 +259,14 @@ class Owner:
         """What a kit that was restored without its ledger shows of trainings."""
         log = self.kit / self.LOG
         if log.is_file() and '"randomness": "secure"' in log.read_text(encoding="utf-8"):
-            return f"{self.LOG} shows rounds that this party has paid for"
+            return f"{self.LOG} shows rounds that this party has charged"
         for path in sorted((self.kit / self.MODELS).glob("*.epifed")):
             try:
                 secure = read_release(path).randomness == "secure"
             except EpifedError:
                 continue
             if secure:
-                return f"{self.MODELS}/{path.name} is of a training that this party has paid for"
+                return f"{self.MODELS}/{path.name} is of a training that this party has charged"
         return None
 
 

@@ -26,7 +26,7 @@ from epifed.intervals import LEVELS
 Floats = NDArray[np.float64]
 
 FORMAT = "epifed-pretrained-1"
-SHIPPED = "influenza"
+SHIPPED = "respiratory"
 """The file that comes with the package."""
 HORIZONS = 4
 WEEKS = 53

@@ -45,17 +45,16 @@ PLAUSIBLE, CHANCES = 0.9, 2.5
 before the week is taken for a reporting artefact."""
 ERRORS, FORGETTING = 18, 0.92
 """Past forecasts whose errors are looked at, and what an error counts a week later."""
-BORROWED, CHOICE, LARGEST_ERROR = 10.0, 2.0, 4.0
-"""How many own errors a usual one is worth for the width and for the choice between two forecasts,
-and how many usual ones an error counts at most."""
+BORROWED, LARGEST_ERROR = 10.0, 4.0
+"""How many own errors a usual one is worth for the width, and how many usual ones an error counts
+at most."""
 WIDER = 1.12
 """By how much intervals are wider for what else may happen."""
-SEASONAL, DECIDED = 60.0, 16.0
-"""How much more the seasonal forecast is believed at first, and the power of the errors' ratio by
-which the forecast that fits no season takes over."""
-HOLIDAYS = (0, 1, 51, 52)
-"""Weeks of the year around Christmas and New Year, whose growth is no trend: only the seasonal
-forecast knows what follows it."""
+AT_FIRST = np.array([0.7, 0.3])
+"""How much the seasonal forecast and the damped trend are believed before any error is known."""
+HOLIDAYS, AT_HOLIDAYS = (0, 1, 51, 52), np.array([0.95, 0.05])
+"""Weeks of the year around Christmas and New Year, whose growth is no trend, and how much the two
+are believed then: only the seasonal forecast knows what follows."""
 
 
 class WeeklyOwn(Own):
@@ -63,7 +62,7 @@ class WeeklyOwn(Own):
 
     pretrained: str = Field(
         SHIPPED,
-        description="forecaster fitted on public data: influenza (in the package) or a file of "
+        description="forecaster fitted on public data: respiratory (in the package) or a file of "
         "'epifed pretrain'",
     )
 
@@ -104,14 +103,31 @@ class _Made:
     """[origins, 2, regions]: the log change, and"""
     width: Floats
     """its mean error."""
-    away: Floats
-    """[past forecasts, 2, regions]: their errors in mean errors, the newest first."""
+    missed: Floats
+    """[past forecasts, 2, regions]: by how much they were wrong, the newest first, and"""
+    past_width: Floats
+    """the mean error that was expected."""
 
-    def errors(self, usual: float) -> Floats:
-        """How large the errors are at present, in usual ones, of which so many are borrowed."""
-        weight = FORGETTING ** np.arange(len(self.away))
-        total = np.tensordot(weight, np.minimum(self.away, LARGEST_ERROR), axes=1)
-        return np.asarray((total + usual) / (weight.sum() + usual))
+    def errors(self) -> Floats:
+        """How large the errors are at present, in expected ones, of which some are borrowed."""
+        weight = FORGETTING ** np.arange(len(self.missed))
+        away = np.minimum(self.missed / self.past_width, LARGEST_ERROR)
+        total = np.tensordot(weight, away, axes=1)
+        return np.asarray((total + BORROWED) / (weight.sum() + BORROWED))
+
+    def shares(self, week: int) -> Floats:
+        """How much each forecast is believed in a week of the year: [2, regions].
+
+        Errors count as those of a double exponential distribution of one width do.
+        """
+        regions = self.missed.shape[2]
+        if week in HOLIDAYS:
+            return np.repeat(AT_HOLIDAYS[:, None], regions, axis=1)
+        weight = FORGETTING ** np.arange(len(self.missed))
+        away = np.minimum(self.missed / self.past_width[:, :1], LARGEST_ERROR)
+        log = np.log(AT_FIRST)[:, None] - np.tensordot(weight, away, axes=1)
+        share = np.exp(log - log.max(axis=0))
+        return np.asarray(share / share.sum(axis=0))
 
 
 class WeeklyTrend(ReleaseLearner[LastWeeks]):
@@ -218,15 +234,11 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
         rows = [(week_of_year(origin.day), ALL_YEAR) for origin in origins]
         final = origins[-1].counts if level is None else level.sum(origins[-1].counts)
         past = [self._made(every, rows, final, steps) for steps in sorted({1, horizon})]
-        fits = past[0].errors(CHOICE)
-        power = 0.0 if rows[-1][0] in HOLIDAYS else DECIDED
-        seasonal = SEASONAL / (SEASONAL + (fits[0] / fits[1]) ** power)
-        share = np.stack([seasonal, 1 - seasonal])
-        made = past[-1]
-        error, change, width = made.errors(BORROWED), made.change[-1], made.width[-1]
+        share, made = past[0].shares(rows[-1][0]), past[-1]
+        change, width = made.change[-1], made.width[-1] * made.errors()
         now = every[-1]
         middle = now.log + (share * change).sum(axis=0)
-        size = WIDER * (share * width * error).sum(axis=0)
+        size = WIDER * (share * width).sum(axis=0)
         shape = self._pretrained.shape[horizon - 1]
         shape = shape - shape[len(shape) // 2]
         logs = middle[:, None] + size[:, None] * shape
@@ -238,16 +250,17 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
     ) -> "_Made":
         """What both forecasts were as of each origin, and how wrong they were."""
         made = [
-            [self._pretrained.predict(now, row, horizon) for row in both]
+            [self._pretrained.predict(now, week, horizon) for week in both]
             for now, both in zip(every, rows, strict=True)
         ]
-        change, width = (np.array([[one[i] for one in both] for both in made]) for i in (0, 1))
-        away = []
-        for place in range(len(every) - 1 - horizon, -1, -1):
+        change, width = (np.array([[pair[i] for pair in both] for both in made]) for i in (0, 1))
+        missed, places = [], range(len(every) - 1 - horizon, -1, -1)
+        for place in places:
             now, back = every[place], len(every) - 1 - place
             truth = np.log(final[:, -1 - back + horizon] + now.offset)
-            away.append(np.abs(truth - now.log - change[place]) / width[place])
-        return _Made(change, width, np.array(away).reshape(len(away), 2, len(final)))
+            missed.append(np.abs(truth - now.log - change[place]))
+        shape = len(places), 2, len(final)
+        return _Made(change, width, np.reshape(missed, shape), width[list(places)].reshape(shape))
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
         """What all clients, the client itself and the time of the year add to the forecast."""

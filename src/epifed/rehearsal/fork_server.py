@@ -163,7 +163,12 @@ class ForkServer:
         with there:
             program = "from epifed.rehearsal.fork_server import main; main()"
             arguments = [sys.executable, "-u", "-c", program, str(there.fileno()), *modules]
-            once = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+            once = {
+                "MALLOC_ARENA_MAX": "1",
+                "MALLOC_MMAP_THRESHOLD_": "65536",
+                "MALLOC_TRIM_THRESHOLD_": "65536",
+                "OMP_NUM_THREADS": "1",
+            }
             started = subprocess.Popen(
                 arguments,
                 env={**once, **os.environ, **(environment or {})},

@@ -76,6 +76,8 @@ class LocalFederation:
     """Whether sites run as an office would: with the week's own reports, in `reports`."""
     preloaded: tuple[str, ...] | None = None
     """Have parties forked with all imports done, and these modules'; none: start each anew."""
+    nice: int = NICE
+    """How far all parties but the server stand back."""
     processes: dict[str, subprocess.Popen[bytes] | Child] = field(default_factory=dict)
 
     @classmethod
@@ -259,7 +261,7 @@ class LocalFederation:
         path, folder = logs / f"{party}.log", self.kit(party)
         environment = command.environment | {"GRPC_VERBOSITY": "INFO"}
         environment |= self.environment.get(party, {})
-        nice = 0 if party == SERVER else NICE
+        nice = 0 if party == SERVER else self.nice
         if POSSIBLE and self.preloaded is not None and not self.services:
             wanted = Wanted.of(
                 command.arguments,

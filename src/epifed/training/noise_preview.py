@@ -34,7 +34,7 @@ class NoisePreview:
 
     @property
     def believed(self) -> float:
-        """The share of what one release says that can be believed."""
+        """The share of a release that is signal."""
         return self.typical**2 / (self.typical**2 + self.noise**2)
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class NoisePreview:
         share = "less than 1 %" if self.believed < 0.01 else f"{100 * self.believed:.0f} %"
         verdict = f"{share} of the release is signal"
         if self.believed < POOR:
-            verdict = f"noise hides most of it, and only {verdict}"
+            verdict = f"noise hides most of it; {verdict}"
         advice = ""
         if self.clients_for_good is not None:
             wanted = [counted(self.clients_for_good, "client")]

@@ -502,7 +502,7 @@ class _Begun:
 def _affords(ledger: Ledger | None, plan: PrivacyPlan, training: str) -> Readiness:
     """Whether the server's ledger would pay for a training."""
     if ledger is None:
-        raise EpifedError("the server has no ledger; expected one that pays for the training")
+        raise EpifedError("the server has no ledger; expected one to charge the training to")
     book = ledger.book()
     own = book.named(training)
     part = (plan.priced_rate, plan.noise_multiplier, plan.rounds)

@@ -313,7 +313,7 @@ def _sent(kit: Path, settings: Settings) -> Finding:
     bound = (
         f"of Euclidean norm at most S = {settings.clip_norm:g}"
         if settings.private
-        else "of ANY NORM, because ε = inf protects nobody"
+        else "of ANY NORM, because ε = inf means no privacy"
     )
     return Finding(
         "sent",
