@@ -35,7 +35,7 @@ from epifed.report.tables import number
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results"
 BLOCK = re.compile(r"(<!-- numbers: (.+?) -->\n).*?(<!-- /numbers -->)", re.DOTALL)
-NUMBER = r"[-−]?(?:[\d][\d.,]*(?: ± [\d.,]+\d)?|∞)"
+NUMBER = r"[-−]?(?:[\d][\d.,]*(?:e[-+]\d+)?(?: ± [\d.,]+\d(?:e[-+]\d+)?)?|∞)"
 LIKE_A_NUMBER = re.compile(r"[-−+±<≤≥\[ ]*[\d∞][^a-z]*(?: (?:s|MB|GB))?$")
 INLINE = re.compile(rf"(?P<shown>{NUMBER})(?P<mark><!-- = (?P<where>.+?)(?: :(?P<form>\S+))? -->)")
 
