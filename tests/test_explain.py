@@ -89,10 +89,10 @@ def test_a_directory(result: Path) -> None:
         "is right at most 88.1 % of the time",
         "'add or remove one client'",
         "accountant is RDP",
-        "all 3 private trainings together cost ε = ",
+        "all 3 private trainings cost ε = ",
         "NOT for release",
         "no forecast uses data after its day",
-        "tuned so is not recorded",
+        "whether that was done is not recorded",
         "that of persistence",
         "ε = ∞ (3 trainings): no privacy",
     ):

@@ -66,7 +66,9 @@ def test_terms_settings_and_budget_of_a_new_federation_fit_each_other(
 ) -> None:
     outline = _outline(epsilon=epsilon, weeks=weeks)
     plan, terms = outline.plan, outline.federation.terms
-    assert f"{weeks} week" in budgeted(outline.cap, (), plan, weeks)
+    each = (plan.priced_rate, plan.noise_multiplier, plan.rounds)
+    for trials in ((), (each,)):
+        assert f"{weeks} week" in budgeted(outline.cap, trials, plan, weeks)
     book = SiteLedger(tmp_path / "site.ledger", terms)
     first = Proposal(
         "week-1", plan.rounds, 0, 0, outline.settings.to_toml(), "2026-06-01", "2026-11-01",
@@ -90,9 +92,8 @@ def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> 
     ]
     new = ("federation", "new", "flu", "--out", out, "--host", "localhost", "--language", "de")
     made = epifed(*new, *sites, expect=0)
-    assert "52 weeks cost" in made.stderr and "9 % of what the release says" in " ".join(
-        made.stderr.split()
-    )
+    said = " ".join(made.stderr.split())
+    assert "52 weeks and one trial cost" in said and "9 % of the release is signal" in said
     north = out / "kits" / "north"
     assert "Standort der Föderation flu" in (north / README).read_text()
     assert not list(out.rglob("readme.txt"))

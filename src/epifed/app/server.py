@@ -61,10 +61,13 @@ HEADERS = {
 }
 SHARED_STYLES = ("page.css", "print.css")
 """Of the report, as are the scripts below and the charting library."""
-SHARED_SCRIPTS = ("format.js", "charts.js", "tables.js", "controls.js")
+SHARED_SCRIPTS = ("format.js", "charts.js", "shapes.js", "tables.js", "controls.js")
 OWN_WORDS = ("words_en.js", "words_de.js", "state.js")
 OWN_SCRIPTS = ("file.js", "forecast.js", "member.js", "main.js")
-ENTERED = '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>epifed</title>'
+ENTERED = (
+    '<!doctype html><meta http-equiv="refresh" content="0;url=/"><link rel="icon" href="data:,">'
+    "<title>epifed</title>"
+)
 STRANGER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>epifed</title>
 <h1>This page is open elsewhere, or its address was used before.</h1>
 <p>Go to the window in which it is open. Or end the program in the terminal (Ctrl-C), then start it

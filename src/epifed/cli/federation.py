@@ -111,7 +111,7 @@ def new(
     expected = expect(make_learner(outline.settings), outline.plan)
     if expected:
         messages.print(expected.sentence())
-    messages.print(f"{counted(weeks, 'week')} cost {outline.cap.sentence()}")
+    messages.print(f"{counted(weeks, 'week')} and one trial cost {outline.cap.sentence()}")
     print(f"root certificate {made.fingerprint}")
     messages.print(f"now read {folder / README}")
 

@@ -185,11 +185,15 @@ def _from_file(
         columns = {name: column for name, column in said.items() if column} if column_entry else {}
         columns |= {"entry": column_entry} if column_entry else {}
         history = load_vintages(vintages or data, regions=panel.regions, **columns)
-    with messages.status("forecasting, and repeating it on the file's own past"):
+    with GridProgress(spoken("forecasts, past weeks first")) as progress:
         made = forecast_alone(
-            panel, incomplete_days=incomplete_days, region=region, vintages=history
+            panel,
+            incomplete_days=incomplete_days,
+            region=region,
+            vintages=history,
+            progress=progress,
         )
-        made.write(out, messages.print)
+    made.write(out, messages.print)
     table = made.table()
     if as_json:
         about = {

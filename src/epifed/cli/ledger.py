@@ -480,8 +480,8 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
             f"{counted(spent, 'round')}, which no cap limits"
         )
     left = rounded_down(summary["left_epsilon"])
-    fits = "'epifed ledger plan --ledger' shows how many trainings fit"
-    lines.append(f"left   ε = {left} by subtraction; {fits}")
+    fits = "'epifed ledger plan --ledger' shows what fits"
+    lines.append(f"left   ε = {left}, by subtraction; {fits}")
     lines.append(f"head   {book.head}, row {len(book.hashes)}")
     return "\n".join(lines)
 

@@ -136,9 +136,9 @@ class Outline:
 
     @property
     def cap(self) -> Cap:
-        """The budget: what all weeks cost together."""
+        """The budget: what all weeks and one trial cost together."""
         plan = self.plan
-        each = (plan.priced_rate, plan.noise_multiplier, plan.rounds * self.weeks)
+        each = (plan.priced_rate, plan.noise_multiplier, plan.rounds * (self.weeks + 1))
         price = Cap(1e9, plan.delta, ACCOUNTANT).price(together([each]))
         return Cap(float(rounded_up(price * ROOM)), plan.delta, ACCOUNTANT)
 

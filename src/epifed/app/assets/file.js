@@ -1,6 +1,6 @@
 // The file: dropped, read, asked about, shown as it was read.
 async function openFile(file) {
-  shown.region = -1;
+  if (!/json$/i.test(file.name)) shown.region = -1;
   await work('reading', () => ask(`api/file?name=${encodeURIComponent(file.name)}`, { method: 'POST', body: file, headers: { 'content-type': 'application/octet-stream' } }));
   settle();
 }
@@ -142,7 +142,7 @@ function drawRows(file) {
     const above = row < file.header_row;
     const header = row === file.header_row || row === 0;
     const number = row === 0 ? '' : header ? `${row}` : make('button', { type: 'button', title: t('makeHeader', row), 'aria-label': t('makeHeader', row), onclick: () => answer({ header_row: row }) }, `${row}`);
-    const what = header ? t('header') : above ? t('above') : '';
+    const what = header ? t('header') : above ? t('aboveHeader') : '';
     const head = make('th', { scope: 'row' }, number, what ? make('span', { class: 'what' }, ` ${what}`) : null);
     if (above) return make('tr', { class: 'above' }, head, make('td', { colspan: width }, cells.filter(Boolean).join(' · ')));
     const body = Array.from({ length: width }, (_, i) => {

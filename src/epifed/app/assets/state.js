@@ -24,7 +24,8 @@ async function ask(path, options) {
 }
 
 function take(found) {
-  DATA = { ...found, level: 'region', step: found.check ? found.check.step : 'day' };
+  const map = DATA.map && found.map && DATA.map.id === found.map.id ? DATA.map : found.map;
+  DATA = { ...found, map, level: 'region', step: found.check ? found.check.step : 'day' };
 }
 
 const post = (action, body) => ask(`api/${action}`, { method: 'POST', body: JSON.stringify(body ?? {}), headers: { 'content-type': 'application/json' } });

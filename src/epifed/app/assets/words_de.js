@@ -93,7 +93,7 @@ const DE = {
   rolesLabel: 'Spalten',
   role: { date: 'Datum', region: 'Region', cases: 'Fälle', population: 'Einwohner' },
   roleNone: '– keine –', roleRows: 'jede Zeile ist ein Fall', roleNames: 'in den Spaltennamen', roleCells: 'in den Zellen', roleSheets: 'die Namen der Blätter',
-  row: 'Zeile', above: 'bleibt weg', header: 'Kopfzeile', makeHeader: (n) => `Zeile ${n} zur Kopfzeile machen`,
+  row: 'Zeile', aboveHeader: 'bleibt weg', header: 'Kopfzeile', makeHeader: (n) => `Zeile ${n} zur Kopfzeile machen`,
   moreColumns: (n) => `… und ${n} weitere Spalten`,
   readingOf: { cadence: 'Eine Zeile zählt', counts: 'Die Zahlen sind', totals: 'Summen', weeks_dated: 'Das Datum ist', below: 'Kleine Zahlen wie <5', thousands: 'Zeichen zwischen Tausendern', decimal: 'Dezimalzeichen', date_format: 'Das Datum steht als' },
   readingValue: {
@@ -129,6 +129,7 @@ const DE = {
   asTable: 'Als Tabelle', day: 'Tag', regionHead: 'Region', firstRows: (v) => `Die ersten ${v.n} von ${v.all} Zeilen.`, showAll: 'Alle zeigen',
 
   computing: 'Die Vorhersage wird berechnet, auch für vergangene Wochen, um zu sehen, wie gut sie ist …', computed: (v) => `Vorhersage: vergangene Woche ${v.done} von ${v.of} …`,
+  timeLeft: (n) => `noch etwa ${n} s`,
   forecastKicker: (v) => `Vorhersage vom ${v.day} · ${v.name}`,
   headTrend: (v) => `Nächste Woche: etwa ${v.cases} Fälle, ${v.change}`,
   headLike: (v) => `Nächste Woche: wie diese Woche, etwa ${v.cases} Fälle`,
@@ -145,6 +146,9 @@ const DE = {
   unitCases: 'Fälle in 7 Tagen', unitRate: 'je 100.000 in 7 Tagen', per100000: (n) => `${n} je 100.000`,
   observed: 'Beobachtet', median: 'Vorhersage', likeToday: '„Wie heute“', band: (size) => `${size}-%-Intervall`, today: 'Daten bis',
   fanNote: (v) => `${v.name}: ${v.unit}. In den Bändern liegt die wahre Zahl mit 50 % und 95 % Wahrscheinlichkeit. Gemeldete Fälle sind nur ein Teil aller Infektionen.`,
+  mapChange: (v) => `Erwartete Veränderung in jeder Region, 7 Tage bis ${v.day}`, mapNow: (v) => `Die letzten 7 Tage in jeder Region: ${v.unit}`,
+  mapHint: 'Klicken Sie auf eine Region, um sie zu sehen. Tastatur: Pfeiltasten gehen zum Nachbarn, + und − vergrößern und verkleinern, 0 zeigt alle.', mapOffer: 'Für eine Karte ziehen Sie eine GeoJSON-Datei mit den Flächen dieser Regionen auf diese Seite, oder geben Sie der Datei die Spalten longitude und latitude.',
+  zoom: 'Vergrößerung', zoomIn: 'Vergrößern', zoomOut: 'Verkleinern', zoomReset: 'Alles zeigen', below: (n) => `unter ${n}`, above: (n) => `${n} und mehr`,
   recordTitle: 'Wie gut waren solche Vorhersagen in der Vergangenheit dieser Datei?',
   verdictBetter: (v) => `In ${many(v.n, 'vergangenen Woche', 'vergangenen Wochen')} dieser Datei war der Fehler für die nächste Woche ${v.percent} kleiner als mit „wie heute“.`,
   verdictWorse: (v) => `In ${many(v.n, 'vergangenen Woche', 'vergangenen Wochen')} dieser Datei war der Fehler für die nächste Woche ${v.percent} größer als mit „wie heute“.`,

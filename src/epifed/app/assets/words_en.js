@@ -93,7 +93,7 @@ const EN = {
   rolesLabel: 'Columns',
   role: { date: 'Date', region: 'Region', cases: 'Cases', population: 'Inhabitants' },
   roleNone: '– none –', roleRows: 'every row is one case', roleNames: 'in the column names', roleCells: 'in the cells', roleSheets: 'the names of the sheets',
-  row: 'Row', above: 'left out', header: 'header', makeHeader: (n) => `Make row ${n} the header`,
+  row: 'Row', aboveHeader: 'left out', header: 'header', makeHeader: (n) => `Make row ${n} the header`,
   moreColumns: (n) => `… and ${n} more columns`,
   readingOf: { cadence: 'A row counts', counts: 'Numbers are', totals: 'Totals are', weeks_dated: 'The date is', below: 'Small counts such as <5 are', thousands: 'Sign between thousands', decimal: 'Decimal sign', date_format: 'Dates are' },
   readingValue: {
@@ -129,6 +129,7 @@ const EN = {
   asTable: 'As a table', day: 'Day', regionHead: 'Region', firstRows: (v) => `The first ${v.n} of ${v.all} rows.`, showAll: 'Show all',
 
   computing: 'Forecasting, also from past weeks to see how good it is …', computed: (v) => `Forecasting: past week ${v.done} of ${v.of} …`,
+  timeLeft: (n) => `about ${n} s left`,
   forecastKicker: (v) => `Forecast of ${v.day} · ${v.name}`,
   headTrend: (v) => `Next week: about ${v.cases} cases, ${v.change}`,
   headLike: (v) => `Next week: like this week, about ${v.cases} cases`,
@@ -145,6 +146,9 @@ const EN = {
   unitCases: 'cases in 7 days', unitRate: 'per 100,000 in 7 days', per100000: (n) => `${n} per 100,000`,
   observed: 'Observed', median: 'Forecast', likeToday: '“Like today”', band: (size) => `${size} % interval`, today: 'Data to',
   fanNote: (v) => `${v.name}: ${v.unit}. The bands hold the true number with 50 % and 95 % probability. Reported cases are a fraction of all infections.`,
+  mapChange: (v) => `Expected change in each region, 7 days to ${v.day}`, mapNow: (v) => `The last 7 days in each region: ${v.unit}`,
+  mapHint: 'Click a region to see it. Keyboard: arrow keys go to the neighbour, + and − zoom, 0 shows all.', mapOffer: 'For a map, drop a GeoJSON file with the shapes of these regions on this page, or give the file columns longitude and latitude.',
+  zoom: 'Zoom', zoomIn: 'Zoom in', zoomOut: 'Zoom out', zoomReset: 'Show all', below: (n) => `below ${n}`, above: (n) => `${n} and more`,
   recordTitle: 'How good were such forecasts on this file’s past?',
   verdictBetter: (v) => `On ${many(v.n, 'past week', 'past weeks')} of this file the error for the next week was ${v.percent} smaller than with “like today”.`,
   verdictWorse: (v) => `On ${many(v.n, 'past week', 'past weeks')} of this file the error for the next week was ${v.percent} larger than with “like today”.`,

@@ -887,7 +887,10 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
 
 
 def to_panel(tidy: Tidy) -> CasePanel:
-    """The panel of a clean table, of days or of weeks."""
+    """The panel of a clean table, of days or of weeks.
+
+    Of a list of cases a day without a row has no case; of counts it has no report.
+    """
     reported = tidy.frame.drop_nulls("cases")
     empty = len(tidy.frame) - len(reported)
     notes = (
@@ -895,7 +898,7 @@ def to_panel(tidy: Tidy) -> CasePanel:
         if empty
         else ()
     )
-    return CasePanel.from_long(
+    panel = CasePanel.from_long(
         reported.select("day", "region", "cases"),
         source=tidy.where,
         regions=sorted(tidy.frame["region"].unique()),
@@ -903,3 +906,4 @@ def to_panel(tidy: Tidy) -> CasePanel:
         notes=(*tidy.notes, *notes),
         step=tidy.step,
     )
+    return replace(panel, reported=None) if tidy.read_as.get("line_list") else panel
