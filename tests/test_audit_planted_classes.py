@@ -510,7 +510,7 @@ def an_answer_is_taken_from_any_round(patch: Planter) -> None:
 
 def no_noise_where_a_report_cannot_be_opened(patch: Planter) -> None:
     """A site that is in league with the server spoils its report: the sum of the others is bare."""
-    honest = aggregator.pack_partial
+    honest = round_terms.pack_partial
 
     def wrong(question: Any, keys: Any, total: Any, unopened: Any) -> Any:
         if unopened:
@@ -522,7 +522,7 @@ def no_noise_where_a_report_cannot_be_opened(patch: Planter) -> None:
                 total = total if opened is None else total + opened
         return honest(question, keys, total, unopened)
 
-    patch.setattr(aggregator, "pack_partial", wrong)
+    patch.setattr("epifed.federation.aggregator.pack_partial", wrong)
 
 
 def a_ledger_forgets_after_sixty_trainings(patch: Planter) -> None:
@@ -610,7 +610,15 @@ def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["hostile: aggregator to server", "killed: server", "draws in process", "accountants"],
+    [
+        "hostile: aggregator to server",
+        "hostile: server that invents a release",
+        "killed: server",
+        "draws in process",
+        "accountants",
+        "noise in every sum",
+        "years in a ledger",
+    ],
 )
 def test_correct_code_passes(name: str) -> None:
     found = check(name)

@@ -649,7 +649,8 @@ def _always_noise(settings: Settings) -> Check:
                 total = accept_partial(answer, question).total
                 for report in question.reports:
                     opened = stop.parties.share(stop.pact, FIRST, report.site, report.share)
-                    total = total - (0 if opened is None else opened)
+                    if opened is not None:
+                        total = total - opened
                 noises.append(total.view(np.int64) / (plan.noise_multiplier * STEPS))
             if noises:
                 values = np.concatenate(noises)
