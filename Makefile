@@ -6,7 +6,7 @@ TESTS ?= tests
 # Files in the order of tests/conftest.py.
 PARALLEL := --dist loadfile --no-loadscope-reorder
 
-.PHONY: run docs linkcheck figures-docs page-words test test-field lint coverage chromium haproxy promtool systemd-analyze vendor package bench bench-peers clean
+.PHONY: run docs linkcheck figures-docs page-words test test-field lint coverage chromium r haproxy promtool systemd-analyze vendor package bench bench-peers clean
 
 # WITH= leaves PyTorch out, and with it the paper's model; the learner trend needs none.
 WITH ?= [torch]
@@ -27,7 +27,7 @@ test: lint
 
 # Real processes, certificates, kills, browsers, systemd, the documentation site, and the audit at full power. Three
 # workers for two cores: a federation mostly waits.
-test-field: $(VENV)/.installed chromium haproxy promtool systemd-analyze
+test-field: $(VENV)/.installed chromium r haproxy promtool systemd-analyze
 	$(BIN)/python -m pytest -n 3 $(PARALLEL) -m field
 
 lint: $(VENV)/.installed
@@ -86,6 +86,14 @@ chromium:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1; } || \
 	  echo "chromium is not here and could not be installed: the report is not tested in a browser"
+
+# R, which docs/r.md is run in: installed where that is possible, else not missed.
+r:
+	@{ command -v Rscript && Rscript -e 'library(data.table); library(reticulate)'; } >/dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    { apt-get update -qq && \
+	      apt-get install -y -qq --no-install-recommends r-base-core r-cran-data.table r-cran-reticulate; } >/dev/null 2>&1; } || \
+	  echo "R is not here and could not be installed: docs/r.md is not run"
 
 # The proxy that is documented for a server: installed where that is possible, else not missed.
 haproxy:

@@ -56,8 +56,8 @@ def drawn(data: Path, work: Path) -> None:
     counties = read_prepared(data)
     rng = np.random.default_rng(seed_sequence(0, "communities"))
     panel = disaggregate(counties, read_communities(data), rng)
-    heads = ["period", "average", "method", "ε", "MAE", "MASE", "MAPE %", "R²"]
-    formats = ["{}"] * 4 + ["{:short}"] * 4
+    heads = ["period", "average", "method", "ε", "MAE", "MASE", "MAPE %", "R²", "zero targets"]
+    formats = ["{}"] * 4 + ["{:short}"] * 4 + ["{:,}"]
     rows: list[list[Any]] = []
     for period, smoothing in itertools.product(PERIODS, ("centered", "none")):
         values: dict[str, Any] = Settings.PAPER | Settings.community_values(len(panel.regions))
@@ -69,14 +69,14 @@ def drawn(data: Path, work: Path) -> None:
                 periods={period: PERIODS[period]},
                 epsilons=() if epsilon is None else (epsilon,),
                 runs=1,
-                baselines=("persistence", "county share", *methods),
+                baselines=("persistence", "zero", "county share", *methods),
             )
             runs = run_grid(panel, grid, work / smoothing, workers=1).runs.filter(stratum="all")
             for found in runs.iter_rows(named=True):
                 name = [period, smoothing, found["method"], budget(found["epsilon"])]
                 if name not in [row[:4] for row in rows]:
                     scores = [float(f"{found[m]:.6g}") for m in ("mae", "mase", "mape", "r2")]
-                    rows.append([*name, *scores])
+                    rows.append([*name, *scores, int(found["zeros"])])
             command = "python benchmarks/communities.py ../shared/data WORK"
             print(keep("communities", command, {"real": table(heads, formats, rows)}), flush=True)
 

@@ -27,8 +27,7 @@ import polars as pl
 
 from _runs import MEAN, hub_rows, of_runs, over_runs, said
 from epifed.data.calendar import Weeks
-from epifed.data.levels import choose
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, choose
 from epifed.data.readers import load_panel
 from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages
@@ -82,7 +81,7 @@ class Known:
         """The forecasts of one run from all Mondays, as a hub keeps them."""
         levels = choose(self.panel, LEVELS)
         targets = Targets(levels, AHEAD, Weeks(ends=5, reference=0), self.totals)
-        learner = "trend" if self.vintages is None else "nowcast"
+        learner = "trend" if self.vintages is None else "real-time"
         asked = {"learner": learner, "epsilon": epsilon, "seed": run}
         with tempfile.TemporaryDirectory() as out:
             found = run_backtest(

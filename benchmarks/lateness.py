@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import LAGS, Floats, Vintages
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.realism import WEEKDAYS
-from epifed.simulate.reporting import sent_on
-from epifed.simulate.simulation import vintages
+from epifed.simulate.epidemic import sent_on
+from epifed.simulate.simulation import WEEKDAYS, vintages
 from kept import keep, table
 
 SEED = 21

@@ -1,12 +1,15 @@
 """How many sites one server holds: what each of them costs it, sites without PyTorch.
 
     python benchmarks/load.py --sites 4 --sites 16 --sites 32 --keep
+    python benchmarks/load.py --weeks 64 --weeks 200 --keep
 
-The sites are real processes with real certificates and the learner `trend`, in all rounds of one
-job. They share the machine's cores with the server, so seconds on the wall mean little and the
-server's own processor time is counted: of its process, which passes everything on between sites and
-job, and of the job's worker. Memory is the proportional set size. Stops before a number of sites
-that would leave less than `--spare` GB of memory free.
+With `--weeks` the sites are forked from one process that has imported everything, one client each,
+and a week with two aggregators is run: question, round, delivery. Otherwise the sites are real
+processes with real certificates and the learner `trend`, in all rounds of one job. They share the
+machine's cores with the server, so seconds on the wall mean little and the server's own processor
+time is counted: of its process, which passes everything on between sites and job, and of the job's
+worker. Memory is the proportional set size. Stops before a number of sites that would leave less
+than `--spare` GB of memory free.
 """
 
 import argparse
@@ -27,8 +30,8 @@ from epifed.federation.server import Answers, Order, ServedTraining, take_in
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
 from epifed.training.rounds import Rounds
-from federation import invented, memory, processor
-from kept import keep, table
+from federation import invented, memory, processor, resident
+from kept import RESULTS, keep, table
 
 EACH = 4
 """Clients of a site."""
@@ -36,6 +39,8 @@ AT_ONCE = 4
 """Sites that are started together: FLARE's client gives up after 15 seconds of starting."""
 SITE_GB = 0.25
 FAR, FARTHER, RELAYS = 400, 4000, 20
+LEAST_FREE = 3.0
+"""GB of memory below which no more forked sites are started."""
 
 
 def free_gb() -> float:
@@ -154,6 +159,128 @@ def measure(sites: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def private(pid: int) -> float:
+    """Megabytes of a process that it shares with nobody."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+class Week(threading.Thread):
+    """The most that the server and one site have during a week."""
+
+    def __init__(self, local: LocalFederation) -> None:
+        super().__init__(daemon=True)
+        self.local, self.end = local, threading.Event()
+        self.most: dict[str, float] = {}
+
+    def run(self) -> None:
+        port = self.local.federation.server.port
+        server = self.local.processes["server"].pid
+        site = self.local.processes["site-2"].pid
+        while not self.end.wait(1):
+            parts = [server, *self.local.workers("server")]
+            now = {
+                "memory": sum(map(memory, parts)),
+                "resident": sum(map(resident, parts)),
+                "site": sum(map(private, [site, *self.local.workers("site-2")])),
+                "connections": connections(port),
+                "files": sum(entries(pid, "fd") for pid in parts),
+                "threads": sum(entries(pid, "task") for pid in parts),
+                "load": os.getloadavg()[0],
+                "least_free": -free_gb(),
+            }
+            self.most = {k: max(v, self.most.get(k, -1e9)) for k, v in now.items()}
+            if free_gb() < LEAST_FREE:
+                self.local.__exit__()
+                print("memory ended: all parties are stopped", file=sys.stderr, flush=True)
+                os._exit(1)
+
+    def __enter__(self) -> "Week":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end.set()
+        self.join()
+
+
+def measure_week(sites: int) -> dict[str, Any]:
+    """One week of `trend` with two aggregators: all are asked, one round, the release delivered."""
+    panel = invented(sites)
+    wish = {"learner": "trend", "epsilon": 1.0, "noise": "aggregators", "aggregators": 2}
+    wish["accountant"] = "rdp"  # as in the terms; by PLD a site needs 10 MB more
+    settings = Settings.resolve(sites, wish)
+    roster = rehearsal_federation(
+        panel, sites, aggregators=2, rounds_per_job=1, min_sites=9 * sites // 10, round_timeout=900
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalFederation.make(Path(folder), roster, panel, preloaded=()) as local,
+    ):
+        local.nice = 19  # hundreds of workers that start at once would leave the server nothing
+        began = time.monotonic()
+        names = ["server", *(party.name for party in roster.parties)]
+        for first in range(0, len(names), 2 * AT_ONCE):
+            local.start(*names[first : first + 2 * AT_ONCE])
+            if free_gb() < LEAST_FREE:
+                raise SystemExit(f"{sites} sites: memory ended after {first} of them had started")
+        started = time.monotonic() - began
+        before = {name: local.processor_seconds(name) for name in names}
+        order = Order.of("measured", settings, panel.start, panel.end, seeded=True)
+        began = time.monotonic()
+        with Week(local) as week:
+            status: dict[str, Any] = dict(local.train(order))
+        seconds = time.monotonic() - began
+        used = {name: local.processor_seconds(name) - before[name] for name in names}
+    return {
+        "sites": sites,
+        "rounds": status["round"],
+        "delivered": len(status.get("delivered", ())),
+        "seconds_start": started,
+        "seconds": seconds,
+        "server": used["server"],
+        "aggregator": used["aggregator-1"],
+        "all": sum(used.values()),
+        **week.most,
+    }
+
+
+WEEK = {
+    "sites": "{}",
+    "seconds": "{:.0f}",
+    "processor seconds of the server": "{:.1f}",
+    "of each site": "{:.1f}",
+    "of an aggregator": "{:.1f}",
+    "memory of the server, MB": "{:.0f}",
+    "its resident sizes, added": "{:.0f}",
+    "connections": "{:.0f}",
+    "open files": "{:.0f}",
+    "threads": "{:.0f}",
+    "own memory of a site, MB": "{:.0f}",
+}
+
+
+def week_row(one: dict[str, Any]) -> list[Any]:
+    others = one["all"] - one["server"] - 2 * one["aggregator"]
+    numbers = [one["server"], others / one["sites"], one["aggregator"], one["memory"]]
+    rest = ("resident", "connections", "files", "threads", "site")
+    return [str(one["sites"]), one["seconds"], *numbers, *(one[name] for name in rest)]
+
+
+def kept_weeks(weeks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table of weeks; numbers of sites that were not measured now stay as they are."""
+    path = RESULTS / "load.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    rows = {row[0]: row for row in kept.get("weeks", {"rows": []})["rows"]}
+    rows |= {str(one["sites"]): week_row(one) for one in weeks}
+    ordered = [rows[name] for name in sorted(rows, key=int)]
+    about = {"machine": machine(), "load": max(one["load"] for one in weeks)}
+    return {"weeks": table([*WEEK], [*WEEK.values()], ordered), "weeks about": about}
+
+
 def ours(sites: int, rounds: int = 3) -> float:
     """Processor seconds of a round in the server's job that are epifed's, not FLARE's.
 
@@ -248,8 +375,17 @@ def main() -> None:
     parser.add_argument("--spare", type=float, default=6.0, help="GB of memory that stay free")
     parser.add_argument("--keep", action="store_true", help="for the documentation")
     parser.add_argument("--ours", action="store_true", help="also the part that is epifed's")
+    parser.add_argument("--weeks", type=int, action="append", help="forked sites in a week")
     given = parser.parse_args()
     command = " ".join(["python", *sys.argv])
+    weeks: list[dict[str, Any]] = []
+    if given.weeks:  # whatever happens to memory happens to these processes, not to others'
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    for sites in given.weeks or []:
+        weeks.append(measure_week(sites))
+        print(json.dumps(weeks[-1]), flush=True)
+        if given.keep:
+            print(keep("load", command, kept_weeks(weeks)))
     if given.ours:
         found = {f"seconds_{sites}": ours(sites) for sites in (FAR, FARTHER)}
         print(json.dumps(found), flush=True)

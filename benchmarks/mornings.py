@@ -151,7 +151,7 @@ def real(data: Path, runs: int, parts: Parts, command: str) -> None:
     for epsilon, times in ((math.inf, 1), (1.0, runs), (0.1, runs)):
         found: list[dict[str, float]] = []
         for seed in range(times):
-            said = {"learner": "nowcast", "epsilon": epsilon, "seed": seed}
+            said = {"learner": "real-time", "epsilon": epsilon, "seed": seed}
             settings = settings_for(panel, said)
             table = parts.table(
                 f"real_{epsilon:g}_{seed}", partial(replay.table, settings, REAL[0].first)
@@ -208,7 +208,7 @@ def resampled(data: Path, parts: Parts, command: str) -> None:
     """Other times, their lateness resampled: without privacy, by phase."""
     panel = load_panel(data)
     known = load_vintages(data, regions=panel.regions)
-    settings = settings_for(panel, {"learner": "nowcast", "epsilon": math.inf})
+    settings = settings_for(panel, {"learner": "real-time", "epsilon": math.inf})
     found: dict[bool, list[tuple[str, dict[str, float]]]] = {True: [], False: []}
 
     def replayed(first: date, last: date) -> pl.DataFrame:

@@ -25,8 +25,7 @@ import numpy as np
 from epifed.cli.data import PHASES
 from epifed.data.readers import read_prepared
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate.realism import realism_table
-from epifed.simulate.simulation import write
+from epifed.simulate.simulation import realism_table, write
 from kept import keep, markdown, table
 
 SIZES = ((37, 1_000), (400, 10_786), (3_700, 100_000))

@@ -2,29 +2,82 @@
 
     epifed reproduce --data DATA --out results --runs 5
     python benchmarks/strata.py DATA results [more results]
+    python benchmarks/strata.py DATA results --add
 
-Several folders of the same experiment are joined.
+Several folders of the same experiment are joined. With `--add` the runs are added to those that
+were kept before: runs 0, 1, … of a cell that are kept already are left out, and means and
+deviations are pooled.
 """
 
+import json
+import math
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from epifed.data.readers import read_prepared
-from epifed.evaluation.metrics import CLIPPED, STRATA
-from epifed.evaluation.results_folder import FEDERATED, KEYS, TRAINED, summary
-from epifed.paper import LOCAL, against_own_model, by_size
+from epifed.evaluation.metrics import CLIPPED, STRATA, strata
+from epifed.evaluation.results_folder import ALL, FEDERATED, KEYS
+from epifed.paper import by_size
 from epifed.report.tables import budget
-from kept import keep, table
+from kept import RESULTS, keep, table
 
 COMMAND = "python benchmarks/strata.py ../shared/data results"
 EPSILONS = (0.3, 0.5, 1.0, 2.0, float("inf"))
+LOCAL = "local MLP"
+"""The baseline of each client's own network."""
 CLUSTERS = [name for name, _, _ in STRATA]
+SCORES = ("mape", "mdape", "mae_per_100k")
+METRICS = {"mse": "MSE", "mae": "MAE", "mape": "MAPE %", "r2": "R²"}
+UPDATES = {
+    "not clipped, no noise (ε = ∞)": f"{FEDERATED} ∞",
+    "clipped, no noise": CLIPPED,
+    "clipped, noise of ε = 2": f"{FEDERATED} 2",
+    "persistence": "persistence",
+}
 SHORT = ("{:short}", "{:short} ± {:short}")
 RATIO = ("{:.2f}", "{:.2f} ± {:.2f}")
 CELLS = [(p, s) for p in ("2020-11", "2022-03") for s in ("shuffled", "temporal")]
+METHODS = ["persistence", LOCAL, CLIPPED, *(f"{FEDERATED} {budget(e)}" for e in EPSILONS)]
+
+Key = tuple[str, str, str, str, str]
+"""Period, split, method with its budget, stratum, score."""
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation of so many runs."""
+
+    runs: int
+    mean: float
+    deviation: float
+
+    def joined(self, other: "Spread") -> "Spread":
+        """Of the runs of both."""
+        runs = self.runs + other.runs
+        mean = (self.runs * self.mean + other.runs * other.mean) / runs
+        squares = sum((s.runs - 1) * s.deviation**2 for s in (self, other))
+        squares += self.runs * other.runs / runs * (self.mean - other.mean) ** 2
+        return Spread(runs, mean, math.sqrt(squares / (runs - 1)))
+
+    def over(self, other: "Spread") -> list[float]:
+        """The ratio of two independent means, and its deviation."""
+        ratio = self.mean / other.mean
+        relative = [s.deviation / s.mean for s in (self, other)]
+        return [_digits(ratio), _digits(ratio * math.hypot(*relative))]
+
+    def cell(self) -> list[float]:
+        """As it is kept: a single run has no deviation."""
+        return [_digits(self.mean), *([_digits(self.deviation)] if self.runs > 1 else [])]
+
+
+Spreads = dict[Key, Spread]
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def joined(folders: list[Path], name: str) -> pl.DataFrame:
@@ -34,51 +87,89 @@ def joined(folders: list[Path], name: str) -> pl.DataFrame:
     return every.unique([*KEYS, *own], keep="first", maintain_order=True)
 
 
-def cell(mean: float | None, deviation: float | None) -> list[float] | None:
-    """Mean and deviation, six digits."""
-    if mean is None:
-        return None
-    return [float(f"{one:.6g}") for one in (mean, deviation) if one is not None]
+def named() -> pl.Expr:
+    """A method with its budget, if it has one."""
+    budgets = pl.col("epsilon").map_elements(budget, return_dtype=pl.String)
+    return pl.concat_str(["method", budgets], separator=" ", ignore_nulls=True).alias("named")
 
 
-def cluster_tables(scored: pl.DataFrame) -> dict[str, Any]:
-    """A table for each period, split and score."""
-    found = {}
+def of_runs(frame: pl.DataFrame, scores: Iterable[str]) -> Spreads:
+    """The spread of each score over the runs of a frame with a row for each run and stratum."""
+    cells = ["period", "split", "named", "stratum"]
+    spreads = {}
+    for score in scores:
+        grouped = frame.group_by(cells).agg(
+            pl.len().alias("runs"), pl.col(score).mean().alias("mean"), pl.col(score).std()
+        )
+        for *key, runs, mean, deviation in grouped.rows():
+            period, split, method, stratum = map(str, key)
+            spreads[period, split, method, stratum, score] = Spread(runs, mean, deviation or 0.0)
+    return spreads
+
+
+def of_kept(before: Mapping[str, Any]) -> Spreads:
+    """The same from what is kept."""
+    spreads = {}
     for period, split in CELLS:
-        here = scored.filter(period=period, split=split)
-        for score in ("mape", "mdape", "mae_per_100k"):
-            rows: list[list[Any]] = []
-            for name in CLUSTERS:
-                row = here.filter(TRAINED & (pl.col("stratum") == name))
-                by_budget = {one["epsilon"]: one for one in row.iter_rows(named=True)}
-                first = row.row(0, named=True)
-                own = here.filter(method=LOCAL, stratum=name).row(0, named=True)
-                rows.append(
-                    [
-                        name, first["regions"], cell(first[f"{score}_persistence"], None),
-                        cell(own[score], own[f"{score}_std"]),
-                        *(cell(by_budget[e][score], by_budget[e][f"{score}_std"])
-                          if e in by_budget else None for e in EPSILONS),
-                    ]
-                )  # fmt: skip
-            heads = ["inhabitants", "counties", "persistence", "own MLP"]
-            found[f"{period} {split} {score}"] = table(
+        runs = before[f"runs {period} {split}"] | {"persistence": 1}
+        columns = ["persistence", LOCAL, *(f"{FEDERATED} {budget(e)}" for e in EPSILONS)]
+        for score in SCORES:
+            for name, _, *cells in before[f"{period} {split} {score}"]["rows"]:
+                for method, cell in zip(columns, cells, strict=True):
+                    key = (period, split, method, name, score)
+                    spreads[key] = Spread(runs[method], cell[0], (*cell, 0.0)[1])
+        for period_of, split_of, updates, *cells in before["clipping"]["rows"]:
+            if (period_of, split_of) == (period, split):
+                method = UPDATES[updates]
+                for score, cell in zip(METRICS, cells, strict=True):
+                    key = (period, split, method, ALL, score)
+                    spreads[key] = Spread(runs[method], cell[0], (*cell, 0.0)[1])
+    return spreads
+
+
+def not_kept(frame: pl.DataFrame, before: Mapping[str, Any]) -> pl.DataFrame:
+    """The runs of a frame that are not among those that are kept."""
+    counts = pl.DataFrame(
+        [
+            {"period": period, "split": split, "named": method, "kept": runs}
+            for period, split in CELLS
+            for method, runs in (before[f"runs {period} {split}"] | {"persistence": 1}).items()
+            if method in METHODS
+        ]
+    )
+    return frame.join(counts, on=["period", "split", "named"], how="left").filter(
+        pl.col("run") >= pl.col("kept").fill_null(0)
+    )
+
+
+def cluster_tables(spreads: Spreads, counties: Mapping[str, int]) -> dict[str, Any]:
+    """A table for each period, split and score."""
+    tables = {}
+    columns = [method for method in METHODS if method != CLIPPED]
+    heads = ["inhabitants", "counties", "persistence", "own MLP"]
+    for period, split in CELLS:
+        for score in SCORES:
+            rows = [
+                [name, counties[name],
+                 *(spreads[period, split, method, name, score].cell() for method in columns)]
+                for name in CLUSTERS
+            ]  # fmt: skip
+            tables[f"{period} {split} {score}"] = table(
                 [*heads, *(f"ε {budget(e)}" for e in EPSILONS)],
                 ["{}", "{}", *[SHORT] * (2 + len(EPSILONS))],
                 rows,
             )
-    return found
+    return tables
 
 
-def own_model(scored: pl.DataFrame) -> dict[str, Any]:
-    """The shared model's MAE over that of each county's own network, by size."""
-    ratios = against_own_model(scored).filter(pl.col("epsilon").is_in([2.0, float("inf")]))
+def own_model(spreads: Spreads) -> dict[str, Any]:
+    """The shared model's MAE per 100,000 over that of each county's own network, by size."""
     rows = [
         [
             period, split, budget(epsilon),
-            *(cell(*ratios.filter(
-                period=period, split=split, stratum=name, epsilon=epsilon
-            ).select("ratio", "ratio_std").row(0)) for name in CLUSTERS),
+            *(spreads[period, split, f"{FEDERATED} {budget(epsilon)}", name, "mae_per_100k"].over(
+                spreads[period, split, LOCAL, name, "mae_per_100k"]
+            ) for name in CLUSTERS),
         ]
         for period, split in CELLS
         for epsilon in (2.0, float("inf"))
@@ -86,40 +177,51 @@ def own_model(scored: pl.DataFrame) -> dict[str, Any]:
     return table(["period", "split", "ε", *CLUSTERS], ["{}"] * 3 + [RATIO] * len(CLUSTERS), rows)
 
 
-def clipping(runs: pl.DataFrame) -> dict[str, Any]:
+def clipping(spreads: Spreads) -> dict[str, Any]:
     """The non-private federation, the same clipped without noise, and ε = 2."""
-    means = summary(runs)
-    rows: list[list[Any]] = []
-    for period, split in CELLS:
-        here = means.filter(period=period, split=split)
-        for name, chosen in (
-            ("not clipped, no noise (ε = ∞)",
-             (pl.col("method") == FEDERATED) & pl.col("epsilon").is_infinite()),
-            ("clipped, no noise", pl.col("method") == CLIPPED),
-            ("clipped, noise of ε = 2", (pl.col("method") == FEDERATED) & (pl.col("epsilon") == 2)),
-            ("persistence", pl.col("method") == "persistence"),
-        ):  # fmt: skip
-            row = here.filter(chosen).row(0, named=True)
-            scores = [cell(row[f"{m}_mean"], row[f"{m}_std"]) for m in ("mse", "mae", "mape", "r2")]
-            rows.append([period, split, name, *scores])
-    heads = ["period", "split", "updates", "MSE", "MAE", "MAPE %", "R²"]
-    return table(heads, ["{}"] * 3 + [SHORT] * 4, rows)
+    rows = [
+        [period, split, updates,
+         *(spreads[period, split, method, ALL, score].cell() for score in METRICS)]
+        for period, split in CELLS
+        for updates, method in UPDATES.items()
+    ]  # fmt: skip
+    heads = ["period", "split", "updates", *METRICS.values()]
+    return table(heads, ["{}"] * 3 + [SHORT] * len(METRICS), rows)
 
 
-def main(data: Path, folders: list[Path]) -> None:
+def main(data: Path, folders: list[Path], *, add: bool) -> None:
     """Keep the tables."""
-    runs = joined(folders, "runs.parquet")
-    scored = by_size(joined(folders, "predictions.parquet"), read_prepared(data))
-    kept = cluster_tables(scored) | {"own": own_model(scored), "clipping": clipping(runs)}
-    number = scored.filter(TRAINED | pl.col("method").is_in([CLIPPED, LOCAL]))
-    for period, split in CELLS:
-        here = number.filter(period=period, split=split, stratum=CLUSTERS[0])
-        kept[f"runs {period} {split}"] = {
-            f"{method} {budget(epsilon)}".strip(): runs
-            for method, epsilon, runs in here.select("method", "epsilon", "runs").rows()
+    counties = read_prepared(data)
+    runs = joined(folders, "runs.parquet").with_columns(named())
+    predictions = joined(folders, "predictions.parquet").with_columns(named())
+    path = RESULTS / "strata.json"
+    before = json.loads(path.read_text()) if add else {}
+    if add:
+        runs, predictions = not_kept(runs, before), not_kept(predictions, before)
+    by_run = pl.concat(
+        by_size(chosen, counties).with_columns(named(), pl.lit(number).alias("run"))
+        for (number,), chosen in predictions.group_by("run")
+    )
+    spreads = of_runs(by_run, SCORES) | of_runs(runs.filter(stratum=ALL), METRICS)
+    if add:
+        kept_before = of_kept(before)
+        spreads = kept_before | {
+            key: spread.joined(kept_before[key]) if key in kept_before else spread
+            for key, spread in spreads.items()
         }
-    print(keep("strata", COMMAND, kept))
+    assert counties.population is not None
+    sizes = {name: int(chosen.sum()) for name, chosen in strata(counties.population)}
+    kept = cluster_tables(spreads, sizes)
+    kept |= {"own": own_model(spreads), "clipping": clipping(spreads)}
+    for period, split in CELLS:
+        kept[f"runs {period} {split}"] = {
+            method: spreads[period, split, method, CLUSTERS[0] if of_size else ALL, score].runs
+            for method in METHODS[1:]
+            for of_size, score in [(method != CLIPPED, "mape")]
+        }
+    print(keep("strata", COMMAND + (" --add" if add else ""), kept))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(folder) for folder in sys.argv[2:]])
+    words = [word for word in sys.argv[1:] if word != "--add"]
+    main(Path(words[0]), [Path(word) for word in words[1:]], add="--add" in sys.argv)

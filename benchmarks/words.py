@@ -4,8 +4,10 @@
     python benchmarks/words.py docs/privacy.md       # some pages
     python benchmarks/words.py --longest 3           # fewer of the longest sentences
 
-For each page: words, sentences, average length, and the longest sentences. Code blocks, tables,
-headings and comments are left out. This is a report (make page-words); it never fails a build.
+For each page: words, sentences, their average length, and the longest sentences. Words are those
+of sentences, headings and tables, without code and comments. Sentences are counted without headings
+and tables. The last lines add up the pages of each role, as docs/index.md lists them. This is a
+report (make page-words); it never fails a build.
 """
 
 import argparse
@@ -15,16 +17,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL_AVERAGE, GOAL_LONGEST = 20, 35
+GOAL_README, GOAL_USER_PAGES = 700, 15_000
+NOT_USER_PAGES = ("Evidence", "Deutsch")
 
-NO_PROSE = re.compile(
+UNREAD = re.compile(
     r"<!--.*?-->"  # comments
     r"|^ *```.*?^ *```"  # fenced code and directives
-    r"|^(?: {4}|\t)(?! *(?:[-*]|\d+\.) )\S.*?$"  # indented code
-    r"|^ *\|.*?$"  # tables
-    r"|^#.*?$"  # headings
+    r"|^(?: {4,}|\t)(?! *(?:[-*]|\d+\.) )\S.*?$"  # indented code
     r"|!\[.*?\]\(.*?\)",  # pictures
     re.DOTALL | re.MULTILINE,
 )
+NO_SENTENCE = re.compile(r"^ *\|.*?$|^#.*?$", re.MULTILINE)  # tables and headings
+TOCTREE = re.compile(r"^```\{toctree\}\n:caption: (.*?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 CODE = re.compile(r"`[^`]*`")
 BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )")
@@ -35,20 +39,17 @@ ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|z\.B|d\.h|bzw|ca|vs|et al|Fig|Nr)\.$"
 
 @dataclass(frozen=True)
 class Page:
-    """The sentences of one page."""
+    """The words and sentences of one page."""
 
     name: str
+    words: int
+    """Words of sentences, headings and tables."""
     sentences: tuple[str, ...]
-
-    @property
-    def words(self) -> int:
-        """Words of all sentences."""
-        return sum(map(length, self.sentences))
 
     @property
     def average(self) -> float:
         """Words of a sentence."""
-        return self.words / len(self.sentences) if self.sentences else 0.0
+        return sum(map(length, self.sentences)) / max(1, len(self.sentences))
 
     def longest(self, count: int) -> list[str]:
         """The longest sentences, the longest one first."""
@@ -60,23 +61,44 @@ def length(sentence: str) -> int:
     return sum(any(map(str.isalnum, word)) for word in CODE.sub("code", sentence).split())
 
 
+def readable(text: str) -> str:
+    """A page without code, comments, pictures and the addresses of links."""
+    return LINK.sub(r"\1", UNREAD.sub("", text))
+
+
 def sentences_of(text: str) -> list[str]:
     """The sentences of a page in Markdown.
 
     >>> sentences_of("# Title\\n\\nOne idea. Two, e.g. Three.\\n\\n- a bullet\\n- another")
     ['One idea.', 'Two, e.g. Three.', 'a bullet', 'another']
     """
-    found = []
-    for block in BLOCK.split(LINK.sub(r"\1", NO_PROSE.sub("", text))):
+    sentences = []
+    for block in BLOCK.split(NO_SENTENCE.sub("", readable(text))):
         joined = " ".join(BULLET.sub("", block).split())
         part = ""
         for piece in END.split(joined):
             part = f"{part} {piece}".strip()
             if not ABBREVIATION.search(part):
-                found.append(part)
+                sentences.append(part)
                 part = ""
-        found.append(part)
-    return [sentence for sentence in found if length(sentence)]
+        sentences.append(part)
+    return [sentence for sentence in sentences if length(sentence)]
+
+
+def read_page(path: Path) -> Page:
+    """One page, counted."""
+    text = path.read_text(encoding="utf-8")
+    name = str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+    return Page(name, length(readable(text)), tuple(sentences_of(text)))
+
+
+def roles() -> dict[str, list[str]]:
+    """The pages of each role, in the order of docs/index.md."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    return {
+        caption: [f"docs/{page}.md" for page in re.findall(r"^[a-z].*$", body, re.MULTILINE)]
+        for caption, body in TOCTREE.findall(index)
+    }
 
 
 def pages() -> list[Path]:
@@ -92,13 +114,7 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=10, help="sentences to print of each page")
     given = parser.parse_args()
     paths = [path.resolve() for path in given.pages] or pages()
-    read = [
-        Page(
-            str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path),
-            tuple(sentences_of(path.read_text(encoding="utf-8"))),
-        )
-        for path in paths
-    ]
+    read = [read_page(path) for path in paths]
     for page in read:
         for sentence in page.longest(given.longest):
             print(f"{page.name}: {length(sentence):3d}  {sentence}")
@@ -111,8 +127,18 @@ def main() -> None:
             f"{page.name:40} {page.words:6d} {len(page.sentences):9d} {page.average:7.1f} "
             f"{longest:7d}{'  *' if over else ''}"
         )
-    print(f"{'all':40} {sum(page.words for page in read):6d}")
     print(f"* average above {GOAL_AVERAGE} words, or a sentence above {GOAL_LONGEST}")
+    if not given.pages:
+        words = {page.name: page.words for page in read}
+        by_role = {
+            role: sum(words.get(name, 0) for name in names) for role, names in roles().items()
+        }
+        print("\nwords by role")
+        for role, total in by_role.items():
+            print(f"{role:40} {total:6d}")
+        user = sum(total for role, total in by_role.items() if role not in NOT_USER_PAGES)
+        print(f"{'user pages (without evidence, German)':40} {user:6d}  of {GOAL_USER_PAGES}")
+        print(f"{'README.md':40} {words['README.md']:6d}  of {GOAL_README}")
 
 
 if __name__ == "__main__":

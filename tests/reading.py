@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from epifed.data.readers import load_panel
-from epifed.data.readers.options import AmbiguousTableError, option_of
+from epifed.data.readers.tables import AmbiguousTableError, option_of
 
 DAYS = [date(2021, 3, 1) + timedelta(days=i) for i in range(28)]
 

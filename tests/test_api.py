@@ -156,7 +156,7 @@ def test_a_backtest_with_vintages_is_that_of_the_mornings() -> None:
     first = last - timedelta(days=6)
     tested = epifed.backtest(panel, str(first), str(last), every=3, vintages=late, epsilon=1.0)
     assert tested.real_time
-    assert tested.settings.learner == "nowcast"
+    assert tested.settings.learner == "real-time"
     assert [one.origin for one in tested.forecasts] == [
         first + timedelta(days=days - 1) for days in (0, 3, 6)
     ]

@@ -36,8 +36,6 @@ from tests.test_audit_planted import CAUGHT
 from tests.test_audit_planted_classes import CAUGHT as CLASSES
 from tests.test_audit_planted_field import CAUGHT as FIELD
 
-pytestmark = pytest.mark.field
-
 CLIENTS = 8
 SETTINGS = small_settings(
     clients_per_round=4, rounds=8, epsilon=8.0, delta=1e-2, clip_norm=0.7, accountant="pld"
@@ -176,6 +174,7 @@ def test_the_engine_passes_the_audit_and_every_check() -> None:
     assert found.runs == 401
 
 
+@pytest.mark.field
 @pytest.mark.parametrize("plant", CAUGHT_BY_CHECK, ids=lambda plant: plant.__name__)
 def test_a_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     planter = Planter(monkeypatch)
@@ -184,6 +183,7 @@ def test_a_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     planter.refuse_unused()
 
 
+@pytest.mark.field
 @pytest.mark.parametrize("plant", CAUGHT_BY_STATISTICS, ids=lambda plant: plant.__name__)
 def test_the_measured_epsilon_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(Planter(monkeypatch))
@@ -192,6 +192,7 @@ def test_the_measured_epsilon_catches(plant: Plant, monkeypatch: pytest.MonkeyPa
     assert found.lower_bound > SETTINGS.epsilon
 
 
+@pytest.mark.field
 def test_one_run_catches_an_unclipped_update(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = SETTINGS.but(epsilon=2.0, delta=1e-5)
     assert audit(strict, CLIENTS, method="one-run", checks=()).passed
@@ -201,6 +202,7 @@ def test_one_run_catches_an_unclipped_update(monkeypatch: pytest.MonkeyPatch) ->
     assert not found.passed
 
 
+@pytest.mark.field
 def test_a_failed_check_fails_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     same_seed_twice(Planter(monkeypatch))
     found = quick(method="one-run", checks=("mechanism",))
@@ -208,12 +210,14 @@ def test_a_failed_check_fails_the_audit(monkeypatch: pytest.MonkeyPatch) -> None
     assert not found.passed
 
 
+@pytest.mark.field
 def test_the_secure_release_passes() -> None:
     assert quick(
-        mechanism=EngineMechanism(secure=True), runs=100, length=2, confidence=1 - 1e-6
+        mechanism=EngineMechanism(secure=True), runs=100, length=2, confidence=1 - 1e-7
     ).passed
 
 
+@pytest.mark.field
 def test_the_false_alarm_rate_is_within_the_confidence() -> None:
     """On the tight accountant, with simulated scores of the mechanism exactly as claimed."""
 
@@ -233,6 +237,7 @@ def test_the_false_alarm_rate_is_within_the_confidence() -> None:
     assert alarms <= binom.ppf(0.999, 100, 0.1)
 
 
+@pytest.mark.field
 def test_the_same_seed_gives_the_same_numbers() -> None:
     first, second = (
         many_runs(EngineMechanism(), SETTINGS, CLIENTS, runs=40, level=0.01, seed=5)
@@ -293,6 +298,7 @@ def test_the_advantage_of_noise_is_below_that_of_its_epsilon() -> None:
     assert 0.1 < tight < tradeoff.most_advantage(2.0, 1e-5)
     assert tradeoff.advantage_of_noise(0.0, 0.25, 20) == 1.0
     assert tradeoff.most_advantage(math.inf, 1e-5) == 1.0
+    assert tradeoff.most_advantage(0.0, 0.1) == pytest.approx(0.1)
     assert tradeoff.right_at_most(tradeoff.most_advantage(2.0, 0.0)) == pytest.approx(
         0.8808, abs=1e-4
     )

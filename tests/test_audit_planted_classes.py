@@ -23,9 +23,11 @@ from epifed.audit.bench import EngineMechanism
 from epifed.audit.findings import Check
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
-from epifed.federation import aggregator, crypto, messages, server, site
+from epifed.federation import aggregator, answers, crypto, messages, round_terms, server, site
 from epifed.federation.answers import AnswerCache
+from epifed.federation.crypto import share
 from epifed.federation.messages import Code
+from epifed.federation.round_terms import seal_info
 from epifed.federation.server import ServedTraining, StoredTraining
 from epifed.federation.site import SiteWork
 from epifed.federation.terms import SiteLedger, Terms
@@ -34,6 +36,7 @@ from epifed.learners.fedavg import FedAvg
 from epifed.learners.one_shot import OneShot
 from epifed.learners.weekly_trend import LastWeeks, WeeklyTrend
 from epifed.ledger import budget
+from epifed.ledger.rows import Book
 from epifed.privacy import accounting, plan
 from epifed.privacy import accounting as accountants
 from epifed.privacy import noise as secure
@@ -505,6 +508,40 @@ def an_answer_is_taken_from_any_round(patch: Planter) -> None:
     patch.setattr(messages, "read_about", wrong)
 
 
+def no_noise_where_a_report_cannot_be_opened(patch: Planter) -> None:
+    """A site that is in league with the server spoils its report: the sum of the others is bare."""
+    honest = aggregator.pack_partial
+
+    def wrong(question: Any, keys: Any, total: Any, unopened: Any) -> Any:
+        if unopened:
+            name, kit = question.aggregator, question.pact
+            total = np.zeros_like(total)
+            for report in question.reports:
+                content = keys.open(report.share, seal_info(kit, report.site, name))
+                opened = share(content or b"", kit.length, last=kit.last(name))
+                total = total if opened is None else total + opened
+        return honest(question, keys, total, unopened)
+
+    patch.setattr(aggregator, "pack_partial", wrong)
+
+
+def a_ledger_forgets_after_sixty_trainings(patch: Planter) -> None:
+    honest = Book.taken
+
+    def wrong(self: Book, *asked: Any, **named: Any) -> Any:
+        return honest(replace(self, runs=dict(list(self.runs.items())[-60:])), *asked, **named)
+
+    patch.setattr(Book, "taken", wrong)
+
+
+def a_server_invents_a_release(patch: Planter) -> None:
+    patch.setattr(answers, "refuse_invented", lambda *asked: None)
+
+
+def sums_of_any_order_are_believed(patch: Planter) -> None:
+    patch.setattr(round_terms.Statement, "holds", lambda self, pact: True)
+
+
 CAUGHT: dict[Plant, str] = {
     no_noise_beyond_1024: "noise of each coordinate",
     no_noise_in_the_last_coordinate_of_large_models: "noise of each coordinate",
@@ -542,6 +579,10 @@ CAUGHT: dict[Plant, str] = {
     rows_of_others_are_taken: "hostile: site to server",
     noise_announced_is_not_compared: "noise of each aggregator",
     an_answer_is_taken_from_any_round: "hostile: site to server",
+    no_noise_where_a_report_cannot_be_opened: "noise in every sum",
+    a_ledger_forgets_after_sixty_trainings: "years in a ledger",
+    a_server_invents_a_release: "hostile: server that invents a release",
+    sums_of_any_order_are_believed: "hostile: server that invents a release",
 }
 
 

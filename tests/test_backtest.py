@@ -15,7 +15,8 @@ from epifed.cli.app import app
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
 from epifed.evaluation import experiment
-from epifed.evaluation.backtest import origins_between, run_backtest
+from epifed.evaluation.backtest import metrics_of, origins_between, run_backtest
+from epifed.evaluation.metrics import METRICS, Metric
 from epifed.forecasting import forecast
 from epifed.learners.base import make_learner
 from epifed.privacy.accounting import epsilon_of, training_event
@@ -283,3 +284,17 @@ def test_real_counties_beat_like_today_at_a_tenth(real_data: Path, tmp_path: Pat
     assert found["wis_ratio"] < 0.9
     assert abs(found["coverage_50"] - 0.5) < 0.08
     assert abs(found["coverage_95"] - 0.95) < 0.06
+
+
+def test_a_metric_that_is_registered_is_in_the_record(
+    panel: CasePanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worst = Metric("worst", "Worst", "", "lower", lambda pairs: float(np.abs(pairs.error).max()))
+    monkeypatch.setitem(METRICS, "worst", worst)
+    tested = run_backtest(panel, trend(), origins_between(FIRST, LAST, 7, panel, 7), tmp_path)
+    error = (tested.table["point"] - tested.table["truth"]).abs()
+    values = tested.record().metrics
+    assert values["worst"] == pytest.approx(error.max())
+    assert values["mae"] == pytest.approx(error.mean())
+    assert values["mase"] == pytest.approx(tested.record().mae_ratio)
+    assert all(value is None for value in metrics_of(tested.table.head(0)).values())

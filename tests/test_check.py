@@ -99,3 +99,12 @@ def test_real_data_as_its_readme_describes_it(real_data: Path) -> None:
     autumn = check_panel(whole.between(date(2020, 9, 1), date(2021, 1, 31)))
     week = [0.82, 1.17, 1.33, 1.24, 1.11, 0.83, 0.51]
     assert autumn.weekdays == pytest.approx(week, abs=0.02)
+
+
+def test_a_day_without_a_row_of_a_line_list_has_no_case_and_no_gap(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    rows = [(day, "ab"[day % 2]) for day in range(1, 31)]
+    path.write_text("date,region\n" + "".join(f"2024-05-{day:02d},{name}\n" for day, name in rows))
+    report = check_panel(load_panel(path, line_list=True))
+    assert report.gaps.missing == 0 and report.zeros == 0.5
+    assert not any("no report" in one for one in report.warnings)

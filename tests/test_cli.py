@@ -83,7 +83,7 @@ def test_run_writes_results_figures_and_a_table(tidy: Path, tmp_path: Path) -> N
         "report.html",
     }  # fmt: skip
     assert "the report has no forecast" in " ".join(done.stderr.split())
-    for word in ("like today", "fedavg", "0.5", "∞", "δ = 1e-05", "add or remove one client"):
+    for word in ("persistence", "fedavg", "0.5", "∞", "δ = 1e-05", "add or remove one client"):
         assert word in done.stdout
     assert "fedavg (the paper's model)" in done.stdout
     assert "MAPE" not in done.stdout and "zero target" not in done.stdout
@@ -161,7 +161,7 @@ def test_reproduce_writes_the_comparison(tmp_path: Path, real_data: Path) -> Non
     ("arguments", "words"),
     [
         (["run", "--data", "nowhere.csv"], "nowhere.csv"),
-        (["run", "--epsilon", "-1"], "--epsilon: found '-1'; expected a number above 0, or inf"),
+        (["run", "--epsilon", "-1"], "--epsilon: found '-1'; expected a number above 0: try 1"),
         (["run", "--epsilon", "two"], "--epsilon: found 'two'"),
         (["run", "--settings", "nowhere.toml"], "nowhere.toml: cannot be read"),
         (["reproduce", "--data", ".", "--out", "x", "--period", "2021-01"], "--period: found"),

@@ -54,7 +54,7 @@ def test_check_with_own_columns(tmp_path: Path) -> None:
     path.write_text("Tag;Kreis;N;P\n2020-11-01;01;5;100\n2020-11-03;01;5;100\n")
     columns = ("--column-date", "Tag", "--column-region", "Kreis", "--column-cases", "N")
     text = run("check", path, *columns, "--column-population", "P", code=1)
-    assert "1 region-days (33.3%) without a report" in text
+    assert "1 region-day (33.3%) without a report" in text
     assert "100" in text
 
 

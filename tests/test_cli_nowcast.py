@@ -108,7 +108,7 @@ def test_a_morning_on_which_nobody_looked_is_said(
     path = tmp_path / "gap.parquet"
     late.to_frame().filter(pl.col("as_of") != gap).write_parquet(path)
     said = run("nowcast", "--vintages", path, "--as-of", str(gap), "--out", tmp_path / "o", code=2)
-    assert f"found {gap}, on which nobody looked" in said and f"such as {gap - DAY}" in said
+    assert f"found {gap}, for which" in said and f"such as {gap - DAY}" in said
 
 
 def test_an_own_list_without_an_entry_since_friday_has_a_nowcast_of_monday(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
     model, data, kept = tmp_path / "m.epifed", tmp_path / "own.csv", tmp_path / "kept"
     whole = tmp_path / "all.csv"
     panel.to_long().rename({"day": "date"}).write_csv(whole)
-    run("train", "--data", whole, "--learner", "nowcast", "--epsilon", "100", "--seeded",
+    run("train", "--data", whole, "--learner", "real-time", "--epsilon", "100", "--seeded",
         "--to", str(late.last - 20 * DAY), "--out", model)  # fmt: skip
     sentences = []
     for back in range(14, -1, -1):
@@ -156,7 +156,7 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
         told = run("forecast", model, "--data", data, "--archive", kept, "--out",
                    tmp_path / "out", "--json")  # fmt: skip
         sentences.append(json.loads(told)["timeliness"])
-    assert "1 of 14 mornings are kept" in sentences[0]
+    assert "1 of 14 days are archived" in sentences[0]
     assert "looks incomplete and is left out" in sentences[0]
     assert sentences[-1] == "late reports are filled up, from 15 mornings of your own list"
     assert (kept / FILE).is_file()

@@ -22,6 +22,7 @@ from epifed.evaluation import experiment as workers
 from epifed.evaluation.backtest import origins_between, run_backtest
 from epifed.evaluation.experiment import Grid, run_grid
 from epifed.learners.base import settings_for
+from epifed.rehearsal.local import free_port
 from tests.helpers import small_panel, small_settings
 from tests.waiting import GUARD, wait_for
 
@@ -42,11 +43,9 @@ class Cluster:
     """A scheduler and its workers, each a process."""
 
     def __init__(self, folder: Path, closing: ExitStack, workers: int = 2) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        port = str(free_port())
+        self.address = f"tcp://127.0.0.1:{port}"
         self._folder, self._closing = folder, closing
-        port = self.address.rsplit(":", 1)[1]
         address = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
         scheduler = self._start("dask_scheduler", *address)
         wait_for(lambda: _answers(int(port)), "the scheduler", lambda: scheduler.poll() is None)
@@ -173,4 +172,4 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(
          "--scheduler", "tcp://127.0.0.1:9"],
     )  # fmt: skip
     assert isinstance(done.exception, EpifedError)
-    assert "--scheduler: found nobody at 'tcp://127.0.0.1:9'" in str(done.exception)
+    assert "--scheduler: no answer from 'tcp://127.0.0.1:9'" in str(done.exception)

@@ -77,7 +77,7 @@ def row(error: float | None, epsilon: float | None = 1.0, method: str = "federat
 def test_a_drowned_training_is_told_what_to_do() -> None:
     said = advice([row(0.9), row(3.5), row(2e6, 0.5), row(5.0, math.inf)], 20)
     assert said is not None
-    assert "fedavg (the paper's model) at ε = 0.5 errs 2.00e+06 times" in said
+    assert "fedavg (the paper's model) at ε = 0.5 has a relative MAE of 2.00e+06" in said
     assert "20 clients" in said and "--learner trend" in said
     assert "--learner" not in (advice([row(3.0, method="trend")], 20) or "--learner")
     assert advice([row(0.9), row(5.0, math.inf), row(9.0, None, "zero")], 20) is None

@@ -5,16 +5,18 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import shapely
 
+from epifed.data.panel import CasePanel
 from epifed.data.readers.formats import BKG, DESTATIS, RKI
 from epifed.errors import EpifedError
 from epifed.evaluation.results_folder import DataRecord
 from epifed.report import figures, maps
 from epifed.report.maps import Atlas, Place, choose_place, panel_behind, read_country
-from epifed.report.shapes import read_shapes
+from epifed.report.shapes import map_of, read_shapes
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.simulation import write
 from tests.test_paper_figures import COMMUNITIES, COUNTIES, credit, parts, polygons
@@ -117,7 +119,7 @@ def feature(region: object, geometry: object = SQUARE) -> dict[str, object]:
         ([feature("1", {"type": "Polygon"})], "cannot be read as GeoJSON ("),
         ([feature("1", {"type": "Heap", "coordinates": []})], "cannot be read as GeoJSON ("),
         ([3], "cannot be read as GeoJSON ("),
-        ([feature(None)], "found no property 'id'; expected it in every feature"),
+        ([feature(None)], "found no shape for region 1; expected all regions"),
         ([feature("1", None), feature("2")], "found no shape for region 1; expected all regions"),
         ([feature("1"), feature(1)], "found 2 shapes of region 1; expected 1"),
     ],
@@ -147,3 +149,17 @@ def test_shapes_are_read_in_order_and_from_the_coordinates_that_the_file_names(
     path.write_text(json.dumps(content | {"crs": named | {"properties": {"name": "nowhere"}}}))
     with pytest.raises(EpifedError, match="cannot be read as GeoJSON"):
         read_shapes(path, ["1"])
+
+
+def test_a_property_with_names_is_recognised_and_places_alone_make_circles(tmp_path: Path) -> None:
+    path = tmp_path / "a.geojson"
+    named = [feature(None) | {"properties": {"NR": 7, "GEN": name}} for name in ("North", "South")]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": named}))
+    assert len(read_shapes(path, ["1", "2"], ["South", "North"])) == 2
+    counts = np.ones((2, 30))
+    panel = CasePanel(
+        counts, ("1", "2"), date(2024, 1, 1), positions=np.array([[8.0, 50], [9, 50]])
+    )
+    drawn = map_of(panel)
+    assert drawn is not None and [len(shape[0][0]) for shape in drawn["shapes"]] == [32, 32]
+    assert map_of(CasePanel(counts, ("1", "2"), date(2024, 1, 1))) is None

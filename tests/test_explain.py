@@ -84,15 +84,15 @@ def test_a_directory(result: Path) -> None:
     assert private.error_over_persistence == pytest.approx(ratio)
     text = " ".join(found.sentences())
     for words in (
-        "6 trainings with 12 clients, 3 of them with differential privacy",
+        "6 trainings with 12 clients; 3 trainings with differential privacy",
         "ε = 2 at δ = 1e-05",
         "is right at most 88.1 % of the time",
         "'add or remove one client'",
         "accountant is RDP",
-        "all 3 private trainings together cost ε = ",
+        "all 3 private trainings cost ε = ",
         "NOT for release",
-        "no forecast looks past its day",
-        "tuned so is not recorded",
+        "no forecast uses data after its day",
+        "whether that was done is not recorded",
         "that of persistence",
         "ε = ∞ (3 trainings): no privacy",
     ):
@@ -112,7 +112,7 @@ def test_a_release_file(tmp_path: Path) -> None:
     text = " ".join(found.sentences())
     assert "fit for release" in text
     assert "looks three days ahead" in text
-    assert "Every further training on the same clients costs again" in text
+    assert "Every further training on the same clients spends more ε" in text
     assert "Not verified against a ledger" in text
 
 

@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -135,23 +134,33 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(cases: Path, as_json: b
     assert done.returncode in (1, 141)
 
 
-@pytest.mark.parametrize("command", [["--help"], ["run", "--out"]])
-@pytest.mark.parametrize("delay", [0.2, 0.7])
-def test_an_interruption_is_one_sentence(command: list[str], delay: float, tmp_path: Path) -> None:
-    """Whenever it comes once epifed itself has begun to start."""
-    script = "print('begun', flush=True); from epifed.cli import main; main()"
-    arguments = [*command, str(tmp_path / "out")] if command[0] == "run" else ["data", "check", "-"]
+AT_MOMENT = """
+import sys
+from epifed.cli import main
+
+def hook(event, arguments):
+    if (event, str(arguments[0])) == moment:
+        print("begun", flush=True)
+
+moment = sys.argv.pop(1), sys.argv.pop(1)
+sys.addaudithook(hook)
+main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["import epifed.cli.app", "import numpy", "os.mkdir OUT"])
+def test_an_interruption_is_one_sentence(moment: str, tmp_path: Path) -> None:
+    """Whenever it comes once epifed itself has begun to start, long before the end of the run."""
+    out = str(tmp_path / "out")
     child = subprocess.Popen(
-        [sys.executable, "-c", f"import epifed.cli; {script}", *arguments],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-c", AT_MOMENT, *moment.replace("OUT", out).split(), "run", "--out", out],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     assert child.stdout is not None
-    assert child.stdout.readline() == "begun\n"
-    time.sleep(delay)
+    assert "begun\n" in child.stdout
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=GUARD)
     assert child.returncode == 130

@@ -126,10 +126,10 @@ def test_a_model_that_cannot_be_written_is_not_paid_for(tmp_path: Path) -> None:
         ("train --epsilon x --data a --out b", "--epsilon: found 'x'; expected a number"),
         ("backtest --data a --from x --to x", "--from: found 'x'; expected a day such as"),
         ("forecast a", "--data: found none; expected your file of cases"),
-        ("train --out a", "missing option '--data'; 'epifed train --help'"),
+        ("train --out a", "missing option '--data'; see 'epifed train --help'"),
         ("run --nonsense", "no such option: --nonsense"),
-        ("ledger nonsense", "no such command 'nonsense'; 'epifed ledger --help'"),
-        ("nonsense", "no such command 'nonsense'; 'epifed --help'"),
+        ("ledger nonsense", "no such command 'nonsense'; see 'epifed ledger --help'"),
+        ("nonsense", "no such command 'nonsense'; see 'epifed --help'"),
     ],
 )
 def test_what_was_typed_wrongly_is_one_sentence_and_no_box(typed: str, said: str) -> None:
@@ -242,6 +242,6 @@ def test_one_training_of_one_round_is_told_as_such(tmp_path: Path) -> None:
 def test_noise_beyond_imagination_has_no_number() -> None:
     some = NoisePreview(3, 0.1, "the growth of a week", 0.26, 6.5, None, 225)
     assert "by more than ±1,000 %," in some.sentence()
-    assert "only less than 1 % of what" in some.sentence()
+    assert "noise hides most of it; less than 1 % of the release" in some.sentence()
     assert "by about ±65 %," in replace(some, noise=0.5).sentence()
     assert replace(some, clients=1).sentence().startswith("With 1 client and ")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from epifed.data.calendar import Weeks, to_weekday
-from epifed.data.levels import choose, levels_of
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, choose, levels_of
 from epifed.data.quality import clean
 from epifed.data.readers import load_panel
 from epifed.errors import EpifedError

@@ -342,7 +342,7 @@ def test_vintages_make_the_record_that_of_real_time() -> None:
     last = late.last - timedelta(days=1)
     known = late.as_known(late.last, like=panel)
     made = forecast_alone(replace(known, history=None), weeks=2, vintages=late)
-    assert made.learner == "nowcast"
+    assert made.learner == "real-time"
     assert made.origin == last
     assert made.nowcast is not None
     assert made.learner_record[0].origins >= 2

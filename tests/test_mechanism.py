@@ -94,7 +94,7 @@ def test_one_client_moves_a_release_by_at_most_s_over_m() -> None:
 
 
 def test_noise_without_clipping_is_refused() -> None:
-    with pytest.raises(ValueError, match="protects nobody"):
+    with pytest.raises(ValueError, match="gives no privacy"):
         release(
             normal(1, 2), normal(2), clip_norm=math.inf, noise_multiplier=1.0, clients_per_round=1
         )

@@ -36,7 +36,7 @@ def results(cases: Path) -> tuple[Path, str]:
 
 
 def test_like_today_has_no_ratio_to_itself(results: tuple[Path, str]) -> None:
-    rows = [line.split("│") for line in results[1].splitlines() if "like today  " in line]
+    rows = [line.split("│") for line in results[1].splitlines() if "persistence  " in line]
     ratios = [cells[3].strip() for cells in rows if len(cells) > 3]
     assert ratios == ["–", "–"]
     assert "nothing to beat" in results[1]

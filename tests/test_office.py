@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -189,6 +190,22 @@ def test_a_bad_file_is_said_and_the_week_sat_out(
     assert (north.out / "2026-W10" / "problem.txt").exists(), "that it sat out stays with the week"
 
 
+def test_problem_txt_is_german_where_the_machine_is(
+    north: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    north.give(FIRST)
+    good = north.file.read_text()
+    north.file.write_text(good.replace(",00001,", ",00001,x"))
+    north.train(FIRST)
+    status = north.update_site(FIRST)
+    text = (north.out / "problem.txt").read_text()
+    assert "00001 zählt als null: " in text and "erwartet: eine Zahl ab 0" in text
+    assert f"Im Training 'week-{FIRST}' zählte 00001 als null" in text
+    assert not re.search(r"\b(found|expected|the|counts)\b", text)
+    assert status["problems"][0].startswith("Client 00001 counts as zero"), "the record is not"
+
+
 def test_counts_that_come_late_are_forecast_from_once_they_are_there(north: Office) -> None:
     north.give(FIRST - timedelta(days=3))
     north.train(FIRST)
@@ -271,7 +288,7 @@ def test_vintages_are_kept_each_day_and_become_a_nowcast(tmp_path: Path) -> None
 def test_the_real_time_learner_reads_vintages_once_enough_are_kept_and_says_since_when(
     tmp_path: Path,
 ) -> None:
-    north = Office.make(tmp_path, learner="nowcast")
+    north = Office.make(tmp_path, learner="real-time")
     north.panel = replace(north.panel, counts=np.round(north.panel.counts))
     first = FIRST + timedelta(weeks=1)
     for day in range(22):
@@ -317,7 +334,7 @@ def test_a_release_that_is_mostly_noise_says_so(tmp_path: Path) -> None:
     north = Office.make(tmp_path, epsilon=0.05)
     north.give(FIRST)
     north.train(FIRST)
-    assert any("little is bought" in note for note in north.update_site(FIRST)["notes"])
+    assert any("noise hides most of it" in note for note in north.update_site(FIRST)["notes"])
 
 
 def test_the_common_mornings_of_clients_that_were_kept_alone(tmp_path: Path) -> None:
@@ -400,7 +417,7 @@ def _dry_run(north: Office, *words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("learner", ["trend", "one-shot", "nowcast"])
+@pytest.mark.parametrize("learner", ["trend", "one-shot", "real-time"])
 def test_a_dry_run_shows_what_a_training_then_gets(tmp_path: Path, learner: str) -> None:
     north = Office.make(tmp_path, learner=learner)
     north.give(FIRST)

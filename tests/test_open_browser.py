@@ -1,5 +1,6 @@
 """The page of `epifed open` in a real browser: drop, answer, check, forecast, take along."""
 
+import json
 import re
 import socket
 import threading
@@ -22,6 +23,7 @@ from tests.test_office import FIRST as WEEK_OF_OFFICE
 from tests.test_office import MODEL, Office
 from tests.test_open import FIRST, office_csv, plain_csv, rows, workbook
 from tests.test_report_browser import CHROMIUM, FLAGS
+from tests.waiting import GUARD
 
 pytestmark = [
     pytest.mark.field,
@@ -63,7 +65,7 @@ class Served:
     def open(self, lang: str = "en", **options: Any) -> Page:
         chosen = {"viewport": {"width": 1280, "height": 900}, "locale": LOCALES[lang]} | options
         page = self.browser.new_context(**chosen).new_page()
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(1000 * GUARD)
         page.on("console", lambda message: self._said(message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.on("request", lambda request: self.asked.append(request.url))
@@ -362,6 +364,46 @@ def test_a_member_sees_its_week_and_what_would_be_sent(
     assert re.fullmatch(r"epifed-\d{4}-W\d\d\.html", waited.value.suggested_filename)
     assert fits(page)
     assert not re.search(r"undefined|NaN|\[object", page.inner_text("body"))
+
+
+SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("lang", ["de", "en"])
+def test_a_dropped_map_shows_the_regions_and_goes_into_the_report(
+    served: Served, tmp_path: Path, lang: str
+) -> None:
+    page = served.open(lang)
+    (tmp_path / "kreise.geojson").write_text("{}")
+    page.set_input_files("#picker", tmp_path / "kreise.geojson")
+    expect(page.locator("#problem")).to_contain_text(
+        {"de": "vorher eine Datei mit Fällen", "en": "a file of cases before it"}[lang]
+    )
+    page.set_input_files("#picker", plain_csv(tmp_path / "cases.csv"))
+    page.wait_for_selector("#take:not([hidden])")
+    expect(page.locator("#map-hint")).to_contain_text("GeoJSON")
+    assert page.is_hidden(".map-frame")
+    panel = load_panel(tmp_path / "cases.csv")
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"GEN": name, "NR": k},
+            "geometry": {"type": "Polygon", "coordinates": [[[x + k, y] for x, y in SQUARE]]},
+        }
+        for k, name in enumerate(panel.names)
+    ]
+    content = {"type": "FeatureCollection", "features": features}
+    (tmp_path / "kreise.geojson").write_text(json.dumps(content))
+    page.set_input_files("#picker", tmp_path / "kreise.geojson")
+    page.wait_for_selector(".map-frame:not([hidden]) #map svg path")
+    page.focus("#map")
+    page.select_option("#region", "0")
+    page.focus("#map")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#region")).to_have_value("1")
+    with page.expect_download() as taken:
+        page.click("#takes [data-kind=html]")
+    assert '"map":{"origin"' in taken.value.path().read_text(encoding="utf-8")
 
 
 def test_questions_of_the_page_have_words_in_both_languages() -> None:

@@ -40,7 +40,11 @@ def _missing_in_r(*packages: str) -> str | None:
     return None
 
 
-BLOCKS = {"command line": ("data.table",), "reticulate": ("data.table", "reticulate")}
+BLOCKS = {
+    "command line": ("data.table",),
+    "reticulate": ("data.table", "reticulate"),
+    "hub": ("data.table", "reticulate"),
+}
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from epifed import paper
+from epifed import app, paper
 from epifed.errors import EpifedError
 from epifed.evaluation.experiment import Grid, run_grid
 from epifed.evaluation.metrics import CLIPPED, clipped_without_noise
@@ -103,6 +103,17 @@ def test_a_simulated_country_is_refused(tmp_path: Path, level: str) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_communities_do_not_get_the_settings_of_counties(directory: Path, tmp_path: Path) -> None:
+    table = tmp_path / "communities.csv"
+    days = [date(2020, 10, 1) + timedelta(days=i) for i in range(75)]
+    ids = pl.read_csv(directory / "communities.csv", schema_overrides={"community": pl.String})
+    rows = [f"{day},{region},{len(region)}" for region in ids["community"] for day in days]
+    table.write_text("\n".join(["date,region,cases", *rows]) + "\n")
+    words = refused("reproduce", "--data", table, "--out", tmp_path / "out", *QUICK)
+    assert "found communities, by ids such as 00001001; expected counties" in words
+    assert not (tmp_path / "out").exists()
+
+
 def test_counties_are_scored_by_population_beside_persistence(
     directory: Path, tmp_path: Path
 ) -> None:
@@ -127,21 +138,19 @@ def test_errors_per_inhabitant_are_of_the_region_s_own() -> None:
     frame = pl.DataFrame(
         [
             keys | {"method": method, "region": panel.regions[i], "truth": 10.0, "prediction": p}
-            for method, wrong in (("persistence", 2.0), (paper.LOCAL, 4.0))
+            for method, wrong in (("persistence", 2.0), ("local MLP", 4.0))
             for i, p in enumerate((10 + wrong, 10 - wrong))
         ],
         schema_overrides={"epsilon": pl.Float64},
     )
-    trained = frame.filter(method=paper.LOCAL).with_columns(
+    trained = frame.filter(method="local MLP").with_columns(
         pl.lit("federated").alias("method"), pl.lit(math.inf).alias("epsilon"),
         (2 * pl.col("prediction") - pl.col("truth")).alias("prediction"),
     )  # fmt: skip
-    found = paper.by_size(pl.concat([frame, trained]), replace(panel, population=people))
-    (row,) = found.filter(method="persistence").to_dicts()
+    by_size = paper.by_size(pl.concat([frame, trained]), replace(panel, population=people))
+    (row,) = by_size.filter(method="persistence").to_dicts()
     assert row["mae"] == 2
     assert row["mae_per_100k"] == pytest.approx((2 / 20_000 + 2 / 40_000) / 2 * 1e5)
-    # The shared model errs by 8, each client's own by 4.
-    assert paper.against_own_model(found)["ratio"].to_list() == [2]
 
 
 def test_clipping_without_noise_clips_and_adds_nothing() -> None:
@@ -182,13 +191,13 @@ def test_the_clipped_row_has_as_many_runs_as_the_trainings(tmp_path: Path) -> No
 
 
 def test_forecasts_and_r_say_that_cases_are_a_fraction_of_infections() -> None:
-    assets = Path(html.__file__).parent / "assets"
-    for language, words in (
-        ("en", "Reported cases are a fraction of all infections."),
-        ("de", "Gemeldete Fälle sind nur ein Teil aller Infektionen."),
-    ):
-        text = (assets / f"words_{language}.js").read_text(encoding="utf-8")
-        (fan,) = [line for line in text.splitlines() if line.startswith("  fanNote:")]
-        (nowcast,) = [line for line in text.splitlines() if line.startswith("  nowcastNote:")]
-        assert words in fan
-        assert words in nowcast
+    for page in (html, app):
+        assets = Path(str(page.__file__)).parent / "assets"
+        for language, words in (
+            ("en", "Reported cases are a fraction of all infections."),
+            ("de", "Gemeldete Fälle sind nur ein Teil aller Infektionen."),
+        ):
+            text = (assets / f"words_{language}.js").read_text(encoding="utf-8")
+            for note in ("fanNote:", "nowcastNote:"):
+                (line,) = [line for line in text.splitlines() if note in line]
+                assert words in line.partition(note)[2]

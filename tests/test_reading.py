@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, load_table
-from epifed.data.readers.options import AmbiguousTableError
+from epifed.data.readers.tables import AmbiguousTableError
 from epifed.data.readers.values import _week_end
 from epifed.errors import EpifedError
 from tests.reading import DAYS, WAVE, choices, csv, table

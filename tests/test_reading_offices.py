@@ -19,7 +19,7 @@ import xlsxwriter
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel
-from epifed.data.readers.options import AmbiguousTableError
+from epifed.data.readers.tables import AmbiguousTableError
 from epifed.errors import EpifedError
 
 REGIONS = ("01001", "01002", "09162", "11000")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from epifed.data.readers import load_panel
 from epifed.data.readers.cleaning import spread_back
-from epifed.data.readers.options import AmbiguousTableError
+from epifed.data.readers.tables import AmbiguousTableError
 from epifed.errors import EpifedError
 from tests import offices
 from tests.reading import DAYS, WAVE, choices, csv, table

@@ -24,11 +24,11 @@ from tests.late import late_list
 DAY = timedelta(days=1)
 
 
-def settings(panel: CasePanel, epsilon: float = 1.0, learner: str = "nowcast") -> Settings:
+def settings(panel: CasePanel, epsilon: float = 1.0, learner: str = "real-time") -> Settings:
     return Settings.resolve(len(panel.regions), {"learner": learner, "epsilon": epsilon})
 
 
-def replay(panel: CasePanel, late: Vintages, out: Path, learner: str = "nowcast") -> Backtest:
+def replay(panel: CasePanel, late: Vintages, out: Path, learner: str = "real-time") -> Backtest:
     chosen = settings(panel, learner=learner)
     last = panel.end - 7 * DAY
     origins = mornings_between(last - 12 * DAY, last, 3, panel, late, chosen.horizon)
@@ -79,7 +79,7 @@ def test_scores_are_of_the_final_counts_and_say_how_late_the_list_was(tmp_path: 
     assert summary["mae_ratio_final"] == pytest.approx(off / base)
     assert summary["nowcast_mae_ratio"] < 0.5
     assert summary["mae_ratio"] < summary["mae_ratio_final"]
-    assert "what was known on its morning" in result.caption()
+    assert "data as known on its day" in result.caption()
 
 
 def test_filling_late_days_up_beats_taking_them_as_they_are(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from epifed.data.readers import SOURCES
 from epifed.errors import EpifedError
-from epifed.registry import Registry
+from epifed.registry import LEARNERS, Registry
+from epifed.settings import Settings
 from tests.helpers import lay_package
 
 READER = """
@@ -153,3 +154,11 @@ def test_a_name_in_two_packages_is_refused(other: dict[str, str], tmp_path: Path
     assert done.returncode == 2
     assert "found 'counts' in 2 installed packages (" in done.stderr
     assert "plain-counts 1.0" in done.stderr and "more-counts 2.1" in done.stderr
+
+
+def test_the_old_name_of_the_real_time_learner_is_accepted_and_not_listed() -> None:
+    assert LEARNERS.load("nowcast") is LEARNERS.load("real-time")
+    assert "nowcast" in LEARNERS
+    assert "nowcast" not in LEARNERS.names()
+    old, new = (Settings.resolve(12, {"learner": name}) for name in ("nowcast", "real-time"))
+    assert old.but(learner="real-time") == new

@@ -39,7 +39,7 @@ from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.report.html import LIBRARY, embedded_json, page, write_report
 from epifed.report.html.payload import payload
-from epifed.report.shapes import outlines
+from epifed.report.shapes import map_of
 from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.simulation import write
@@ -342,7 +342,7 @@ def test_outlines_keep_their_places_and_neighbours(made: Path) -> None:
         f["properties"]["id"]: shapely.from_geojson(json.dumps(f["geometry"]))
         for f in json.loads(panel.boundaries.read_text())["features"]
     }
-    found = decoded(outlines(panel.boundaries, panel.regions))
+    found = decoded(map_of(panel))
     whole = shapely.union_all(list(truth.values()))
     for region, shape in zip(panel.regions, found, strict=True):
         assert shape.symmetric_difference(truth[region]).area < 0.05 * truth[region].area

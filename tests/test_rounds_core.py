@@ -44,6 +44,23 @@ def test_a_client_clips_what_it_sends_and_a_broken_vector_is_zero() -> None:
     assert all(rounds_of(settings).accept(row) is None for row in sent)
 
 
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_alone_each_client_is_computed_without_the_others(clients: int) -> None:
+    settings, seen = small_settings(epsilon=1.0), list[int]()
+
+    class Counting(Loud):
+        def contribute(self, state: Vector, view: Windows) -> Vector:
+            seen.append(len(view))
+            return super().contribute(state, view)
+
+    plan, view = PrivacyPlan.of(settings, 12), windows_of([2] * clients)
+    state = np.zeros(LENGTH, np.float32)
+    sent = contribution(Counting(settings), state, view, plan, alone=True)
+    assert (seen, sent.shape) == ([1] * clients, (clients, LENGTH))
+    contribution(Counting(settings), state, view, plan)
+    assert seen[clients:] == [clients], "together, if nothing else is asked for"
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [

@@ -9,10 +9,17 @@ from numpy.typing import NDArray
 from epifed.errors import EpifedError
 from epifed.simulate import Simulation, SimulationSettings, default_panel, simulate
 from epifed.simulate.country import make_country
-from epifed.simulate.epidemic import BURN_IN, commuting, course
-from epifed.simulate.realism import weekday_factors
-from epifed.simulate.reporting import holidays
-from epifed.simulate.settings import AUTUMN, PRESETS, SPRING, eastward
+from epifed.simulate.epidemic import (
+    AUTUMN,
+    BURN_IN,
+    PRESETS,
+    SPRING,
+    commuting,
+    course,
+    eastward,
+    holidays,
+)
+from epifed.simulate.simulation import weekday_factors
 
 
 @pytest.fixture(scope="module")

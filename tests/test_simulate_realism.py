@@ -12,7 +12,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.readers import read_prepared
 from epifed.errors import EpifedError
 from epifed.simulate import SimulationSettings, simulate
-from epifed.simulate import realism as measure
+from epifed.simulate import simulation as measure
 
 MONDAY = date(2020, 9, 7)
 PERIOD = (MONDAY, MONDAY + timedelta(days=139))

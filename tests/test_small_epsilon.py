@@ -60,7 +60,7 @@ def test_run_with_another_learner_needs_no_other_setting(tmp_path: Path) -> None
     done = epifed("run", "--data", str(data), "--out", str(out), "--learner", "one-shot",
                   "--epsilon", "0.1", "--runs", "2", "--workers", "1", expect=0)  # fmt: skip
     assert "one-shot" in done.stdout
-    assert '"like today"' in done.stdout
+    assert "persistence" in done.stdout
     assert "PLD" in done.stdout
     used = read_settings(out / "settings.toml")
     assert (used.rounds, used.clients_per_round, used.clip_norm) == (1, 12, 0.1)

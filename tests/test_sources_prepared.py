@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from epifed.data.readers import load_panel, read_communities, read_counties, read_prepared
-from epifed.data.readers.regions import middles
+from epifed.data.readers.values import middles
 from epifed.errors import EpifedError
 
 COUNTIES = """county,name,state,population_2020,population_2022

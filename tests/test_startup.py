@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 import epifed
-from epifed.cli.app import COMMANDS, load_command
+from epifed.cli.app import COMMANDS, app, load_command
 
 HEAVY = ("torch", "polars", "numpy", "scipy", "matplotlib", "pandas", "pydantic", "nvflare")
 
@@ -53,3 +54,10 @@ def test_public_names_complete_and_exist() -> None:
         assert getattr(epifed, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = epifed.nonsense
+
+
+def test_rare_options_stand_last_under_advanced() -> None:
+    shown = CliRunner().invoke(app, ["backtest", "--help"], env={"COLUMNS": "110"}).stdout
+    usual, advanced = shown.split("─ Advanced ─")
+    assert "--epsilon" in usual and "--horizon" in usual
+    assert "--seed" in advanced and "--seed" not in usual

@@ -72,8 +72,8 @@ def test_comparison_in_markdown_has_the_paper_beside_both_splits() -> None:
 def test_verdict_names_winners_and_losers() -> None:
     got = verdict(experiment(fake_runs(), "temporal", "2020-11"))
     assert got == (
-        'Experiment: fedavg (the paper\'s model) beats "like today" at ε = ∞ (0.500×) '
-        "and loses to it at ε = 2 (3.500×)."
+        "Experiment: fedavg (the paper's model) beats persistence at ε = ∞ (relative MAE 0.500) "
+        "and loses to it at ε = 2 (relative MAE 3.500)."
     )
     assert len(summary(fake_runs())) == 6
 

@@ -244,13 +244,13 @@ def test_only_what_this_ledger_paid_for_is_continued(tmp_path: Path) -> None:
     seeded, honest = _weekly(1.0, 0), _weekly(1.0, 0, ledger=one)
     with pytest.raises(EpifedError, match="noise is predictable or absent"):
         _weekly(1.0, 1, ledger=one, earlier=seeded)
-    with pytest.raises(EpifedError, match="two does not vouch for"):
+    with pytest.raises(EpifedError, match=r"not in the ledger .*two"):
         _weekly(1.0, 1, ledger=two, earlier=honest)
     relabelled = replace(honest, spent=(Spent(1.0, 1e5, 1),))
     relabelled = replace(relabelled, sha256=relabelled.content_hash())
     relabelled.write(tmp_path / "r")
     assert not read_release(tmp_path / "r").vouched_by(one), "anybody can write a label"
-    with pytest.raises(EpifedError, match="one does not vouch for"):
+    with pytest.raises(EpifedError, match=r"not in the ledger .*one"):
         _weekly(1.0, 1, ledger=one, earlier=relabelled)
     assert honest.vouched_by(one)
     assert _weekly(1.0, 1, ledger=one, earlier=honest).continues == honest.sha256

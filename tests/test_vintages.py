@@ -163,7 +163,7 @@ def test_what_a_training_sends_does_not_know_the_days_before_its_period() -> Non
             cases=pl.when(pl.col("reported") < early).then(9 * pl.col("cases")).otherwise("cases")
         )
     )
-    learner = make_learner(Settings.resolve(3, {"learner": "nowcast"}))
+    learner = make_learner(Settings.resolve(3, {"learner": "real-time"}))
     views = [
         learner.deployed_view(one.as_known(late.last, like=panel), (early, panel.end))
         for one in (late, other)

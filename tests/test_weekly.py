@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 import epifed
 from epifed.cli.app import app
-from epifed.data.levels import choose
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, choose
 from epifed.data.quality import clean
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError
@@ -155,7 +154,7 @@ def test_learners_of_weeks_keep_the_rules() -> None:
     check_learner("fedavg", step="week", model="linear", epochs=2)
 
 
-@pytest.mark.parametrize("learner", ["one-shot", "nowcast"])
+@pytest.mark.parametrize("learner", ["one-shot", "real-time"])
 def test_others_refuse_weeks_in_one_sentence(learner: str) -> None:
     with pytest.raises(EpifedError, match=f"'{learner}' with counts of weeks; expected one that"):
         settings_for(country(), {"learner": learner})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from epifed.errors import EpifedError
+from epifed.federation.training_history import budget_of
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.ledger.year_plan import plan_year, shares, total_of
@@ -23,6 +24,7 @@ from epifed.privacy.accounting import (
     spent,
     training_event,
 )
+from epifed.report.html.payload import ledger_summary
 from tests.commands import epifed, refused
 from tests.helpers import conforming
 
@@ -89,6 +91,15 @@ def test_no_past_makes_a_year_pass_its_cap(growth: list[float], weeks: int) -> N
     total = sum(1 / week.noise_multiplier**2 for week in planned)
     assert total == pytest.approx(total_of(CAP), rel=1e-9)
     assert epsilon_of_gaussian(total * (1 - 1e-9), DELTA) <= 1
+
+
+def test_what_was_spent_before_is_not_planned_again() -> None:
+    total = total_of(CAP)
+    planned = plan_year(CAP, 4, "uniform", spent=total / 2)
+    assert sum(week.noise_multiplier**-2 for week in planned) == pytest.approx(total / 2)
+    assert planned[0].epsilon_together > epsilon_of_gaussian(total / 2, CAP.delta)
+    with pytest.raises(EpifedError, match="nothing is left of the cap"):
+        plan_year(CAP, 4, "uniform", spent=total)
 
 
 def test_a_week_depends_on_earlier_weeks_only() -> None:
@@ -171,6 +182,17 @@ def test_a_cap_that_renews_holds_in_every_window(
     )
     assert cap.price(book.since_the_beginning()) > 1
     assert "renews every 52 weeks: since the beginning all its releases" in book.renewal()
+    # The page: what counts in the window, and beside it the total that no cap limits.
+    budget = budget_of(book, None, None, None, set(), clock)
+    assert budget.window == 52
+    assert budget.spent == pytest.approx(epsilon_of_gaussian(2 / c**2, DELTA))
+    assert budget.total == pytest.approx(epsilon_of_gaussian(3 / c**2, DELTA))
+    assert [point.epsilon <= 1 for point in budget.points] == [True] * 3
+    # A second release of a year fits whenever an older one has left the window.
+    half_years = [clock.date() + timedelta(weeks=31 + 27 * k) for k in range(6)]
+    assert book.weeks_that_fit((1, c, 1), half_years) == 6
+    months = [clock.date() + timedelta(weeks=31 + 4 * k) for k in range(6)]
+    assert book.weeks_that_fit((1, c, 1), months) == 1
 
 
 def test_the_commands_show_both_totals_of_a_cap_that_renews(tmp_path: Path) -> None:
@@ -183,3 +205,4 @@ def test_the_commands_show_both_totals_of_a_cap_that_renews(tmp_path: Path) -> N
     assert "adds up without end" in made.stdout
     shown = epifed("ledger", "show", path, expect=0).stdout
     assert "since the beginning ε = 0" in shown
+    assert ledger_summary(path)["total"] == 0

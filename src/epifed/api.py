@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from epifed.data.calendar import WEEK, Day, to_day
-from epifed.data.levels import levels_of
-from epifed.data.panel import CasePanel, Table
+from epifed.data.panel import CasePanel, Table, levels_of
 from epifed.data.readers import load_panel
 from epifed.data.vintages import Vintages
 from epifed.data.weekly_vintages import WeeklyVintages
@@ -198,7 +197,7 @@ def backtest(
     """
     panel = _panel(panel)
     if settings is None:
-        learner = "nowcast" if isinstance(vintages, Vintages) else "trend"
+        learner = "real-time" if isinstance(vintages, Vintages) else "trend"
         changes = {"learner": learner, "epsilon": 1.0} | changes
     chosen = _settings(settings, panel, changes)
     begin, end = to_day(first, "first"), to_day(last, "last")

@@ -37,7 +37,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """A report that is no count of its day, as `epifed.data.quality` finds them."""
+    """An implausible count, as `epifed.data.quality` finds them."""
 
     region: str
     name: str
@@ -114,7 +114,7 @@ class CheckReport:
             worst = self.anomalies[0]
             reports = counted(sum(self.anomaly_counts.values()), "report")
             found.append(
-                f"no count of its {self.step}: {reports}, the worst {worst.reported:,.6g} in "
+                f"implausible: {reports}, the worst {worst.reported:,.6g} in "
                 f"{worst.region} on {worst.day}"
             )
         if self.incomplete_days:

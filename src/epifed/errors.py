@@ -1,9 +1,19 @@
-"""The error that a user can cause, and how numbers are written in sentences.
+"""The error that a user can cause, how numbers are written in sentences, and sentences in German.
 
 The command line turns an `EpifedError` into one sentence and exit code 2.
 """
 
+import locale
+import os
 import re
+import sys
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Signs that a terminal obeys instead of showing them: codes for colours and titles, and such that
@@ -43,3 +53,131 @@ def counted(number: int, word: str) -> str:
 def was(number: int) -> str:
     """The verb of so many: one was, several were."""
     return "was" if number == 1 else "were"
+
+
+EPSILON = "a number above 0: try 1; inf means no privacy"
+"""What is expected of ε, wherever a user gives it."""
+
+
+def sentence_of(error: "ValidationError", known: str = "it left out") -> str:
+    """What is wrong first, as one sentence; `known` is expected instead of an unknown name."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if not where:
+        return message
+    if first["type"] == "missing":
+        return f"{where}: found nothing; expected a value"
+    if first["type"] == "extra_forbidden":
+        return f"{where}: not a setting; expected {known}"
+    message = message.replace("Input should be", "expected")
+    for comparison, plain in (
+        ("expected greater than or equal to ", "expected at least "),
+        ("expected less than or equal to ", "expected at most "),
+        ("expected greater than ", "expected a number above "),
+        ("expected less than ", "expected a number below "),
+    ):
+        message = message.replace(comparison, plain)
+    if where == "epsilon":
+        message = f"expected {EPSILON}"
+    return f"{where}: found {first['input']!r}; {message[0].lower()}{message[1:]}"
+
+
+Language = Literal["en", "de"]
+_asked: list[Language] = []
+"""The language that --lang names, if it does."""
+LONGEST_TRANSLATED = 2000
+
+
+def speak(language: str | None) -> None:
+    """Speak a language from now on, whatever the system's is; none: that of the system."""
+    _asked.clear()
+    if language is None:
+        return
+    if language not in get_args(Language):
+        raise EpifedError(f"--lang: found '{language[:20]}'; expected en or de")
+    _asked[:] = ["de" if language == "de" else "en"]
+
+
+def spoken_language() -> Language:
+    """The language of whoever reads the terminal: asked for, or the system's."""
+    if _asked:
+        return _asked[0]
+    names = [os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG")]
+    if sys.platform == "win32":
+        import ctypes  # noqa: PLC0415
+
+        names.append(locale.windows_locale.get(ctypes.windll.kernel32.GetUserDefaultUILanguage()))
+    first = next(filter(None, names), "")
+    return "de" if first.lower().startswith("de") else "en"
+
+
+def spoken(sentence: str) -> str:
+    """A sentence in the language of whoever reads the terminal."""
+    return in_german(sentence) if spoken_language() == "de" else sentence
+
+
+def in_german(sentence: str) -> str:
+    """A sentence in German, as far as `german.toml` has it.
+
+    >>> in_german("cases.csv: row 2, column cases: found 'abc'; expected a number of at least 0")
+    "cases.csv: Zeile 2, Spalte cases: gefunden: 'abc'; erwartet: eine Zahl ab 0"
+    """
+    german = _matched(sentence)
+    if german is None:
+        plain = sentence[:1].lower() + sentence[1:].removesuffix(".")
+        german = _matched(plain)
+        if german is not None:
+            german = german[:1].upper() + german[1:] + "." * sentence.endswith(".")
+    return sentence if german is None else german
+
+
+def _matched(sentence: str) -> str | None:
+    alone, patterns = _german()
+    if sentence in alone:
+        return alone[sentence]
+    if day := re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", sentence):
+        return f"{day[3]}.{day[2]}.{day[1]}"
+    if re.fullmatch(r"[±−-]?[\d,]*\d(\.\d+)?( ?%)?", sentence):
+        swapped = sentence.translate(str.maketrans(",.", ".,"))
+        return re.sub(r"(?<=\d)%", " %", swapped)
+    for pattern, german in patterns if len(sentence) <= LONGEST_TRANSLATED else ():
+        if match := pattern.fullmatch(sentence):
+            return german.format(*map(_Part, match.groups()))
+    return None
+
+
+class _Part(str):
+    """What stands in a sentence where others have something else; formatted, it is in German."""
+
+    __slots__ = ()
+
+    def __format__(self, how: str) -> str:
+        text = str(self)
+        if how == "where":
+            return in_german(text) if ": " in text else text
+        return in_german(text)
+
+
+@cache
+def _german() -> tuple[dict[str, str], list[tuple[re.Pattern[str], str]]]:
+    """The sentences that stand alone, and patterns: frames of others and long ones first."""
+    text = files("epifed").joinpath("german.toml").read_text(encoding="utf-8")
+    parts = tomllib.loads(text)
+    first: dict[str, str] = parts["first"]
+    pairs: dict[str, str] = {}
+    for part in parts.values():
+        pairs |= part
+
+    def order(english: str) -> tuple[bool, bool, int]:
+        return english not in first, "; expected " not in english, -len(english)
+
+    patterns = [
+        (
+            re.compile("(.*?)".join(map(re.escape, english.split("{}"))), re.DOTALL),
+            pairs[english].replace("'{}'", "'{!s}'"),
+        )
+        for english in sorted(pairs, key=order)
+        if "{}" in english
+    ]
+    return {english: german for english, german in pairs.items() if "{}" not in english}, patterns

@@ -95,7 +95,7 @@ class Explanation:
         """The guarantee as one would tell it."""
         return [
             f"{self.result} holds {counted(self.trainings, 'training')} with {self.clients} "
-            f"clients, {self.private_trainings} of them with differential privacy.",
+            f"clients; {counted(self.private_trainings, 'training')} with differential privacy.",
             *(line for budget in self.budgets for line in self._of_budget(budget)),
             f"The unit is {self.unit} with all its days, the neighbouring relation is "
             f"'{self.neighbouring}', the accountant is {self.accountant.upper()}; {self.trust}.",
@@ -104,10 +104,9 @@ class Explanation:
             self._noise_source(),
             *([self.vouched] if self.vouched else []),
             self._smoothing(),
-            "Not counted in any ε here: scores and comparisons, which are computed on the clients' "
-            "data without noise and are a release of their own if they are handed out, and a "
-            "choice of settings on the same data. Whether these settings were tuned so is not "
-            "recorded.",
+            "No ε here covers scores and comparisons: they are computed on the clients' data "
+            "without noise, and handing them out is a further release. Nor does it cover settings "
+            "that were tuned on the same data; whether that was done is not recorded.",
             *([self.beside] if self.beside else []),
         ]
 
@@ -115,8 +114,8 @@ class Explanation:
         worth = _worth(budget.error_over_persistence)
         if math.isinf(budget.epsilon):
             return [
-                f"ε = ∞ ({counted(budget.trainings, 'training')}): no privacy. Whoever sees the "
-                f"model may be able to tell with certainty who took part.{worth}"
+                f"ε = ∞ ({counted(budget.trainings, 'training')}): no privacy. Anyone who sees the "
+                f"model may be able to tell with certainty which clients took part.{worth}"
             ]
         by_epsilon = _percent(budget.right_at_most)
         by_noise = _percent(budget.right_at_most_with_this_noise)
@@ -124,51 +123,54 @@ class Explanation:
         each = " from each aggregator" if self.noise == "aggregators" else ""
         if spent.sampling_rate < 1 and self.noise == "aggregators":
             seen = (
-                " Each site draws its own clients, and nobody else sees who is asked: that holds "
-                "against the server and the other aggregators too."
+                " Each site draws its own clients and shows the draw to no one. So this ε also "
+                "holds against the server and the other aggregators."
             )
         elif spent.sampling_rate < 1:
             seen = (
-                " That holds against those who cannot see who is asked; against whoever can, the "
-                f"server among them, it is ε = {rounded_up(budget.epsilon_without_amplification)}."
+                " This ε holds against everyone who cannot see which clients were drawn. Against "
+                "the server and others who can, it is ε = "
+                f"{rounded_up(budget.epsilon_without_amplification)}."
             )
         several = ", each by itself" if budget.trainings > 1 else ""
         return [
             f"ε = {rounded_up(budget.epsilon_spent)} at δ = {self.delta:g} "
             f"({counted(budget.trainings, 'training')}{several}): in "
-            f"{_rounds(spent.rounds)} a client is asked with probability "
+            f"{_rounds(spent.rounds)} a client is drawn with probability "
             f"{spent.sampling_rate:.3g}, and the sum gets noise of "
-            f"{spent.noise_multiplier:.4g} times the largest update{each}.{seen} Whoever guesses "
-            f"whether your county took part is right at most {by_epsilon} of the time by this "
-            f"ε, and at most {by_noise} given this very noise; a coin toss is right 50 %."
+            f"{spent.noise_multiplier:.4g} times the largest update{each}.{seen} Someone who "
+            f"guesses whether your county took part is right at most {by_epsilon} of the time by "
+            f"this ε, and at most {by_noise} with this amount of noise; a coin toss is right 50 %."
             f"{worth}"
         ]
 
     def _composition(self) -> str:
         if self.private_trainings < 2:
-            return "Every further training on the same clients costs again; the ledger adds it up."
-        several = "Publishing several of them composes" if not self.vouched else "They compose"
+            return (
+                "Every further training on the same clients spends more ε; the ledger adds it up."
+            )
+        several = "If several are published" if not self.vouched else "Together"
         return (
-            f"{several}: all {self.private_trainings} private trainings together cost ε = "
+            f"{several}, all {self.private_trainings} private trainings cost ε = "
             f"{rounded_up(self.composed_epsilon)} at δ = {self.delta:g}."
         )
 
     def _noise_source(self) -> str:
         if not self.secure:
             return (
-                "The noise came from a seeded generator, so it can be predicted and taken off: "
-                "NOT for release, whatever ε says."
+                "The noise came from a seeded generator, so it can be predicted and removed: "
+                "NOT for release, at any ε."
             )
-        paid = f"; run {self.ledger_run} in the ledger paid for it" if self.ledger_run else ""
-        return f"Noise and sampling came from the secure generator: fit for release{paid}."
+        charged = f"; charged to the ledger as run {self.ledger_run}" if self.ledger_run else ""
+        return f"Noise and sampling came from the secure generator: fit for release{charged}."
 
     def _smoothing(self) -> str:
         if self.smoothing == "centered":
             return (
                 "The centered average looks three days ahead, so the scores are those of the "
-                "paper's experiment, not of a forecast one could have made."
+                "paper's experiment, not of a real forecast."
             )
-        return f"Smoothing is '{self.smoothing}': no forecast looks past its day."
+        return f"Smoothing is '{self.smoothing}': no forecast uses data after its day."
 
 
 def explain(result: Path, ledger: Path | None = None) -> Explanation:
@@ -346,8 +348,8 @@ def _worth(ratio: float | None) -> str:
         return ""
     better = "better" if ratio < 1 else "worse"
     return (
-        f' Its mean absolute error is {ratio:.3g} times that of persistence ("next week is like '
-        f'today"): {better}.'
+        f' Its mean absolute error is {ratio:.3g} times that of persistence ("next week equals '
+        f'this week"): {better}.'
     )
 
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from epifed import intervals
 from epifed.data.calendar import DAYS_OF, WEEK, WEEKDAYS, Step, Weeks, days_off_within, to_weekday
-from epifed.data.levels import Level, choose, levels_of
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, Level, choose, levels_of
 from epifed.data.quality import Cleaned, clean
 from epifed.errors import EpifedError, counted
 from epifed.intervals import LEVELS

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from epifed import forecasting, intervals
 from epifed.data.calendar import WEEK
-from epifed.data.levels import Level
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, Level
 from epifed.data.quality import RECENT_DAYS
 from epifed.data.vintages import LEAST_MORNINGS, Vintages
 from epifed.errors import EpifedError, counted
@@ -326,7 +325,7 @@ def forecast_alone(
     used = replace(panel, history=None)
     if left_out:
         used = used.between(panel.start, panel.end - timedelta(days=left_out))
-    learner_name = "nowcast" if vintages is not None and panel.step == "day" else "trend"
+    learner_name = "real-time" if vintages is not None and panel.step == "day" else "trend"
     horizons = _horizons(used, weeks, notes)
     history = vintages.of(used.regions) if vintages is not None else None
     known = KnownData(used, history)

@@ -53,8 +53,6 @@ HEADS = {
     "mae": "MAE",
     "mae_per_100k": "MAE per 100,000",
 }
-LOCAL = "local MLP"
-"""The baseline of each client's own network."""
 _CELL = ["split", "period", "method", "epsilon", "stratum"]
 
 
@@ -113,25 +111,6 @@ def by_size(predictions: pl.DataFrame, panel: CasePanel) -> pl.DataFrame:
         "method",
         "epsilon",
         pl.col("stratum").replace_strict(order, return_dtype=pl.Int64),
-    )
-
-
-def against_own_model(scored: pl.DataFrame) -> pl.DataFrame:
-    """The shared model's MAE over that of each client's own network, by cluster and budget.
-
-    The deviation is that of a ratio of two independent means.
-    """
-    own = scored.filter(method=LOCAL).select(
-        "split", "period", "stratum", pl.col("mae").alias("own"), pl.col("mae_std").alias("own_std")
-    )
-    ratio = pl.col("mae") / pl.col("own")
-    spread = (
-        (pl.col("mae_std") / pl.col("mae")) ** 2 + (pl.col("own_std") / pl.col("own")) ** 2
-    ).sqrt()
-    return (
-        scored.filter(TRAINED)
-        .join(own, on=["split", "period", "stratum"])
-        .select(*_CELL, ratio.alias("ratio"), (ratio * spread).alias("ratio_std"))
     )
 
 

@@ -26,8 +26,8 @@ class Registry(Generic[Entry]):
     """The things of one kind by name; each is imported when it is first asked for.
 
     `group` is the group of entry points, `builtin` maps a name to its 'module:attribute', `kind`
-    is the word that a refusal begins with. What another package brings must pass `fits`, else it
-    is refused as not `expected`.
+    is the word that a refusal begins with. `old_names` are accepted but not listed. What another
+    package brings must pass `fits`, else it is refused as not `expected`.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Registry(Generic[Entry]):
         group: str,
         builtin: Mapping[str, str],
         *,
+        old_names: Mapping[str, str] | None = None,
         kind: str | None = None,
         fits: Callable[[Any], bool] = _anything,
         expected: str = "something else",
@@ -42,6 +43,7 @@ class Registry(Generic[Entry]):
         self.group = group
         self.kind = kind or group
         self._builtin = dict(builtin)
+        self._old_names = dict(old_names or {})
         self._fits = fits
         self._expected = expected
         self._loaded: dict[str, Entry] = {}
@@ -53,7 +55,9 @@ class Registry(Generic[Entry]):
 
     def __contains__(self, name: object) -> bool:
         """Whether there is something of this name, without importing it."""
-        return name in self._builtin or name in self._brought or name in self._added
+        return any(
+            name in names for names in (self._builtin, self._old_names, self._brought, self._added)
+        )
 
     def __iter__(self) -> Iterator[str]:
         """The names, as `names` gives them."""
@@ -66,10 +70,11 @@ class Registry(Generic[Entry]):
 
     def is_builtin(self, name: str) -> bool:
         """Whether this package itself has something of this name."""
-        return name in self._builtin
+        return name in self._builtin or name in self._old_names
 
     def load(self, name: str) -> Entry:
         """The thing of this name; refused if there is none, more than one, or a broken one."""
+        name = self._old_names.get(name, name)
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
@@ -145,8 +150,9 @@ LEARNERS: Registry[Any] = Registry(
         "fedavg": "epifed.learners.fedavg:FedAvg",
         "one-shot": "epifed.learners.one_shot:OneShot",
         "trend": "epifed.learners.trend:Trend",
-        "nowcast": "epifed.learners.real_time:RealTimeTrend",
+        "real-time": "epifed.learners.real_time:RealTimeTrend",
     },
+    old_names={"nowcast": "real-time"},
     kind="learner",
     fits=lambda found: isinstance(found, type) and hasattr(found, "contribute"),
     expected="a subclass of epifed.Learner",

@@ -16,7 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from epifed.data.calendar import USUAL_HORIZON, USUAL_WINDOW, Step
-from epifed.errors import EpifedError
+from epifed.errors import EPSILON, EpifedError, sentence_of
 from epifed.registry import ACCOUNTANTS, LEARNERS
 
 
@@ -103,7 +103,7 @@ class Settings(BaseModel):
         "clients (shares), local (each all)",
     )
     aggregators: int | None = Field(
-        None, ge=2, le=16, description="k, with noise by aggregators: how many; 2 if none is said"
+        None, ge=2, le=16, description="k, with noise by aggregators: how many; the default is 2"
     )
 
     PAPER: ClassVar[dict[str, Any]] = {"smoothing": "centered", "history": 11, "min_windows": 11}
@@ -121,7 +121,7 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if math.isnan(self.epsilon):
-            raise ValueError("epsilon: found nan; expected a number above 0, or inf")
+            raise ValueError(f"epsilon: found nan; expected {EPSILON}")
         if self.private and self.sampler != "poisson":
             raise ValueError(
                 f"sampler: found '{self.sampler}' with ε = {self.epsilon:g}; expected 'poisson', "
@@ -261,17 +261,3 @@ def _toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise EpifedError(f"expected TOML; {error}") from None
-
-
-def sentence_of(error: ValidationError, known: str = "it left out") -> str:
-    """What is wrong first, as one sentence; `known` is expected instead of an unknown name."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if not where:
-        return message
-    if first["type"] == "missing":
-        return f"{where}: found nothing; expected a value"
-    if first["type"] == "extra_forbidden":
-        return f"{where}: not a setting; expected {known}"
-    return f"{where}: found {first['input']!r}; {message[0].lower()}{message[1:]}"

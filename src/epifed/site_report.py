@@ -31,8 +31,8 @@ from epifed.data.panel import CasePanel
 from epifed.data.quality import RECENT_DAYS
 from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember, together
 from epifed.data_check import check_panel
-from epifed.errors import EpifedError, counted
-from epifed.evaluation.past_weeks import keep_forecast, label
+from epifed.errors import EpifedError, counted, spoken
+from epifed.evaluation.backtest import keep_forecast, label
 from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
 from epifed.federation.site import LEDGER, Fetched, LastAsked, Source, archive_of, hosted_clients
@@ -155,7 +155,7 @@ def update_site(
         status = _status(kit, now, found, asked, newest, problems)
         status |= {"week": week, "made": bool(week and (out / week / RESULTS).is_dir())}
         write_text(out / STATUS, to_json(status) + "\n")
-        _say_problems(out, problems)
+        _write_problems(out / PROBLEM, problems)
         return status
 
 
@@ -215,8 +215,7 @@ def _try_week(
         except Exception as error:  # a fault here must not look like one of the site's
             say(traceback.format_exc())
             return [f"No forecast of {week}, by a fault of epifed: {error!r}"]
-        if problems:
-            write_text(folder / PROBLEM, "\n".join(problems) + "\n")
+        _write_problems(folder / PROBLEM, problems)
         try:
             folder.rename(out / week)
         except OSError as error:
@@ -337,8 +336,9 @@ def _status(
     }
 
 
-def _say_problems(out: Path, problems: list[str]) -> None:
+def _write_problems(path: Path, problems: list[str]) -> None:
+    """What stands in the way, in the language of the machine; no file if nothing does."""
     if problems:
-        write_text(out / PROBLEM, "\n".join(problems) + "\n")
+        write_text(path, "\n".join(map(spoken, problems)) + "\n")
     else:
-        (out / PROBLEM).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)

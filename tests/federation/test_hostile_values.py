@@ -110,7 +110,7 @@ def test_a_clients_broken_archive_silences_nobody_else(
     tmp_path: Path, rows: dict[str, Any]
 ) -> None:
     kit = _kit(tmp_path / "kit", _long(panel()))
-    task = _task(settings_of("nowcast", epsilon=2.0), "1111")
+    task = _task(settings_of("real-time", epsilon=2.0), "1111")
     expected = _rows(SiteWork(kit), task)
     folder = archive_of(kit, MINE[0])
     broken = {
@@ -126,7 +126,7 @@ def test_an_archive_that_makes_any_error_leaves_one_client_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kit = _kit(tmp_path / "kit", _long(panel()))
-    task = _task(settings_of("nowcast", epsilon=2.0), "1111")
+    task = _task(settings_of("real-time", epsilon=2.0), "1111")
     expected = _rows(SiteWork(kit), task)
     work = SiteWork(kit)
     monkeypatch.setattr("epifed.federation.site.remember", _fails)

@@ -31,7 +31,8 @@ CONFIG = Path(__file__).parents[2] / "docs" / "proxy" / "haproxy.cfg"
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalFederation]:
     """A federation that is not yet started."""
-    with LocalFederation.make(tmp_path, rehearsal_federation(panel(), 2), panel()) as made:
+    roster = rehearsal_federation(panel(), 2, round_timeout=GUARD)
+    with LocalFederation.make(tmp_path, roster, panel()) as made:
         yield made
 
 

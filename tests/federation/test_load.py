@@ -1,13 +1,16 @@
 """What a server holds and does for a round: bounded by its sites, once for what they share."""
 
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from epifed.federation.flare.controller import FederationController
 from epifed.federation.messages import Task, pack_tasks, unpack_task
 from epifed.federation.server import Answers, ServedTraining
-from epifed.rehearsal.local import rehearsal_federation
+from epifed.rehearsal.local import free_port, rehearsal_federation
 from epifed.training.rounds import Rounds
 from tests.federation.helpers import panel, plan, settings_of
 
@@ -40,3 +43,14 @@ def test_a_site_that_floods_a_round_is_remembered_once() -> None:
         flood(held, flooding, "", "", {}, None)
     assert held._late == {"site-1"}
     assert held._silences == {"site-2": 1}
+
+
+def test_a_port_is_claimed_and_is_none_of_outgoing_connections() -> None:
+    ports = [free_port() for _ in range(5)]
+    assert len(set(ports)) == 5
+    outgoing = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    least = int(outgoing.read_text().split()[0]) if outgoing.exists() else 32768
+    for port in ports:
+        assert 1024 < port < least
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, pytest.raises(OSError):
+            other.bind(("127.0.0.1", port))

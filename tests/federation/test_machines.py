@@ -20,12 +20,18 @@ from epifed.federation.flare.kits import fingerprint
 from epifed.training.release import read_release
 from tests.federation.helpers import panel
 from tests.helpers import small_settings
-from tests.waiting import wait_for
+from tests.waiting import GUARD, wait_for
 
 HOST, PORT = "fed.example.org", 8002
 ADDRESSES = {
     party: f"10.77.0.{i + 1}" for i, party in enumerate(("server", "north", "south", "lab", "uni"))
 }
+HEAD = f"""min_sites = 2
+round_timeout = {GUARD}
+[server]
+host = "{HOST}"
+port = {PORT}
+"""
 ADDERS = ("lab", "uni")
 MARK = f"epifed-{os.getpid()}"
 WIRE = f"{MARK}-wire"
@@ -123,7 +129,7 @@ def test_three_machines_train_and_the_wire_shows_only_sites_dialling_the_one_por
         for name, clients in hosted.items()
     )
     roster = tmp_path / "federation.toml"
-    roster.write_text(f'min_sites = 2\n[server]\nhost = "{HOST}"\nport = {PORT}\n{sites}')
+    roster.write_text(HEAD + sites)
     settings = tmp_path / "settings.toml"
     settings.write_text(small_settings(epsilon=1.0, clients_per_round=len(regions)).to_toml())
     long = panel().to_table()
@@ -205,7 +211,7 @@ def test_five_machines_train_with_two_aggregators_whose_keys_were_told_by_teleph
         for name, clients in hosted.items()
     ) + "".join(f'[[aggregators]]\nname = "{name}"\n' for name in ADDERS)
     roster, settings = tmp_path / "federation.toml", tmp_path / "settings.toml"
-    roster.write_text(f'min_sites = 2\n[server]\nhost = "{HOST}"\nport = {PORT}\n{tables}')
+    roster.write_text(HEAD + tables)
     settings.write_text('learner = "trend"\nnoise = "aggregators"\nepsilon = 1.0\n')
     flu, ledger = tmp_path / "flu", tmp_path / "budget.ledger"
     _did("federation", "init", str(roster), "--out", str(flu))

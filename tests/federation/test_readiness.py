@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 from dataclasses import replace
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,16 @@ def test_a_site_without_a_file_says_so_and_one_clients_rows_say_nothing(kit: Pat
     assert _ready(kit, proposal) == whole
     path.unlink()
     assert _ready(kit, proposal).code == Code.DATA
+
+
+def test_a_file_that_was_written_before_the_last_day_cannot_have_it(kit: Path) -> None:
+    proposal = _proposal(Settings.for_learner("trend", REGIONS))
+    assert _ready(kit, proposal).code is None
+    last = datetime.combine(proposal.period[1], time(), UTC)
+    for days, code in ((0, None), (-1, None), (-2, Code.REFUSED_PERIOD)):
+        written = (last + timedelta(days=days)).timestamp()
+        os.utime(kit / "cases.csv", (written, written))
+        assert _ready(kit, proposal).code == code, days
 
 
 def test_a_training_of_another_content_under_a_used_name_is_refused_beforehand(kit: Path) -> None:

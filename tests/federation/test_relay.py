@@ -15,7 +15,6 @@ from scipy import stats
 
 from epifed.federation import aggregator as aggregators
 from epifed.federation import site
-from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.crypto import share
 from epifed.federation.messages import Parts, pack_task
 from epifed.federation.secure_training import AwayError
@@ -123,8 +122,9 @@ def test_a_training_is_paid_once_by_everybody_and_priced_by_one_share(tmp_path: 
     for name in ("sum-1", "sum-2"):
         path = parties.kit(name) / aggregators.LEDGER
         assert spent(path) == chosen.rounds
-        content = (tmp_path / "trainings" / "paid" / "model.epifed").read_bytes()
-        AggregatorWork(parties.kit(name)).receive(content, "paid")
+        training = parties.training(plan("paid", chosen, seeded=False), ledger)
+        assert parties.deliver(name, training).sha256 == release.sha256
+        training._lock.release()
         (run,) = Ledger(path).book().runs.values()
         assert (run.outcome, run.model_hash) == ("finished", release.sha256)
     assert spent(parties.kit("site-1") / site.LEDGER) == chosen.rounds

@@ -239,7 +239,7 @@ def test_another_question_of_a_round_that_was_answered_is_refused(tmp_path: Path
     training.play(parties, lambda _: None)
     work, task = SiteWork(parties.kit("site-1")), parties.tasks["site-1"]
     other = replace(task, state=task.state + 1)
-    assert json.loads(work.answer(pack_task(other))[0]["about"])["code"] == "refused-repeat"
+    assert json.loads(work.answer(pack_task(other))[0]["about"])["code"] == "bad-task"
     asked: list[Parts] = []
 
     def overheard(name: str, parts: Parts) -> Parts:
@@ -249,6 +249,9 @@ def test_another_question_of_a_round_that_was_answered_is_refused(tmp_path: Path
 
     parties.questions = overheard
     training.play(parties, lambda _: None)
+    task = parties.tasks["site-1"]
+    other = replace(task, state=task.state + 1)
+    assert json.loads(work.answer(pack_task(other))[0]["about"])["code"] == "refused-repeat"
     adder = AggregatorWork(parties.kit("sum-1"))
     first, _ = adder.answer(asked[0])
     assert adder.answer(asked[0])[0] == first

@@ -1,5 +1,6 @@
 """A federation from a few questions: files that explain themselves, and that fit each other."""
 
+import json
 import re
 import tomllib
 from datetime import date, timedelta
@@ -24,6 +25,7 @@ from epifed.federation.scaffold import (
 from epifed.federation.schedule import Schedule, budgeted
 from epifed.federation.site import Source
 from epifed.federation.terms import SiteLedger, Terms
+from epifed.rehearsal.local import free_port
 from epifed.settings import Settings, read_values
 from tests.commands import epifed
 
@@ -64,7 +66,9 @@ def test_terms_settings_and_budget_of_a_new_federation_fit_each_other(
 ) -> None:
     outline = _outline(epsilon=epsilon, weeks=weeks)
     plan, terms = outline.plan, outline.federation.terms
-    assert f"{weeks} week" in budgeted(outline.cap, (), plan, weeks)
+    each = (plan.priced_rate, plan.noise_multiplier, plan.rounds)
+    for trials in ((), (each,)):
+        assert f"{weeks} week" in budgeted(outline.cap, trials, plan, weeks)
     book = SiteLedger(tmp_path / "site.ledger", terms)
     first = Proposal(
         "week-1", plan.rounds, 0, 0, outline.settings.to_toml(), "2026-06-01", "2026-11-01",
@@ -88,16 +92,15 @@ def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> 
     ]
     new = ("federation", "new", "flu", "--out", out, "--host", "localhost", "--language", "de")
     made = epifed(*new, *sites, expect=0)
-    assert "52 weeks cost" in made.stderr and "9 % of what the release says" in " ".join(
-        made.stderr.split()
-    )
+    said = " ".join(made.stderr.split())
+    assert "52 weeks and one trial cost" in said and "9 % of the release is signal" in said
     north = out / "kits" / "north"
     assert "Standort der Föderation flu" in (north / README).read_text()
     assert not list(out.rglob("readme.txt"))
     terms = (north / "site.toml").read_text()
     assert "# S, the most that one client's numbers weigh" in terms
     assert Terms.read(north / "site.toml") == Federation.read(out / ROSTER).terms
-    assert Settings.from_toml((north / SETTINGS).read_text()).learner == "nowcast"
+    assert Settings.from_toml((north / SETTINGS).read_text()).learner == "real-time"
     assert "epifed federation schedule" in (out / README).read_text()
     planned = epifed("federation", "schedule", out, "--plan", expect=0)
     assert len(planned.stdout.splitlines()) == 52
@@ -120,8 +123,53 @@ def _wrong_kits_and_data(out: Path) -> None:
     data.write_text("\n".join(["region,date,cases", *rows]) + "\n")
     with pytest.raises(EpifedError, match="found the regions 09161, 09162; expected"):
         site_command(north, Source(str(data), None, {}))
-    down = epifed("federation", "status", "--kit", out / "kits" / "coordinator", expect=2)
-    assert "the server cannot be reached at localhost:8002" in down.stderr
+    _too_few_days(north, data)
+    office, port = out / "kits" / "coordinator", free_port()
+    path = office / "startup" / "fed_admin.json"
+    values = json.loads(path.read_text())
+    values["admin"]["port"] = port
+    path.write_text(json.dumps(values))
+    down = epifed("federation", "status", "--kit", office, expect=2)
+    assert f"the server cannot be reached at localhost:{port}" in down.stderr
+
+
+def _too_few_days(north: Path, data: Path) -> None:
+    """A file that begins after the schedule's first day: all its clients would count as zero."""
+    last = date.today() - timedelta(days=1)
+
+    def write(days: int) -> None:
+        rows = [
+            f"{region},{last - timedelta(days=day)},{17 * day % 23}"
+            for region in SITES["north"]
+            for day in range(days)
+        ]
+        data.write_text("\n".join(["region,date,cases", *rows]) + "\n")
+
+    def days_of_check() -> str:
+        done = epifed("federation", "check", "--kit", north, "--data", data, expect=1)
+        return next(line for line in done.stdout.splitlines() if " days: " in line)
+
+    write(100)
+    first = last - timedelta(days=179)
+    expected = f"expected them from {first} on, since each training learns from 180 days"
+    assert days_of_check().startswith("NOT") and expected in days_of_check()
+    with pytest.raises(EpifedError, match=expected):
+        site_command(north, Source(str(data), None, {}))
+    terms = Terms.read(north / "site.toml")
+    said = terms.model_copy(update={"first_day": last - timedelta(days=99)})
+    (north / "site.toml").write_text(said.to_toml())
+    site_command(north, Source(str(data), None, {}))
+    (north / "site.toml").write_text(terms.to_toml())
+    write(180)
+    assert days_of_check().startswith("ok ") and f"from {first} to {last}" in days_of_check()
+
+
+def test_a_training_of_days_that_are_not_over_is_refused(tmp_path: Path) -> None:
+    make_kits(_outline().federation, tmp_path)
+    write_scaffold(_outline(), tmp_path)
+    to = ("--from", "2026-01-01", "--to", str(date.today() + timedelta(days=1)))
+    done = epifed("federation", "train", tmp_path, *to, "--plan", expect=2)
+    assert "expected a day before today" in done.stderr
 
 
 def test_without_a_terminal_what_is_missing_is_named(tmp_path: Path) -> None:

@@ -135,6 +135,26 @@ def test_a_week_that_a_wrong_clock_called_missed_is_open_again(
     assert scheduler.journal.outcomes()["week-2026-03-09"]["outcome"] == "done"
 
 
+@pytest.mark.parametrize("hours", range(0, 72, 7))
+def test_after_a_reboot_a_wrong_clock_loses_no_week(
+    scheduler: Scheduler, machine: Machine, hours: int
+) -> None:
+    """A clock ahead by less than a pause is believed; sites refuse days that they cannot have."""
+    machine.wait(days=4, hours=hours)
+    scheduler.look()
+    scheduler.start()
+    machine.ahead, machine.willing = timedelta(hours=71), 0
+    scheduler.look()
+    assert machine.trained == ["week-2026-03-02"]
+    machine.ahead, machine.willing = timedelta(0), None
+    scheduler.start()
+    machine.now = AT_SIX + timedelta(days=7, hours=1)
+    ClockWatch(scheduler.folder).confirm(machine.clock())
+    scheduler.look()
+    outcomes = scheduler.journal.outcomes()
+    assert [line["outcome"] for line in outcomes.values()] == ["done", "done"]
+
+
 def test_small_corrections_and_short_pauses_are_believed(
     scheduler: Scheduler, machine: Machine
 ) -> None:

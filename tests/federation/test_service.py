@@ -56,7 +56,7 @@ def test_two_weeks_of_two_offices_one_of_which_has_a_bad_file(tmp_path: Path) ->
     Ledger.create(ledger, Cap(5.0, 1e-5, "rdp"))
     first, second = TODAY - timedelta(days=7), TODAY
     with LocalFederation.make(
-        tmp_path, rehearsal_federation(cases, 2, min_sites=1), cases, ledger
+        tmp_path, rehearsal_federation(cases, 2, min_sites=1, round_timeout=GUARD), cases, ledger
     ) as local:
         local.services = True
         good, bad = local.reports("site-1"), local.reports("site-2")
@@ -107,7 +107,7 @@ def test_without_posix_a_site_takes_part_and_a_killed_service_takes_its_client_a
     tmp_path: Path,
 ) -> None:
     cases = _panel()
-    roster = rehearsal_federation(cases, 1)
+    roster = rehearsal_federation(cases, 1, round_timeout=GUARD)
     with LocalFederation.make(tmp_path, roster, cases) as local:
         local.services = True
         windows = str(lay_strict(tmp_path / "windows"))

@@ -275,7 +275,7 @@ def _weeks(kit: Path, rows: pl.DataFrame, ahead: int = 0) -> Vector:
 
     The newest day is half complete; `other` may be some days ahead.
     """
-    cases, task = panel(), settings_of("nowcast", epsilon=2.0)
+    cases, task = panel(), settings_of("real-time", epsilon=2.0)
     for back in range(14, -1, -1):
         newest = cases.end - timedelta(days=back)
         own = pl.when(pl.col("region") == MINE[1]).then(ahead).otherwise(0)
@@ -299,7 +299,7 @@ def test_a_site_keeps_what_it_was_given_and_uses_it_once_it_is_enough(tmp_path: 
     later = _weeks(kept, rows)
     assert [mornings_kept(archive_of(kept, client)) for client in MINE] == [15] * 4
     shutil.copy(kept / "cases.csv", anew / "cases.csv")
-    first = _rows(SiteWork(anew), _task(settings_of("nowcast", epsilon=2.0), "1111"))
+    first = _rows(SiteWork(anew), _task(settings_of("real-time", epsilon=2.0), "1111"))
     assert later.shape == first.shape
     assert all(not np.allclose(*both) for both in zip(later, first, strict=True))
 
@@ -322,3 +322,20 @@ def test_over_weeks_too_one_client_changes_its_own_vector_and_nobody_elses(
     others = [i for i, client in enumerate(MINE) if client != MINE[1]]
     np.testing.assert_array_equal(after[others], before[others])
     assert not np.array_equal(after[1], before[1])
+
+
+@pytest.mark.parametrize("weekday", range(7))
+def test_weeks_dated_by_any_day_are_the_weeks_of_one_process(tmp_path: Path, weekday: int) -> None:
+    """A period that begins within a week holds that week: none is lost by its date."""
+    start = panel().start + timedelta(days=(weekday - panel().start.weekday()) % 7)
+    counts = np.random.default_rng(weekday).poisson(50, (12, 20)).astype(np.float64)
+    weeks = CasePanel(counts, panel().regions, start, step="week")
+    settings = Settings.for_learner("trend", 12, step="week", epsilon=2.0)
+    learner = make_learner(settings)
+    first, last = weeks.day(4), weeks.end
+    work = SiteWork(_kit(tmp_path / "kit", _long(weeks)))
+    rows = _rows(work, _task(settings, "1111", first_day=str(first), last_day=str(last)))
+    view = learner.deployed_view(weeks, (first, last))
+    state = learner.start(seed_sequence(settings.seed))
+    whole = contribution(learner, state, view, PrivacyPlan.of(settings, 12))
+    np.testing.assert_array_equal(rows, whole[::3])

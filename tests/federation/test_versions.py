@@ -29,14 +29,14 @@ from epifed.training.release import KIND, Release
 from tests.federation.helpers import federation, on_path, plan, settings_of
 
 EXCHANGED = {
-    "task": "aggregators clients drawn enrolled first_day last_day length noise_multiplier paid "
-    "randomness round rounds settings site state training",
+    "task": "aggregators clients drawn enrolled first_day last_day least length noise_multiplier "
+    "paid randomness round rounds settings site state training",
     "settings": "accountant aggregators clients_per_round clip_norm delta epsilon evaluate_every "
     "history horizon learner min_windows noise rounds sampler seed smoothing split step "
     "train_share window",
     "trend": "holidays modes places",
     "one-shot": "half_life",
-    "nowcast": "holidays modes places",
+    "real-time": "holidays modes places",
     "fedavg": "average_last epochs half_life learning_rate model",
     "release": "clients continues created epifed first_day last_day ledger_run randomness "
     "settings sha256 spent unused vector",
@@ -58,7 +58,7 @@ def test_who_changes_what_is_exchanged_says_a_new_number() -> None:
         "readiness": " ".join(sorted(field.name for field in fields(Readiness))),
         "kind": KIND,
     }
-    for name in ("trend", "one-shot", "nowcast", "fedavg"):
+    for name in ("trend", "one-shot", "real-time", "fedavg"):
         now[name] = " ".join(sorted(LEARNERS.load(name).own_settings.model_fields))
     assert (PROTOCOL, now) == (3, EXCHANGED)
 

@@ -101,13 +101,13 @@ def test_signs_of_life_keep_a_long_call_going(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_call_says_and_raises_comes_through() -> None:
-    assert watched(lambda _: {"round": 3}, 5) == {"round": 3}
+    assert watched(lambda _: {"round": 3}, GUARD) == {"round": 3}
 
     def failing(_: Alive) -> None:
         raise ConnectionError("away")
 
     with pytest.raises(ConnectionError, match="away"):
-        watched(failing, 5)
+        watched(failing, GUARD)
 
 
 def test_a_status_that_never_comes_is_said_in_a_sentence(

@@ -12,7 +12,6 @@ from typing import Any
 
 from epifed.errors import EpifedError
 from epifed.federation.answers import MODELS
-from epifed.federation.messages import GERMAN, SENTENCES
 from epifed.federation.site import LastAsked, Source, hosted_clients, preview, remembered, this_week
 from epifed.files import read_json
 from epifed.privacy.accounting import rounded_up
@@ -20,7 +19,6 @@ from epifed.settings import Settings
 from epifed.site_report import LATEST, REPORT, STATUS, update_site
 from epifed.training.release import Release, read_release
 
-_IN_GERMAN = {SENTENCES[code]: GERMAN[code] for code in GERMAN}
 MOST_NUMBERS = 2000
 """Numbers of a vector that the page shows."""
 
@@ -51,7 +49,7 @@ class Member:
                 "made": bool(status.get("made")),
                 "last_day": status.get("last_day"),
             },
-            "problems": [in_both(sentence) for sentence in status.get("problems", ())],
+            "problems": list(status.get("problems", ())),
         }
 
     def look_ahead(self, source: Mapping[str, Any] | None, today: date | None = None) -> None:
@@ -69,11 +67,10 @@ class Member:
             raise EpifedError("found no case data in the kit; expected a file on this page")
         period = this_week(asked, today or datetime.now().date())
         settings = Settings.from_toml(asked.settings)
-        found = preview(self.kit, settings, period, asked.enrolled, source=chosen).to_dict()
-        numbers = {client: row[:MOST_NUMBERS] for client, row in found["vectors"].items()}
-        left_out = {client: in_both(why) for client, why in found["left_out"].items()}
-        days = {name: str(found[name]) for name in ("first_day", "last_day")}
-        self.sent = found | days | {"vectors": numbers, "left_out": left_out}
+        sent = preview(self.kit, settings, period, asked.enrolled, source=chosen).to_dict()
+        numbers = {client: row[:MOST_NUMBERS] for client, row in sent["vectors"].items()}
+        days = {name: str(sent[name]) for name in ("first_day", "last_day")}
+        self.sent = sent | days | {"vectors": numbers}
 
     def make_own(self) -> None:
         """The office's own forecast of the newest week, where it is not made yet."""
@@ -101,14 +98,6 @@ class Member:
         return max(found, key=lambda one: (one[1].last_day, one[1].created), default=None)
 
 
-def in_both(sentence: str) -> dict[str, str]:
-    """A sentence in the page's two languages, as far as it is known in German."""
-    german = sentence
-    for english, words in _IN_GERMAN.items():
-        german = german.replace(english, words)
-    return {"en": sentence, "de": german}
-
-
 def _release_dict(training: str, release: Release) -> dict[str, Any]:
     return {
         "training": training,
@@ -132,6 +121,6 @@ def _asked_dict(asked: LastAsked) -> dict[str, Any]:
         "last_day": asked.last_day,
         "enrolled": asked.enrolled,
         "sent": asked.sent,
-        "problem": in_both(asked.problem) if asked.problem else None,
-        "left_out": {client: in_both(why) for client, why in asked.left_out.items()},
+        "problem": asked.problem or None,
+        "left_out": dict(asked.left_out),
     }

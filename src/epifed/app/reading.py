@@ -19,15 +19,18 @@ import polars as pl
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, load_table, to_panel
-from epifed.data.readers.case_tables import Tidy, open_tidy
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, short
+from epifed.data.readers.cleaning import Tidy, open_tidy
 from epifed.data.readers.tables import (
+    AmbiguousTableError,
+    Assumptions,
     Content,
     RawTable,
+    in_words,
     likely,
     likely_day,
     open_content,
     open_table,
+    short,
 )
 from epifed.data.readers.values import parse_days
 from epifed.errors import EpifedError

@@ -37,7 +37,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epifed.app.session import PageSession
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, in_german
 from epifed.report.html import asset, library
 
 HOST = "127.0.0.1"
@@ -61,10 +61,13 @@ HEADERS = {
 }
 SHARED_STYLES = ("page.css", "print.css")
 """Of the report, as are the scripts below and the charting library."""
-SHARED_SCRIPTS = ("format.js", "charts.js", "tables.js", "controls.js")
+SHARED_SCRIPTS = ("format.js", "charts.js", "shapes.js", "tables.js", "controls.js")
 OWN_WORDS = ("words_en.js", "words_de.js", "state.js")
 OWN_SCRIPTS = ("file.js", "forecast.js", "member.js", "main.js")
-ENTERED = '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>epifed</title>'
+ENTERED = (
+    '<!doctype html><meta http-equiv="refresh" content="0;url=/"><link rel="icon" href="data:,">'
+    "<title>epifed</title>"
+)
 STRANGER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>epifed</title>
 <h1>This page is open elsewhere, or its address was used before.</h1>
 <p>Go to the window in which it is open. Or end the program in the terminal (Ctrl-C), then start it
@@ -178,7 +181,7 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
         try:
             await run_in_threadpool(work, *arguments)
         except EpifedError as error:
-            return JSONResponse({"problem": desk.plain(str(error))}, 422)
+            return _refused(desk.plain(str(error)), 422)
         return JSONResponse(await run_in_threadpool(desk.state))
 
     async def show_page(_: Request) -> Response:
@@ -215,14 +218,14 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
             return PlainTextResponse("not here\n", 404)
         body = io.BytesIO()
         if not await _read(request, MOST_ASKED, body.write):
-            return JSONResponse({"problem": "found too long a request"}, 413)
+            return _refused("found too long a request", 413)
         return await answered(work, body.getvalue())
 
     async def take(request: Request) -> Response:
         try:
             path = await run_in_threadpool(desk.take, request.path_params["kind"])
         except EpifedError as error:
-            return JSONResponse({"problem": desk.plain(str(error))}, 404)
+            return _refused(desk.plain(str(error)), 404)
         return FileResponse(path, filename=path.name)
 
     routes = [
@@ -235,6 +238,11 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
         Route("/api/{action}", act, methods=["POST"]),
     ]
     return Guarded(Starlette(routes=routes), door)
+
+
+def _refused(sentence: str, status: int) -> Response:
+    """A mistake in a sentence, in the page's two languages."""
+    return JSONResponse({"problem": sentence, "german": {sentence: in_german(sentence)}}, status)
 
 
 async def _read(request: Request, most: int, write: Callable[[bytes], object]) -> bool:

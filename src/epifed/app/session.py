@@ -1,9 +1,11 @@
 """What lies before the person at the page: one file, its reading, its check and its forecast."""
 
+import hashlib
 import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
@@ -14,12 +16,11 @@ import numpy as np
 from epifed.app.reading import ENTRY, LEFT_OUT, FileReading, Memory, read_file, shape_of
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
-from epifed.data.readers.options import Assumptions, short
-from epifed.data.readers.tables import existing
+from epifed.data.readers.tables import Assumptions, existing, short
 from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages
 from epifed.data_check import check_panel
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, in_german
 from epifed.intervals import LEVELS
 from epifed.local_forecast import LEAST_ORIGINS, LocalForecast, forecast_alone
 
@@ -34,6 +35,10 @@ REPEATED = ("missing", "only")
 """Options that can be said of several words."""
 LONGEST_NAME = 120
 SHOWN_LEVELS = (0.025, 0.25, 0.5, 0.75, 0.975)
+SAID = ("problem", "problems", "notes", "sentence", "left_out")
+"""Where what is shown has sentences of epifed's own."""
+MAPS = (".geojson", ".json")
+"""How the name of a map ends."""
 TAKEN = ("xlsx", "csv", "html")
 """What can be taken along, by how its name ends."""
 
@@ -52,6 +57,8 @@ class PageSession:
         self._wished: dict[str, Any] = {}
         self._alone = False
         self._shape = ""
+        self._boundaries: Path | None = None
+        self._map: tuple[FileReading, Path | None, dict[str, Any] | None] | None = None
         self._files = 0
         self._lock = RLock()
 
@@ -76,8 +83,10 @@ class PageSession:
         return place / plain, plain
 
     def open(self, path: Path, name: str) -> None:
-        """Read a file, as the last one of its shape was read."""
+        """Read a file, as the last one of its shape was read; a GeoJSON file is its map."""
         with self._lock:
+            if Path(name).suffix.lower() in MAPS:
+                return self._open_map(path)
             self._forget_file()
             existing(path)
             self._shape = shape_of(path)
@@ -87,6 +96,43 @@ class PageSession:
                 found = read_file(path, name, {})
             found.remembered = bool(said) and found.said == said
             self.file = found
+
+    def _open_map(self, path: Path) -> None:
+        """Take the shapes of the open file's regions from a GeoJSON file."""
+        from epifed.report.shapes import read_shapes  # noqa: PLC0415
+
+        panel = self._panel()
+        if panel is None:
+            raise EpifedError(f"{path}: found a map; expected a file of cases before it")
+        read_shapes(path, panel.regions, panel.names)
+        self._boundaries = path
+        if self.forecast is not None:
+            self.forecast = replace(self.forecast, panel=self._on_map(self.forecast.panel))
+
+    def _panel(self) -> CasePanel | None:
+        return self.file.panel if self.file else None
+
+    def _on_map(self, panel: CasePanel) -> CasePanel:
+        """The panel with the map that was dropped, if it has all regions."""
+        return replace(panel, boundaries=self._boundaries) if self._boundaries else panel
+
+    def _outlines(self) -> dict[str, Any] | None:
+        """The map of the open file, made once."""
+        from epifed.report.shapes import map_of  # noqa: PLC0415
+
+        panel, file = self._panel(), self.file
+        if panel is None or file is None:
+            return None
+        if self._map is None or self._map[:2] != (file, self._boundaries):
+            try:
+                drawn = map_of(self._on_map(panel))
+            except EpifedError:  # of a file before, with other regions
+                self._boundaries = None
+                drawn = map_of(panel)
+            if drawn is not None:
+                drawn["id"] = hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]
+            self._map = file, self._boundaries, drawn
+        return self._map[2]
 
     def plain(self, sentence: str) -> str:
         """A sentence that calls the file by the name that the person knows."""
@@ -100,13 +146,15 @@ class PageSession:
         """Everything the page shows."""
         with self._lock:
             panel = self.file.panel if self.file else None
-            return {
+            state = {
                 "version": version("epifed"),
                 "member": self.member.to_dict() if self.member else None,
                 "file": self.file.to_dict() if self.file else None,
                 "check": checked(panel) if panel else None,
+                "map": self._outlines(),
                 "forecast": forecast_dict(self.forecast, self._alone) if self.forecast else None,
             }
+            return state | {"german": in_both(state["file"]) | in_both(state["member"])}
 
     def take(self, kind: str) -> Path:
         """The file to take along, which carries the day of the data in its name."""
@@ -151,7 +199,7 @@ class PageSession:
                 )
             self.progress = (0, 0)
             self.forecast = forecast_alone(
-                panel,
+                self._on_map(panel),
                 region=region,
                 incomplete_days=days,
                 vintages=self._vintages(panel),
@@ -251,6 +299,18 @@ def plain_name(name: str) -> str:
     last = re.split(r"[\\/]", name)[-1]
     plain = re.sub(r'[\x00-\x1f\x7f<>:"|?*]', "", last).strip(". ")
     return plain[-LONGEST_NAME:] or "file"
+
+
+def in_both(found: object, said: bool = False) -> dict[str, str]:
+    """The sentences of what is shown, and the same in German."""
+    if isinstance(found, str):
+        return {found: in_german(found)} if said else {}
+    german: dict[str, str] = {}
+    for name, part in found.items() if isinstance(found, dict) else ():
+        german |= in_both(part, said or name in SAID)
+    for part in found if isinstance(found, list) and said else ():
+        german |= in_both(part, said)
+    return german
 
 
 def checked(panel: CasePanel) -> dict[str, Any]:

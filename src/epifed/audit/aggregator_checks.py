@@ -619,7 +619,58 @@ def _same_answer(settings: Settings) -> Check:
     )
 
 
+def _always_noise(settings: Settings) -> Check:
+    """Whichever reports a server relays, and whoever spoils them: no sum goes out without noise."""
+    worst, problem = math.inf, ""
+    with stopped(settings) as stop:
+        plan = stop.training.plan
+        spoiled = [
+            _signed(stop, report.site, tuple(bytes(len(share)) for share in report.shares))
+            for report in stop.reports
+        ]
+        (first, *_), others = stop.reports, stop.reports[1:]
+        relayed: dict[str, tuple[Report, ...]] = {
+            "all reports": stop.reports,
+            "one report alone": (first,),
+            "no report": (),
+            "one spoiled report": (spoiled[0], *others),
+            "one report beside spoiled ones": (first, *spoiled[1:]),
+            "spoiled reports alone": tuple(spoiled),
+        }
+        for what, reports in relayed.items():
+            question = question_of(stop.pact, FIRST, reports, [])
+            noises = []
+            for _ in range(COPIES_ASKED):
+                answer, _ = AggregatorWork(stop.parties.copied(FIRST)).answer(
+                    pack_question(question)
+                )
+                if "array" not in answer:
+                    break
+                total = accept_partial(answer, question).total
+                for report in question.reports:
+                    opened = stop.parties.share(stop.pact, FIRST, report.site, report.share)
+                    total = total - (0 if opened is None else opened)
+                noises.append(total.view(np.int64) / (plan.noise_multiplier * STEPS))
+            if noises:
+                values = np.concatenate(noises)
+                verdict = deviations(np.square(values).sum(keepdims=True), values.size, what)
+                worst = min(worst, verdict.worst)
+                if not verdict.kept:
+                    problem = problem or f"{what}: noise of {verdict.worst:.2f} times S·c"
+    return Check(
+        "noise in every sum",
+        not problem and worst < math.inf,
+        "an aggregator's sum has noise of deviation S·c, whichever reports it was given and "
+        "whatever of them can be opened",
+        problem or f"{worst:.2f} of it in the worst of {len(relayed)} questions",
+    )
+
+
+COPIES_ASKED = 8
+"""Copies of an aggregator that are asked the same, to see more of their noise."""
+
 REFUSALS: dict[str, Callable[[Settings], Check]] = {
+    "noise in every sum": _always_noise,
     "old and copied shares": _bound,
     "same answer twice": _same_answer,
 }

@@ -589,6 +589,10 @@ class Parties:
         self.seen[-1].answers[name] = answer
         return answer
 
+    def party(self, name: str) -> SiteWork | AggregatorWork:
+        """A site or an aggregator at work."""
+        return self.sites_at_work.get(name) or self.aggregators_at_work[name]
+
     def copied(self, name: str) -> Path:
         """A copy of a party's kit that has answered and paid for nothing yet."""
         copy = Path(tempfile.mkdtemp(dir=self.folder)) / name

@@ -16,6 +16,7 @@ import numpy as np
 
 from epifed.audit.aggregator_checks import ALLY, ASKED_SITES, FIRST, SECOND, VICTIM, stopped
 from epifed.audit.bench import (
+    SEALED_ROUNDS,
     Post,
     answer_of,
     plenty,
@@ -28,9 +29,11 @@ from epifed.audit.bench import (
 )
 from epifed.audit.combination_checks import panel_of
 from epifed.audit.findings import Check, Names, made
+from epifed.errors import EpifedError
+from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.crypto import SecretKeys
 from epifed.federation.messages import Code, MessageError, Parts, pack_task, unpack_task
-from epifed.federation.round_terms import accept_partial, pack_question
+from epifed.federation.round_terms import Evidence, accept_partial, pack_question
 from epifed.federation.secure_training import collect
 from epifed.federation.server import take_in
 from epifed.federation.site import LEDGER as SITE_LEDGER
@@ -88,6 +91,7 @@ def check_hostile(settings: Settings, names: Names = None) -> list[Check]:
         "hostile: server to site": _server_to_site,
         "hostile: server to site that seals": _server_to_sealing_site,
         "hostile: server to aggregator": _server_to_aggregator,
+        "hostile: server that invents a release": _invented_release,
         "hostile: site to server": _site_to_server,
         "hostile: site to server, sealed": _sealed_site_to_server,
         "hostile: aggregator to server": _aggregator_to_server,
@@ -374,6 +378,55 @@ def _sealed_site_to_server(settings: Settings, name: str) -> Check:
             wrong.append("a report of an earlier round is taken")
     expected = "a sealed report counts as its site signed it, for its round, or not at all"
     return _found(name, expected, wrong, tried + 2)
+
+
+def _invented_release(settings: Settings, name: str) -> Check:
+    """Sites and aggregators take the state that the signed sums give, and no other."""
+    wrong, tried = list[str](), 0
+    with stopped(settings, SEALED_ROUNDS) as stop:
+        stop.training.play(stop.parties, lambda _: None)
+        honest, parts = stop.training.finish(), stop.training.delivery()
+        signed = {"about": parts["terms"], "array": parts["sums"]}
+        attacks = {
+            f"terms or sums, {what}": parts | {"terms": other["about"], "sums": other["array"]}
+            for what, other in changed(signed)
+        }
+        half = len(parts["sums"]) // SEALED_ROUNDS
+        attacks["swapped rounds"] = parts | {"sums": parts["sums"][half:] + parts["sums"][:half]}
+        attacks["a replayed round"] = parts | {"sums": parts["sums"][:half] * SEALED_ROUNDS}
+        attacks["no sums"] = {key: parts[key] for key in ("about", "array")}
+        (cost,) = honest.spent
+        labels: dict[str, dict[str, Any]] = {
+            "a state turned round": {"vector": -honest.vector},
+            "a state of nothing": {"vector": honest.vector * np.float32(0)},
+            "a smaller ε": {"spent": (replace(cost, noise_multiplier=900.0),)},
+            "more clients": {"clients": honest.clients + 1},
+            "a continued release": {"continues": "0" * 64},
+            "an unused round": {"unused": 1},
+        }
+        path = stop.parties.folder / "forged.epifed"
+        for what, changes in labels.items():
+            forged = replace(honest, **changes)
+            replace(forged, sha256=forged.content_hash()).write(path)
+            attacks[what] = parts | {"array": path.read_bytes()}
+        for party in (VICTIM, FIRST):
+            work = stop.parties.party(party)
+            for what, message in attacks.items():
+                tried += 1
+                if _taken(work, message) is not None:
+                    wrong.append(f"{party} takes {what}")
+            if _taken(work, parts) != honest.sha256:
+                wrong.append(f"{party} refuses what was signed")
+    expected = "no party takes a state or a label that the aggregators' signed sums do not give"
+    return _found(name, expected, wrong, tried)
+
+
+def _taken(work: SiteWork | AggregatorWork, parts: Parts) -> str | None:
+    """The hash of the release that a party takes from a delivery; none if it refuses."""
+    try:
+        return work.receive(parts["array"], "audit", Evidence.of(parts)).sha256
+    except EpifedError:
+        return None
 
 
 def _aggregator_to_server(settings: Settings, name: str) -> Check:

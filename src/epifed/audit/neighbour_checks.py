@@ -31,6 +31,7 @@ from epifed.data.vintages import LEAST_MORNINGS
 from epifed.federation import site
 from epifed.federation.messages import Parts
 from epifed.federation.roster import Federation
+from epifed.federation.secure_training import FIRST, SUMS
 from epifed.federation.server import Order
 from epifed.federation.site import archive_of
 from epifed.learners.base import Vector, make_learner
@@ -101,6 +102,9 @@ class Outside:
         array, text = parts.get("array"), parts.get("about")
         about = json.loads(text) if isinstance(text, str) else {}
         rest = {key: value for key, value in parts.items() if key not in ("array", "about")}
+        if "sums" in rest:  # what the aggregators answered, with their noise: its size alone
+            terms = json.loads(rest["terms"])
+            rest |= {"sums": len(rest["sums"]), "terms": terms}
         self.add(f"{what}, text", _plain(rest | about))
         if not what.startswith("deliver"):  # a file is compared part by part, where it lies
             self.add(f"{what}, size", str(len(array) if isinstance(array, bytes) else -1))
@@ -311,6 +315,9 @@ def _files(outside: Outside, server: Path) -> None:
                     _numbers(outside, f"{name} {key}", stored[key])
         elif path.suffix == ".epifed":
             _release_file(outside, name, content)
+        elif path.parent.name == SUMS:
+            told = json.loads(content) if path.name == FIRST else len(content)
+            outside.add(f"{name}, text", _plain(told))
         elif path.suffix in (".json", ".jsonl"):
             for line in content.decode().splitlines():
                 outside.add(name, _line(line))
@@ -543,8 +550,8 @@ def _compared_sealed(
 
 
 def _masked(outside: Outside) -> Outside:
-    """Without what is made anew in every run: keys, signatures, digests."""
-    fresh = {"keys", "aggregators", "reports", "partial", "signature"}
+    """Without what is made anew in every run: keys, signatures, digests, also of states."""
+    fresh = {"keys", "aggregators", "reports", "partial", "signature", "start"}
 
     def bare(value: Any) -> Any:
         if isinstance(value, dict):

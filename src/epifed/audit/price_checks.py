@@ -48,7 +48,7 @@ from epifed.federation.terms import SiteLedger
 from epifed.federation.training_history import budget_of
 from epifed.learners.base import Vector, make_learner
 from epifed.ledger.budget import Cap
-from epifed.ledger.ledger import Ledger
+from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.privacy.accounting import (
     LossDistribution,
     calibrate,
@@ -195,6 +195,7 @@ def check_labels(settings: Settings, names: Names = None) -> list[Check]:
         "explained price": _explained,
         "accountants": _accountants,
         "mixtures in a ledger": _mixed_ledger,
+        "years in a ledger": _long_ledger,
         "mixtures in a file": _mixed_file,
     }
     with remembered_prices():
@@ -259,6 +260,57 @@ def _accountants(settings: Settings) -> Check:
     )
 
 
+YEARS = 157
+"""Weekly trainings of three years and one."""
+
+
+def _long_ledger(settings: Settings) -> Check:
+    """No training is forgotten, however many came after it."""
+    week, problem = (1.0, 20.0, 1), ""
+    delta = min(settings.delta, 1e-3)
+    least, most = price_range([(1.0, 20.0, YEARS)], delta, "rdp")
+    with workshop() as folder:
+        ledger = Ledger.create(folder / "years.db", Cap(1.0001 * most, delta, "rdp"))
+        for number in range(YEARS):
+            run = _reserved(ledger, number, week)
+            ledger.spend(run, 1)
+            ledger.close(run, "finished", model_hash="0" * 64)
+        book = Ledger(ledger.path).book()
+        try:
+            _reserved(ledger, YEARS, week)
+            problem = "a training beyond the cap is reserved"
+        except OverspendError:
+            pass
+    for who, spending in (
+        ("the ledger", book.released()),
+        ("the room that is taken", book.taken()),
+        ("all since the beginning", book.since_the_beginning()),
+    ):
+        if not least <= (epsilon := book.cap.price(spending)) <= most:
+            problem = problem or f"{who} says ε = {epsilon:.4g}, {least:.4g} is due"
+    return Check(
+        "years in a ledger",
+        not problem,
+        f"a ledger counts all of {YEARS} trainings, and refuses the first that does not fit",
+        problem or "so it is",
+    )
+
+
+def _reserved(ledger: Ledger, number: int, part: Part) -> str:
+    """The run of a training that a ledger has room for."""
+    rate, noise, rounds = part
+    run = ledger.reserve(
+        training=f"week-{number}",
+        sampling_rate=rate,
+        noise_multiplier=noise,
+        rounds=rounds,
+        settings_hash="0" * 64,
+        first_day=None,
+        last_day=None,
+    )
+    return run.name
+
+
 def _mixed_ledger(settings: Settings) -> Check:
     """Trainings of different noise and q in one book: its prices, its room, its page."""
     problem = ""
@@ -268,19 +320,11 @@ def _mixed_ledger(settings: Settings) -> Check:
             least, most = price_range(parts, delta, name)
             with workshop() as folder:
                 ledger = Ledger.create(folder / "mixed.db", Cap(1.01 * most, delta, name))
-                for number, (rate, noise, rounds) in enumerate(parts):
-                    run = ledger.reserve(
-                        training=f"week-{number}",
-                        sampling_rate=rate,
-                        noise_multiplier=noise,
-                        rounds=rounds,
-                        settings_hash="0" * 64,
-                        first_day=None,
-                        last_day=None,
-                    )
-                    for played in range(rounds):
-                        ledger.spend(run.name, played + 1)
-                    ledger.close(run.name, "finished", model_hash="0" * 64)
+                for number, part in enumerate(parts):
+                    run = _reserved(ledger, number, part)
+                    for played in range(part[2]):
+                        ledger.spend(run, played + 1)
+                    ledger.close(run, "finished", model_hash="0" * 64)
                 book = Ledger(ledger.path).book()
                 budget = budget_of(book, None, None, None, set(), datetime.now(UTC))
             for who, epsilon in (

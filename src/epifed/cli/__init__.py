@@ -4,7 +4,7 @@ import io
 import os
 import sys
 
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, spoken
 
 INTERRUPTED = "interrupted; what was finished is kept"
 
@@ -49,7 +49,7 @@ def _end(code: int, sentence: str = "") -> None:
     """Say why, and leave nothing in the buffers that the interpreter could stumble over."""
     try:
         if sentence:
-            print(f"epifed: {sentence}", file=sys.stderr, flush=True)
+            print(f"epifed: {spoken(sentence)}", file=sys.stderr, flush=True)
     except OSError:
         pass
     for stream in (sys.stdout, sys.stderr):

@@ -13,7 +13,7 @@ from typer.models import ParameterInfo
 
 import epifed
 from epifed.cli import InterruptedByUser
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, speak
 
 EXPECTED = (
     (r"valid integer", "a whole number"),
@@ -42,7 +42,7 @@ def sentence(error: Any, typed: list[str]) -> str:
                 return f"{name}: found {found}; expected {wanted}"
         return said[:1].lower() + said[1:]
     where = _path(context)
-    return f"{said[:1].lower()}{said[1:]}; '{where} --help' has all there is"
+    return f"{said[:1].lower()}{said[1:]}; see '{where} --help'"
 
 
 def _value(names: list[str], typed: list[str]) -> str:
@@ -63,28 +63,25 @@ def _path(context: Any) -> str:
 
 
 COMMANDS = {
-    "open": "Open a local page: drop a file, answer what is unclear, take a forecast along.",
-    "run": 'Compare the learners with "like today" at several budgets, and write the report.',
+    "open": "Open a local page: drop a file on it and download a forecast.",
+    "run": "Compare the learners with persistence at several privacy budgets, and write a report.",
     "reproduce": "Run the paper's experiment and compare it with the published tables.",
     "figures": "Draw every figure of the paper as PDF and PNG, and its tables as LaTeX, Markdown "
     "and CSV.",
-    "report": "Write one HTML file: map, forecasts with their uncertainty, privacy in plain words.",
-    "backtest": "Forecast from every origin with what was known then, and score it when the day "
-    "has come.",
-    "train": "Train one private forecaster on real data and write it as a release file.",
-    "forecast": "Forecast the 7-day average of daily cases, or the cases of a week, from your own "
-    "data.",
-    "hub": "Score forecasts of several teams beside each other, or check a submission to a hub.",
-    "nowcast": "Estimate the last two weeks as they will be known once all reports are in, and "
-    "R(t).",
-    "pretrain": "Fit a weekly forecaster on public data only, and write it as a small file.",
-    "simulate": "Make an invented country with an epidemic in it and write it as a data directory.",
-    "explain": "Say in plain sentences what a result guarantees, to whom, and what it does not.",
-    "audit": "Measure a lower bound on ε from outside, and check every rule of the deployed code.",
-    "calibrate": "Find the noise multiplier for a privacy budget, or price a finished training.",
-    "data": "Check or convert case data, fetch the official German file, or draw communities.",
-    "ledger": "Keep the privacy budget of a federation across all its trainings.",
-    "federation": "A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
+    "report": "Write one HTML page with map, forecasts, intervals and the privacy guarantee.",
+    "backtest": "Score past forecasts, each made only with the data known on its day.",
+    "train": "Train one private forecaster on your data and write a release file.",
+    "forecast": "Forecast the next one to four weeks from your own file.",
+    "hub": "Compare the forecasts of several teams, or check a submission to a forecast hub.",
+    "nowcast": "Estimate the cases of the last two weeks once all reports are in, and R(t).",
+    "pretrain": "Fit a weekly forecaster on public data and write it as a small file.",
+    "simulate": "Simulate an epidemic in an invented country and write a data directory.",
+    "explain": "Print in plain sentences what a result guarantees, and what it does not.",
+    "audit": "Test whether the deployed code keeps its privacy guarantee.",
+    "calibrate": "Compute the noise multiplier for a budget ε, or the ε of a noise multiplier.",
+    "data": "Check or convert a file of case counts, or download the official German file.",
+    "ledger": "Record and limit the privacy budget over all trainings.",
+    "federation": "Run a federation of separate machines over mutual TLS.",
 }
 """Each command and the first sentence of its help.
 
@@ -96,10 +93,19 @@ HOMES = {
     "explain": "report",
     "figures": "paper",
     "nowcast": "forecast",
+    "pretrain": "train",
     "reproduce": "paper",
     "simulate": "data",
 }
 """The module of a command that shares one with its neighbours."""
+ADVANCED = {
+    "--accountant", "--archive", "--ask-every", "--command-minutes", "--confidence",
+    "--date-column", "--delta", "--details", "--enrolled", "--format", "--generation-mean",
+    "--generation-sd", "--json", "--model", "--model-name", "--resplit", "--rounds", "--scheduler",
+    "--secure", "--seed", "--seeded", "--smoothing", "--table", "--truth-weeks", "--url",
+    "--workers",
+}  # fmt: skip
+"""Options that few users need: --help lists them last."""
 
 
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
@@ -114,6 +120,18 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         for name, summary in COMMANDS.items():
             self.add_command(TyperCommand(name, help=summary))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take --lang from wherever it stands; it holds for every command."""
+        speak(None)
+        for place, word in enumerate(args):
+            name, equals, value = word.partition("=")
+            if name == "--lang" and "--" not in args[:place]:
+                end = place + (1 if equals else 2)
+                speak(value if equals else next(iter(args[place + 1 :]), ""))
+                args = args[:place] + args[end:]
+                break
+        return super().parse_args(ctx, args)
 
     def make_context(self, *names: Any, **extra: Any) -> Any:
         """Look at what was typed; an interruption is for `main` to tell of."""
@@ -172,7 +190,18 @@ def load_command(name: str) -> Any:
     else:
         holder.command(name)(getattr(module, name))
     _leave_files_to_us(holder)
-    return get_group(holder).commands[name]
+    command = get_group(holder).commands[name]
+    _group_rare_options(command)
+    return command
+
+
+def _group_rare_options(command: Any) -> None:
+    """Show the rare options of a command, and of its subcommands, under "Advanced"."""
+    for inner in getattr(command, "commands", {}).values():
+        _group_rare_options(inner)
+    for option in command.params:
+        if ADVANCED.intersection(option.opts) and not option.rich_help_panel:
+            option.rich_help_panel = "Advanced"
 
 
 def _leave_files_to_us(group: typer.Typer) -> None:
@@ -211,8 +240,16 @@ def _group(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the version, nothing else.",
+            help="Print the version and exit.",
         ),
     ] = False,
+    lang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="en|de",
+            help="Language of 'data check', 'forecast', errors and problem.txt.",
+            show_default="the system's",
+        ),
+    ] = None,
 ) -> None:
     pass

@@ -23,7 +23,7 @@ SURE = 1 - 1e-7
 
 
 def audit(
-    epsilon: Annotated[float, typer.Option(help="ε, the claim.")] = _DEFAULTS.epsilon,
+    epsilon: Annotated[float, typer.Option(help="The claimed ε.")] = _DEFAULTS.epsilon,
     delta: Annotated[float, typer.Option(help="δ of the claim.")] = _DEFAULTS.delta,
     clients: Annotated[int, typer.Option(min=1, help="N, all clients.")] = 400,
     clients_per_round: Annotated[
@@ -38,11 +38,13 @@ def audit(
     method: Annotated[
         str, typer.Option(help="many-runs, one-run (Steinke et al. 2023) or both.")
     ] = "many-runs",
-    confidence: Annotated[float, typer.Option(help="Of all bounds together.")] = 0.99,
+    confidence: Annotated[float, typer.Option(help="Confidence of all bounds together.")] = 0.99,
     seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
     secure: Annotated[
         bool,
-        typer.Option("--secure", help="Measure ε on the path for real data; not repeatable."),
+        typer.Option(
+            "--secure", help="Use the secure generator, as for real data; not repeatable."
+        ),
     ] = False,
     federation: Annotated[
         bool,
@@ -74,12 +76,12 @@ def audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a lower bound on ε from outside, and check every rule of the deployed code.
+    """Test whether the deployed code keeps its privacy guarantee.
 
-    A worst-case client takes part in half of many trainings by the real engine; how well can one
-    tell which? Named checks look at both transports, the learners, randomness, files, labels, the
-    ledger and aggregators, and say what they would notice. PASS only if no bound is above the
-    claim and every check holds. Exit code 0: PASS, 1: FAIL, 2: a mistake in the options.
+    A worst-case client takes part in half of many trainings. How well an attacker tells them apart
+    gives a lower bound on ε. Named checks cover transports, learners, randomness, files, labels,
+    the ledger and aggregators; each prints what it would notice. PASS means that no bound exceeds
+    the claim and every check holds. Exit code 0: PASS, 1: FAIL, 2: a mistake in the options.
     """
     if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
         raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")

@@ -26,8 +26,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, in_words, option_of
-from epifed.errors import EpifedError, counted, printable
+from epifed.data.readers.tables import AmbiguousTableError, Assumptions, in_words, option_of
+from epifed.errors import EPSILON, EpifedError, counted, printable, spoken
 from epifed.settings import Settings, read_values
 
 if TYPE_CHECKING:
@@ -38,16 +38,18 @@ if TYPE_CHECKING:
 
 Epsilons = Annotated[
     list[str] | None,
-    typer.Option("--epsilon", metavar="E", help="Privacy budget ε, or inf. Repeat for several."),
+    typer.Option(
+        "--epsilon", metavar="E", help="Privacy budget ε; inf means no privacy. Repeat for several."
+    ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes at once.", show_default="all cores")
+    int | None, typer.Option(min=1, help="Number of worker processes.", show_default="all cores")
 ]
 Scheduler = Annotated[
     str | None,
     typer.Option(
         metavar="tcp://HOST:PORT",
-        help="A Dask scheduler whose workers compute, instead of processes here.",
+        help="Compute on the workers of this Dask scheduler.",
         show_default=False,
     ),
 ]
@@ -55,7 +57,7 @@ LearnerName = Annotated[
     str | None,
     typer.Option(
         "--learner",
-        help="What clients send: fedavg (the paper), one-shot, trend or one of another package.",
+        help="The learner: fedavg (the paper), one-shot, trend, or one of another package.",
         show_default="of the settings, else fedavg",
     ),
 ]
@@ -63,12 +65,12 @@ ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="A network's model: mlp, linear, gru, or 'scale-free' and one of them.",
+        help="Model of a network: mlp, linear or gru, with or without 'scale-free' before it.",
         show_default="of the settings, else mlp",
     ),
 ]
-Seed = Annotated[int | None, typer.Option(min=0, help="Root of all randomness.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 class _Messages(Console):
@@ -93,7 +95,7 @@ def parse_epsilons(texts: list[str]) -> tuple[float, ...]:
         except ValueError:
             value = math.nan
         if not value > 0:
-            raise EpifedError(f"--epsilon: found '{text}'; expected a number above 0, or inf")
+            raise EpifedError(f"--epsilon: found '{text}'; expected {EPSILON}")
         values.add(value)
     return tuple(sorted(values))
 
@@ -128,6 +130,11 @@ class GridProgress:
         if self._bar.tasks[0].total is None and done:
             messages.print(f"{done} of {counted(total, 'task')} were finished by an earlier run")
         self._bar.update(self._task, completed=done, total=total)
+
+
+def say_note(sentence: str) -> None:
+    """A note on stderr, in the language of whoever reads it."""
+    messages.print(spoken(f"note: {sentence}"), markup=False, soft_wrap=True)
 
 
 def print_table(
@@ -234,6 +241,11 @@ class SettingsRequest:
             raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
         return found
 
+    def settings_of(self, panel: "CasePanel") -> Settings:
+        """The same; of communities the paper's settings for them, unless others were asked for."""
+        own = not panel.parents or self.said.keys() & {"learner", "model"}
+        return self.settings(panel, {} if own else Settings.community_values(len(panel.regions)))
+
 
 def ahead(settings: Settings) -> str:
     """How far ahead, in words: 7 days ahead, 1 week ahead."""
@@ -319,7 +331,7 @@ class Reading:
                     raise  # the answer was given already and does not help
                 options |= chosen
         for sentence in check_panel(panel).warnings:
-            messages.print(f"note: {sentence}", markup=False, soft_wrap=True)
+            say_note(sentence)
         return panel
 
 
@@ -331,7 +343,7 @@ def in_terminal() -> bool:
 def _asked(error: AmbiguousTableError) -> Mapping[str, Any]:
     """The way of reading that a person chooses in the terminal."""
 
-    messages.print(f"{error.sentence}.", soft_wrap=True)
+    messages.print(f"{spoken(error.sentence)}.", markup=False, soft_wrap=True)
     for number, choice in enumerate(error.choices, start=1):
         messages.print(f"  {number}  {in_words(choice)}", soft_wrap=True)
     messages.print("  0  stop")
@@ -350,8 +362,8 @@ def _own_options() -> dict[str, Any]:
     return {
         "format": typer.Option(
             "--format",
-            help="rki, memilio, tidy, prepared or what an installed package adds; recognised if "
-            "not given.",
+            help="Kind of source: rki, memilio, tidy, prepared or one of another package. It is "
+            "detected if not given.",
         ),
         "date_column": typer.Option(
             "--date-column",
@@ -460,7 +472,7 @@ class TargetOptions:
         str | None,
         _option(
             "The weekday that the hub dates forecasts with.",
-            show_default="the morning of the forecast",
+            show_default="the day of the forecast",
         ),
     ] = None
     ahead: Annotated[
@@ -531,7 +543,7 @@ class TargetOptions:
 
         What the hub would not take of it is refused here, before it is computed.
         """
-        from epifed.data.levels import levels_of
+        from epifed.data.panel import levels_of
         from epifed.forecasting import Targets, Totals
         from epifed.hubs.submission import refuse_tasks
         from epifed.hubs.tables import read_locations, read_truth

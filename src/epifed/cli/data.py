@@ -18,7 +18,7 @@ from epifed.cli.common import (
     refuse_unwritable,
     refuse_unwritable_file,
 )
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, spoken
 from epifed.files import to_json, write_parquet, write_text
 from epifed.settings import PERIODS, Settings, Smoothing
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from epifed.data.panel import CasePanel
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data.vintages import Vintages
     from epifed.data_check import CheckReport
     from epifed.simulate import Simulation
@@ -89,21 +89,20 @@ def convert(
         bool,
         typer.Option(
             "--by-publication",
-            help="FILE says what became known when: count by that day, which is never incomplete.",
+            help="FILE has data vintages: count by publication day, which is never incomplete.",
         ),
     ] = False,
     *,
     reading: Reading,
 ) -> None:
-    """Write the clean table of a file: date, region, cases, and a record of every assumption.
+    """Write a clean table (date, region, cases) and a record of every assumption.
 
-    The record is OUT.json: what was recognised, what was said, what was changed and how often.
+    The record OUT.json lists what was detected, which options were given, and what was changed.
     """
     from importlib.metadata import version
 
     from epifed.data.readers import load_panel, load_table
-    from epifed.data.readers.options import in_words
-    from epifed.data.readers.tables import source_digest
+    from epifed.data.readers.tables import in_words, source_digest
     from epifed.data.readers.vintage_files import load_vintages
 
     if out.suffix.lower() not in {".csv", ".parquet"}:
@@ -160,7 +159,7 @@ def _clean(frame: "pl.DataFrame") -> "pl.DataFrame":
     """date, region, cases and facts in order, whole numbers as such."""
     import polars as pl
 
-    from epifed.data.readers.regions import SAID_FACTS
+    from epifed.data.readers.values import SAID_FACTS
 
     names = [name for name in ("region", "cases", *SAID_FACTS) if name in frame.columns]
     clean = frame.select(pl.col("day").alias("date"), *names).sort("region", "date")
@@ -198,8 +197,8 @@ def communities(
 ) -> None:
     """Draw each county's cases into its communities at random, by share of population.
 
-    This is what the paper did for want of real data: it sums to the county on every day, and it
-    loses all infection chains. Prints how many of a sample's values are zero in the paper's
+    The paper did this because real community data are not public. Communities sum to their county
+    on every day, but chains of infection are lost. Prints the share of zero values in the paper's
     periods, and draws the paper's figure of it.
     """
     import shutil
@@ -283,9 +282,9 @@ def simulate(
     realism: Annotated[
         Path | None, typer.Option(help="Real data directory to compare with, county by county.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Make an invented country with an epidemic in it and write it as a data directory."""
+    """Simulate an epidemic in an invented country and write a data directory."""
     if out is None and realism is None:
         raise EpifedError("found neither --out nor --realism; expected a directory to write to")
     from rich.console import Console
@@ -331,7 +330,7 @@ def simulate(
 
 def _compare(simulation: "Simulation", folder: Path) -> "dict[str, pl.DataFrame]":
     from epifed.data.readers import read_prepared
-    from epifed.simulate.realism import realism_table
+    from epifed.simulate.simulation import realism_table
 
     real, panel = read_prepared(folder), simulation.county_panel
     tables = {
@@ -362,11 +361,11 @@ def _show(name: str, table: "pl.DataFrame") -> None:
 
 
 app = typer.Typer(
-    help="Check or convert case data, fetch the official German file, or draw communities.",
+    help="Check or convert a file of case counts, or download the official German file.",
     no_args_is_help=True,
 )
 fetch_app = typer.Typer(
-    help="Download public case data into the cache, once, verified.",
+    help="Download public case data into the cache.",
     no_args_is_help=True,
 )
 app.add_typer(fetch_app, name="fetch")
@@ -392,29 +391,30 @@ def check(
     *,
     vintages: Annotated[
         Path | None,
-        typer.Option(help="What became known when: also say how complete days are by their age."),
+        typer.Option(help="Data vintages: also print how complete days are by their age."),
     ] = None,
     column_entry: Annotated[
         str | None, typer.Option(help="With --vintages: column of the day a row was entered.")
     ] = None,
     column_known: Annotated[
-        str | None, typer.Option(help="With --vintages: column of the first morning that knew it.")
+        str | None,
+        typer.Option(
+            help="With --vintages: column of the first day on which a row was in the list."
+        ),
     ] = None,
     column_reported: Annotated[
         str | None, typer.Option(help="With --vintages: column of the reporting date.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     reading: Reading,
 ) -> None:
-    """Say what is in a file of case counts: regions, days, gaps, zeros, the week, anomalies.
+    """Check a file of case counts: regions, days, gaps, zeros, weekdays, implausible counts.
 
-    What a table is read as is said. What can be read in more ways than one is refused with the
-    options that read it, bad data with its row and column, and exit code 2. Exit code 1: it can be
-    read, but is too short for a forecast or has days in the future.
+    Prints how the table was read. Exit code 2: the file is ambiguous (the options to add are named)
+    or has bad data (row and column are named). Exit code 1: the file can be read, but is too short
+    for a forecast or has days in the future.
     """
-    from epifed.data.readers.options import AmbiguousTableError
+    from epifed.data.readers.tables import AmbiguousTableError
     from epifed.data_check import check_panel
 
     try:
@@ -456,11 +456,11 @@ def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
 def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") -> None:
     """Say everything that must be said of a file, and the options that read it."""
     from epifed.cli.common import messages
-    from epifed.data.readers.options import AmbiguousTableError, in_words
+    from epifed.data.readers.tables import AmbiguousTableError, in_words
     from epifed.errors import EpifedError
 
     def say(sentence: object) -> None:
-        messages.print(f"epifed: {sentence}", markup=False, soft_wrap=True)
+        messages.print(f"epifed: {spoken(str(sentence))}", markup=False, soft_wrap=True)
 
     error: EpifedError | None = first
     added: dict[str, Any] = {}
@@ -495,9 +495,7 @@ def fetch_rki(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Download again even if the cached file is whole.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print path and record as JSON and nothing else.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Download the RKI's line list of SARS-CoV-2 infections, about half a gigabyte.
 
@@ -571,23 +569,25 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
     facts.add_column(style="bold")
     facts.add_column()
     if read_as:
-        facts.add_row("read as", ", ".join(f"{k} {_word(v)}" for k, v in read_as.items()))
+        facts.add_row(spoken("read as"), ", ".join(f"{k} {_word(v)}" for k, v in read_as.items()))
     for name, value in _facts(report):
-        facts.add_row(name, value)
+        facts.add_row(spoken(name), spoken(value))
     console.print(facts)
     if report.weekdays is not None:
-        console.print("\nThe week, relative to the average day", style="bold")
-        for day, share in zip(WEEKDAYS, report.weekdays, strict=True):
-            console.print(f"  {day} {share:5.2f} {'█' * round(_BAR * share / 2)}")
+        console.print("\n" + spoken("The week, relative to the average day"), style="bold")
+        for day, share in zip(map(spoken, WEEKDAYS), report.weekdays, strict=True):
+            console.print(f"  {day} {spoken(f'{share:.2f}'):>5} {'█' * round(_BAR * share / 2)}")
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in report.anomaly_counts.items())
-    console.print(f"\nReports that are no count of their {report.step}: {kinds}", style="bold")
+    console.print("\n" + spoken(f"Implausible counts: {kinds}"), style="bold")
     if report.anomalies:
-        anomalies = Table("day", "region", "name", "kind", box=None, pad_edge=True)
-        anomalies.add_column("reported", justify="right")
-        anomalies.add_column("expected", justify="right")
+        heads = map(spoken, ("day", "region", "name", "kind"))
+        anomalies = Table(*heads, box=None, pad_edge=True)
+        anomalies.add_column(spoken("reported"), justify="right")
+        anomalies.add_column(spoken("expected"), justify="right")
         for one in report.anomalies:
-            cells = (one.day.isoformat(), one.region, one.name, one.kind)
-            anomalies.add_row(*cells, f"{one.reported:,.6g}", f"{one.expected:,.1f}")
+            cells = (spoken(one.day.isoformat()), one.region, one.name, spoken(one.kind))
+            numbers = f"{one.reported:,.6g}", f"{one.expected:,.1f}"
+            anomalies.add_row(*cells, *map(spoken, numbers))
         console.print(anomalies)
     sections = {
         "If all regions train together": expected,
@@ -596,9 +596,9 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
     }
     for title, lines in sections.items():
         if lines:
-            console.print(f"\n{title}", style="bold")
+            console.print(f"\n{spoken(title)}", style="bold")
             for line in lines:
-                console.print(f"  {line}", soft_wrap=True)
+                console.print(f"  {spoken(line)}", soft_wrap=True)
 
 
 def _facts(report: "CheckReport") -> list[tuple[str, str]]:
@@ -616,15 +616,15 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
     missing = "none"
     if gaps.missing:
         missing = (
-            f"{gaps.missing:,} region-{unit} ({gaps.share:.1%}) without a report, "
-            f"{GAPS_ARE[report.step]}; "
+            f"{counted(gaps.missing, f'region-{report.step}')} ({gaps.share:.1%}) "
+            f"without a report, {GAPS_ARE[report.step]}; "
             f"{counted(gaps.regions, 'region')}, longest {counted(gaps.longest, report.step)} "
             f"({gaps.longest_region})"
         )
     verdict = "enough" if report.enough_days else "too few"
     facts = [
         ("regions", f"{report.regions:,}"),
-        (unit, f"{report.days:,}, {report.first_day} to {report.last_day}"),
+        (unit, f"{counted(report.days, report.step)}, {report.first_day} to {report.last_day}"),
         ("cases", f"{report.cases:,.12g}"),
         ("population", people),
         ("gaps", missing),

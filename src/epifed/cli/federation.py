@@ -30,9 +30,10 @@ from epifed.files import to_json
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Of the federation; a folder with it is made.")],
+    name: Annotated[str, typer.Argument(help="Name of the federation and of its folder.")],
     host: Annotated[
-        str | None, typer.Option(help="Under which all parties reach the server.")
+        str | None,
+        typer.Option(help="Host name or address of the server, as all parties reach it."),
     ] = None,
     site: Annotated[
         list[str] | None,
@@ -41,6 +42,10 @@ def new(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 8002,
     epsilon: Annotated[float, typer.Option(min=0.001, help="ε of each week.")] = 1.0,
     weeks: Annotated[int, typer.Option(min=1, max=520, help="Weeks that are planned.")] = 52,
+    days: Annotated[
+        int,
+        typer.Option(min=14, max=3660, help="Days that are learned from; every site needs them."),
+    ] = 180,
     first: Annotated[
         datetime | None,
         typer.Option(
@@ -50,7 +55,9 @@ def new(
     zone: Annotated[str, typer.Option(help="Time zone of the schedule.")] = "UTC",
     aggregator: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Who adds up in the server's place: none, or two."),
+        typer.Option(
+            metavar="NAME", help="Aggregator that adds up in the server's place. Give none or two."
+        ),
     ] = None,
     own_keys: Annotated[
         bool, typer.Option("--own-keys", help="Sites make their private keys themselves.")
@@ -58,11 +65,10 @@ def new(
     language: Annotated[str, typer.Option(help="Of the readme in each kit: en or de.")] = "en",
     out: Annotated[Path | None, typer.Option(help="Folder to make.", show_default="NAME")] = None,
 ) -> None:
-    """Begin a federation: roster, settings, schedule, kits and budget, in one folder.
+    """Make roster, settings, schedule, kits and ledger of a new federation in one folder.
 
-    What is not given is asked for. Every line of the files is explained; the terms that are
-    proposed to the sites fit the trainings, and the budget lasts for all weeks. Each kit has a
-    readme.
+    Asks for what is not given. Each line of the files has a comment, and each kit has a readme. The
+    sites' terms fit the trainings, and the budget covers all weeks.
     """
     from epifed.federation.flare.kits import make_kits
     from epifed.federation.scaffold import (
@@ -89,6 +95,7 @@ def new(
         port=port,
         epsilon=epsilon,
         weeks=weeks,
+        days=days,
         zone=zone,
         aggregators=tuple(aggregator or ()),
         own_keys=own_keys,
@@ -96,7 +103,7 @@ def new(
     )
     roster = outline.federation
     written = write_scaffold(outline, folder)
-    made = make_kits(roster, folder, outline.settings)
+    made = make_kits(roster, folder, outline.settings, outline.schedule)
     if not (folder / LEDGER).exists():
         Ledger.create(folder / LEDGER, outline.cap, f"federation {name}")
     for path in (*written, folder / LEDGER, *made.kits, *made.requests):
@@ -104,7 +111,7 @@ def new(
     expected = expect(make_learner(outline.settings), outline.plan)
     if expected:
         messages.print(expected.sentence())
-    messages.print(f"{counted(weeks, 'week')} cost {outline.cap.sentence()}")
+    messages.print(f"{counted(weeks, 'week')} and one trial cost {outline.cap.sentence()}")
     print(f"root certificate {made.fingerprint}")
     messages.print(f"now read {folder / README}")
 
@@ -127,11 +134,11 @@ def _next_monday(today: date) -> date:
     return today + timedelta(days=7 - today.weekday())
 
 
-SETTINGS = "settings.toml"
+SETTINGS, SCHEDULE = "settings.toml", "schedule.toml"
 """Beside the roster, and in the sites' kits."""
 
 app = typer.Typer(
-    help="A real federation: sites and a server on NVIDIA FLARE, over mutual TLS.",
+    help="Run a federation of separate machines over mutual TLS.",
     no_args_is_help=True,
 )
 app.command("new")(new)
@@ -147,7 +154,7 @@ app.command("rehearse")(federation_rehearse.rehearse)
 
 @app.callback()
 def needs_flare() -> None:
-    """A real federation: sites and a server on NVIDIA FLARE, over mutual TLS."""
+    """Run a federation of separate machines over mutual TLS."""
     if find_spec("nvflare") is None:
         raise EpifedError("nvflare: not installed; expected 'pip install epifed[federation]'")
 
@@ -164,16 +171,17 @@ def init(
 ) -> None:
     """Make startup kits for all parties of the roster that have none yet.
 
-    Those with own_key = true, aggregators unless they say otherwise, get a request form instead, so
-    that nobody sees their private key. Keep OUT/ca to yourself: who has it can admit sites.
+    Parties with own_key = true, and aggregators by default, get a request form instead: nobody else
+    sees their private key. Keep OUT/ca secret: it can admit sites.
     """
     from epifed.federation.flare.kits import make_kits
     from epifed.federation.roster import Federation
+    from epifed.federation.schedule import Schedule
 
     roster = Federation.read(federation)
-    beside = federation.parent / SETTINGS
+    beside, planned = (federation.parent / name for name in (SETTINGS, SCHEDULE))
     settings = order_settings(beside, federation, roster) if beside.is_file() else None
-    made = make_kits(roster, out, settings)
+    made = make_kits(roster, out, settings, Schedule.read(planned) if planned.is_file() else None)
     if as_json:
         about = {
             "kits": [str(kit) for kit in made.kits],
@@ -229,7 +237,7 @@ def assemble(
     signed: Annotated[Path, typer.Argument(help="The coordinator's signed answer.")],
     keys: Annotated[Path, typer.Option("--key", help="The OUT of 'epifed federation key'.")],
     fingerprint: Annotated[
-        str, typer.Option(help="Of the root certificate, as the coordinator says by telephone.")
+        str, typer.Option(help="Root-certificate fingerprint, confirmed by phone.")
     ],
     kit: Annotated[Path, typer.Option(help="The kit to make.")],
 ) -> None:
@@ -239,8 +247,9 @@ def assemble(
     from epifed.federation.roster import Federation
 
     make(Federation.read(form / "federation.toml"), signed, keys, fingerprint, kit)
-    if (form / SETTINGS).is_file():
-        shutil.copy(form / SETTINGS, kit / SETTINGS)
+    for paper in (SETTINGS, SCHEDULE):
+        if (form / paper).is_file():
+            shutil.copy(form / paper, kit / paper)
     terms = kit / aggregator.TERMS
     if terms.exists():
         print(f"made {kit}; look at {terms}, then run 'epifed federation fingerprint'")
@@ -253,13 +262,13 @@ def server(
     kit: Kit,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The budget ledger that pays ('epifed ledger init'); none: tests."),
+        typer.Option(help="The ledger that trainings are charged to; without one, tests only."),
     ] = None,
     roster: Annotated[
         Path | None, typer.Option(help="A changed federation.toml to take over.")
     ] = None,
 ) -> None:
-    """Run the server in the foreground, until it is stopped."""
+    """Run the server until it is stopped."""
     from epifed.federation.flare.parties import server_command
 
     server_command(kit, ledger, roster).become()
@@ -267,10 +276,10 @@ def server(
 
 @app.command("fingerprint")
 def fingerprint(kit: Kit) -> None:
-    """At an aggregator: make its own keys if it has none, and say what others must pin of them.
+    """At an aggregator: make its keys if there are none, and print their fingerprint.
 
-    Tell it to every site and the other aggregators yourself, by telephone say, not through the
-    server or the coordinator. They write it into their terms, under [aggregators].
+    Give the fingerprint to every site and the other aggregators yourself, for example by phone, not
+    through the server or the coordinator. They write it into their terms, under [aggregators].
     """
     from epifed.federation.aggregator import TERMS, own_keys
     from epifed.federation.flare.kits import certificate
@@ -285,7 +294,7 @@ def aggregator(
     kit: Kit,
     roster: Annotated[Path | None, typer.Option(help="A changed roster.toml to take over.")] = None,
 ) -> None:
-    """Run an aggregator in the foreground, until it is stopped. It only dials out, to one port."""
+    """Run an aggregator until it is stopped. It connects to one port of the server."""
     from epifed.federation.flare.parties import aggregator_command
 
     aggregator_command(kit, roster).become()
@@ -309,7 +318,7 @@ def check(
     *,
     reading: Reading,
 ) -> None:
-    """Look at a site before anything runs: kit, certificate, connection, data, what would be sent.
+    """Check a site before a training: kit, certificate, connection, data, what it would send.
 
     Sends no data. Exit code 1 if something is wrong.
     """

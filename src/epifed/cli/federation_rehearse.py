@@ -151,11 +151,11 @@ def rehearse(
 ) -> None:
     """Run a real federation on this machine: real processes and certificates, invented data.
 
-    At the end its state is compared with that of a training in one process with the same seeds.
+    At the end its state is compared with a training in one process with the same seeds.
 
-    With --weeks a year: the schedule runs week after week, each with the counts as known that
-    morning, while parties leave, crash, lose keys and are restored. Interrupted, the same command
-    goes on. Exit code 1 if a release is unaccounted for or the ledger is not the plan.
+    With --weeks the schedule runs week after week, with the data as known on each day, while
+    parties leave, crash, lose keys and are restored. An interrupted command resumes. Exit code 1 if
+    a release is missing from the ledger or the ledger differs from the plan.
     """
     if sites > clients:
         raise EpifedError(
@@ -168,7 +168,7 @@ def rehearse(
     if aggregators:
         given |= {"noise": "aggregators", "aggregators": aggregators}
     if weeks is not None:
-        wish = SettingsRequest(settings, {"learner": "nowcast", "epsilon": 1.0}, **given)
+        wish = SettingsRequest(settings, {"learner": "real-time", "epsilon": 1.0}, **given)
         size = (weeks, sites, aggregators, clients)
         rehearse_year(*size, wish.settings(clients), events, out, as_json=as_json)
         return

@@ -37,7 +37,7 @@ Out = Annotated[
         show_default="'reports' in the kit",
     ),
 ]
-ModelName = Annotated[str, typer.Option(help="team-model in the hub's files.")]
+ModelName = Annotated[str, typer.Option(help="Name team-model in the hub's files.")]
 
 
 @reads_cases
@@ -57,17 +57,17 @@ def site(
         ),
     ] = None,
     every: Annotated[
-        int, typer.Option(min=1, max=7 * 24 * 60, help="Minutes from one run of it to the next.")
+        int, typer.Option(min=1, max=7 * 24 * 60, help="Minutes between two runs of --command.")
     ] = 60,
     command_minutes: Annotated[
-        int, typer.Option(min=1, max=12 * 60, help="Minutes that it may take.")
+        int, typer.Option(min=1, max=12 * 60, help="Minutes that --command may take.")
     ] = 10,
     out: Out = None,
     model_name: ModelName = MODEL_NAME,
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show what would be sent this week, number by number; send nothing."
+            "--dry-run", help="Print every number that would be sent this week; send nothing."
         ),
     ] = False,
     settings: Annotated[
@@ -91,11 +91,12 @@ def site(
     *,
     reading: Reading,
 ) -> None:
-    """Run a site until it is stopped: a file, this service, and nothing else.
+    """Run a site until it is stopped.
 
-    It checks the data whenever they change, keeps them as known each day, takes part in trainings,
-    and writes its own forecast, nowcast and report of each week to a folder. On bad data it says
-    what is wrong there, and sits the week out. It only dials out, to one port.
+    The site checks its file whenever it changes and keeps a copy of each day. It takes part in
+    trainings and writes the office's forecast, nowcast and report of each week to a folder. Bad
+    data is reported there, and the site skips the week. It connects to one port of the server and
+    listens on none.
     """
     kit = kit.resolve()
     if dry_run:
@@ -130,7 +131,7 @@ def report(
     """Check a site's data and write its own forecast, nowcast and report of the newest week.
 
     'epifed federation site' does this whenever something changes. Nothing leaves the machine. Exit
-    code 1 if something is wrong, which problem.txt says.
+    code 1 if something is wrong; problem.txt has the details.
     """
     from epifed.hubs.submission import refuse_for_hub
     from epifed.site_report import update_site

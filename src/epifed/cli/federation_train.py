@@ -39,7 +39,7 @@ FolderKit = Annotated[
 
 def schedule(
     weeks: Annotated[
-        Path, typer.Argument(help="When, as TOML: the schedule; or the folder of 'new'.")
+        Path, typer.Argument(help="The schedule as TOML, or the folder of 'federation new'.")
     ],
     settings: Annotated[
         Path | None,
@@ -51,17 +51,16 @@ def schedule(
     kit: FolderKit = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger that the server pays from.", show_default="in the folder"),
+        typer.Option(help="The ledger that the server charges.", show_default="in the folder"),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the journal of the weeks.", show_default="'weeks' there"),
     ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Bring to an end what is due, and stop.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Finish what is due, and stop.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what all weeks cost and when they are; run none.")
+        bool,
+        typer.Option("--plan", help="Print the dates and privacy cost of all weeks; run none."),
     ] = False,
     confirm_clock: Annotated[
         bool,
@@ -71,10 +70,10 @@ def schedule(
         ),
     ] = False,
 ) -> None:
-    """Train every week at its time: missed weeks are made up or skipped by the schedule's rule.
+    """Train every week at its time; missed weeks follow the schedule's rule.
 
-    Before the first week the whole year must fit into the ledger's budget. Run it as a service; it
-    can be killed at any moment and started again.
+    All planned weeks must fit into the ledger's budget before the first. Run this as a service. It
+    resumes after an interruption.
     """
     from epifed.federation.flare.jobs import Trainings
     from epifed.federation.roster import Federation
@@ -89,8 +88,10 @@ def schedule(
         run_weeks,
         weeks_left,
     )
+    from epifed.learners.base import make_learner
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
+    from epifed.training.noise_preview import expect
 
     if weeks.is_dir():
         place = Place.of(weeks, federation, kit)
@@ -118,13 +119,19 @@ def schedule(
     watch = ClockWatch(out)
     if confirm_clock:
         watch.confirm(datetime.now(UTC))
-        messages.print(f"noted in {watch.path}: a scheduler that waits goes on within 5 minutes")
+        messages.print(f"noted in {watch.path}: a waiting scheduler continues within 5 minutes")
         return
     found = book.book()
     left = weeks_left(when, journal, found, datetime.now(UTC))
     if left:
         cost = PrivacyPlan.of(chosen, len(roster.clients))
-        messages.print(budgeted(found.cap, found.taken(), cost, len(left)))
+        if expected := expect(make_learner(chosen), cost):
+            messages.print(expected.sentence())
+        each = (cost.priced_rate, cost.noise_multiplier, cost.rounds)
+        fits = found.weeks_that_fit(each, [week.day for week in left])
+        messages.print(budgeted(found.cap, found.taken(), cost, len(left), fits))
+        if found.cap.weeks is not None:
+            messages.print(found.renewal())
     if plan:
         for week in left:
             print(f"{week.name} {when.local(week)}")
@@ -149,7 +156,7 @@ def dashboard(
     kit: Annotated[Path, typer.Option(help="The server's startup kit; it is only read.")],
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger, only read.", show_default="the one the server pays from"),
+        typer.Option(help="The ledger, only read.", show_default="the one that the server charges"),
     ] = None,
     weeks: Annotated[
         Path | None, typer.Option(help="The folder of 'schedule --out': its journal.")
@@ -161,19 +168,23 @@ def dashboard(
         Path | None, typer.Option(help="Settings of each week's training: what a week costs.")
     ] = None,
     coordinator: Annotated[
-        Path | None, typer.Option(help="The coordinator's kit: who is connected now.")
+        Path | None, typer.Option(help="The coordinator's kit, to show the connected sites.")
     ] = None,
     kits: Annotated[
-        Path | None, typer.Option(help="The OUT of 'init': when the sites' certificates end.")
+        Path | None,
+        typer.Option(help="The OUT of 'init', to show when the sites' certificates expire."),
     ] = None,
     truth: Annotated[
         Path | None,
         typer.Option(help="CSV date,value: the nation's published counts, to compare releases."),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this machine need all below.")
+        str,
+        typer.Option(
+            help="Address to listen on. For other machines also give token, certificate and key."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: a free one.")] = 8050,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8050,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that every request must bring.")
     ] = None,
@@ -192,9 +203,9 @@ def dashboard(
         float, typer.Option(min=5, max=3600, help="Seconds between two questions to the server.")
     ] = 30.0,
 ) -> None:
-    """Serve a page for the coordinator, and /metrics: sites, week, budget, what runs out.
+    """Serve the coordinator's page (sites, week, budget, expiry dates) and /metrics.
 
-    It changes nothing and shows nothing that is not released, public or the coordinator's to know.
+    The page is read-only. It shows only what is released, public, or known to the coordinator.
     """
     for name in NEEDED:
         if find_spec(name) is None:
@@ -337,12 +348,16 @@ class Place:
         from epifed.federation.schedule import Schedule
 
         if first is not None and last is not None:
+            if last.date() >= datetime.now(UTC).date():
+                raise EpifedError(
+                    f"--to: found {last:%Y-%m-%d}; expected a day before today, since nobody has "
+                    "the counts of others"
+                )
             return first.date(), last.date()
         if self.folder is None or first is not None or last is not None:
             raise EpifedError("--from, --to: found one or none; expected both")
         schedule = Schedule.read(self.folder / "schedule.toml")
-        end = datetime.now(UTC).date() - timedelta(days=schedule.lag)
-        return end - timedelta(days=schedule.days - 1), end
+        return schedule.period_to(datetime.now(UTC).date() - timedelta(days=schedule.lag))
 
 
 def train(
@@ -366,25 +381,26 @@ def train(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Of the training; repeat the command with it to go on.", show_default="new"
+            help="Name of the training; repeat the command with it to resume.", show_default="new"
         ),
     ] = None,
     seeded: Annotated[
         bool,
-        typer.Option("--seeded", help="Test: predictable noise, no ledger, not for release."),
+        typer.Option("--seeded", help="For tests: predictable noise, no ledger, not for release."),
     ] = False,
     plan: Annotated[
         bool,
         typer.Option(
-            "--plan", help="Ask every party whether it would take part, print it, and stop."
+            "--plan",
+            help="Ask every party whether it would take part, print the answers, and stop.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train one private model over all sites; it is then in the kit of each of them.
+    """Train one private model over all sites and deliver it to each of them.
 
-    Every party is asked first whether it would take part; if too few would, nothing is spent.
-    Survives lost sites and a lost server: repeat the command with the same --name to go on.
+    Every party is asked first whether it would take part. If too few would, nothing is spent. After
+    an interruption, repeat the command with the same --name to resume.
     """
     from rich.live import Live
 
@@ -407,7 +423,7 @@ def train(
     if plan:
         _print_plan(ask_parties(desk, roster, order, _say_waits), roster.min_sites, as_json=as_json)
         return
-    messages.print(f"training '{named}'; to go on after an interruption: --name {named}")
+    messages.print(f"training '{named}'; to resume after an interruption: --name {named}")
     watching = TrainingProgress()
     _say_connected(desk, roster)
     with Live(console=messages, get_renderable=watching.table, refresh_per_second=2):
@@ -464,7 +480,7 @@ def _print_plan(parties: "list[Party]", least: int, *, as_json: bool) -> None:
 
 
 def status(kit: Kit, as_json: AsJson = False) -> None:
-    """Who is connected, and how far the running training is."""
+    """Print the connected sites and the progress of the running training."""
     from epifed.federation.flare.jobs import look
 
     found = look(desk_of(kit))
@@ -480,7 +496,7 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
 
 
 def stop(kit: Kit) -> None:
-    """Stop the running training after its current round. It can be taken up again."""
+    """Stop the running training after its current round. It can be resumed."""
     from epifed.federation.flare.jobs import halt
 
     stopped = halt(desk_of(kit))

@@ -26,9 +26,10 @@ from epifed.cli.common import (
     print_table,
     reads_cases,
     refuse_unwritable,
+    say_note,
 )
 from epifed.data.calendar import DAYS_OF
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, spoken
 from epifed.files import to_json
 
 if TYPE_CHECKING:
@@ -65,17 +66,17 @@ def forecast(
     model: Annotated[
         Path | None,
         typer.Argument(
-            help="The release file of 'train' or a federation; without one, your file alone.",
+            help="Release file of 'train' or of a federation. Without one, only your file is used.",
             show_default=False,
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Your own cases: any source 'data check' reads.", show_default=False),
+        typer.Option(
+            help="Your file of case counts: any source that 'data check' reads.", show_default=False
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory for the forecast and its figures.")] = Path(
-        "forecast"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for the forecast.")] = Path("forecast"),
     horizon: Annotated[
         list[int] | None,
         typer.Option(
@@ -89,7 +90,7 @@ def forecast(
         int | None,
         typer.Option(
             min=0,
-            help="Newest days to leave out: their reports are not all in.",
+            help="Number of newest days to leave out because reports are missing.",
             show_default="what the file's own past says",
         ),
     ] = None,
@@ -97,17 +98,17 @@ def forecast(
         str | None,
         typer.Option(
             metavar="REGION",
-            help="Without a model: this region alone.",
+            help="Without a model: forecast this region alone.",
             show_default="all together",
         ),
     ] = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="A ledger to vouch for the release, a site's own book, say; only read."),
+        typer.Option(help="Ledger to verify the release against; only read."),
     ] = None,
     vintages: Annotated[
         Path | None,
-        typer.Option(help="Data vintages, if you keep them; else the archive is used."),
+        typer.Option(help="Data vintages, if you keep them; otherwise the archive is used."),
     ] = None,
     column_entry: Annotated[
         str | None,
@@ -128,14 +129,14 @@ def forecast(
     aims: TargetOptions,
     reading: Reading,
 ) -> None:
-    """Forecast the 7-day average of daily cases, or the cases of a week, from your own data.
+    """Forecast the next one to four weeks from your own file.
 
-    Nothing leaves this machine. Without a model the regions of your file learn from each other,
-    without noise, and report.html, forecast.csv and forecast.xlsx show one to four weeks ahead
-    with the track record on the file's own past. With a model, a release file, the intervals come
-    from how wrong it would have been on your own past days; the model should be as new as the
-    data. Implausible counts, such as a backlog, are named and not carried on. Where a file can be
-    read in more ways than one, a question is asked in a terminal, or the option to add is named.
+    Nothing leaves this machine. Without a model, the regions of your file are forecast together
+    and no noise is added. OUT gets report.html, forecast.csv and forecast.xlsx, with the track
+    record on the file's own past. With a model (a release file) the intervals come from its errors
+    on your past days; use a model that is as new as the data. Implausible counts, such as a
+    backlog, are reported and replaced. An ambiguous file leads to a question, or to an error that
+    names the option to add.
     """
     if data is None:
         raise EpifedError("--data: found none; expected your file of cases, such as cases.xlsx")
@@ -173,6 +174,7 @@ def _from_file(
 
     from epifed.data.readers.vintage_files import load_vintages
     from epifed.evaluation.results_folder import RESULTS, refuse_other
+    from epifed.forecasting import TOTAL
     from epifed.local_forecast import CSV, REPORT, WORKBOOK, forecast_alone
 
     refuse_other(out / RESULTS, "week")
@@ -183,11 +185,15 @@ def _from_file(
         columns = {name: column for name, column in said.items() if column} if column_entry else {}
         columns |= {"entry": column_entry} if column_entry else {}
         history = load_vintages(vintages or data, regions=panel.regions, **columns)
-    with messages.status("forecasting, and repeating it on the file's own past"):
+    with GridProgress(spoken("forecasts, past weeks first")) as progress:
         made = forecast_alone(
-            panel, incomplete_days=incomplete_days, region=region, vintages=history
+            panel,
+            incomplete_days=incomplete_days,
+            region=region,
+            vintages=history,
+            progress=progress,
         )
-        made.write(out, messages.print)
+    made.write(out, messages.print)
     table = made.table()
     if as_json:
         about = {
@@ -202,25 +208,31 @@ def _from_file(
         return
     rows = [
         [
-            str(row["name"]),
-            f"{row['week_to']}",
-            f"{row['like_today']:,.0f}",
-            f"{row['forecast']:,.0f}",
-            f"{row['lower_50']:,.0f} – {row['upper_50']:,.0f}",
-            f"{row['lower_95']:,.0f} – {row['upper_95']:,.0f}",
+            spoken(TOTAL) if row["region"] == TOTAL else str(row["name"]),
+            *(
+                spoken(cell)
+                for cell in (
+                    f"{row['week_to']}",
+                    f"{row['like_today']:,.0f}",
+                    f"{row['forecast']:,.0f}",
+                    f"{row['lower_50']:,.0f} – {row['upper_50']:,.0f}",
+                    f"{row['lower_95']:,.0f} – {row['upper_95']:,.0f}",
+                )
+            ),
         ]
         for row in _few(table)
     ]
+    reason = f"{made.reason[:1].upper()}{made.reason[1:]}"
     print_table(
-        f"Cases of seven days, forecast of {made.origin}",
-        HEADER[:PLAIN],
+        spoken(f"Cases of seven days, forecast of {made.origin}"),
+        list(map(spoken, HEADER[:PLAIN])),
         rows,
-        f"{made.reason[:1].upper()}{made.reason[1:]}. No noise: nothing leaves this machine.",
+        f"{spoken(f'{reason}. No noise: nothing leaves this machine.')} {spoken(FRACTION)}",
     )
     for note in made.notes:
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     there = [name for name in (REPORT, CSV, WORKBOOK) if (out / name).is_file()]
-    messages.print(f"in {out}: {', '.join(there)}; open {out / REPORT} in a browser")
+    messages.print(spoken(f"in {out}: {', '.join(there)}; open {out / REPORT} in a browser"))
 
 
 def _few(table: "pl.DataFrame") -> "list[dict[str, Any]]":
@@ -250,7 +262,7 @@ def _from_release(
 ) -> None:
     """The forecast from a release file."""
     from epifed.data.quality import RECENT_DAYS
-    from epifed.evaluation.past_weeks import keep_forecast, label
+    from epifed.evaluation.backtest import keep_forecast, label
     from epifed.evaluation.results_folder import refuse_other
     from epifed.forecasting import forecast_releases
     from epifed.learners.base import observed
@@ -409,7 +421,7 @@ def _on_its_morning(
         folder = folder or state_root() / "vintages" / key
         known = remember(folder, panel)
     kept = mornings_kept(folder) if folder else 0
-    reason = f"{kept} of {LEAST_MORNINGS} mornings are kept in {folder}"
+    reason = f"{kept} of {LEAST_MORNINGS} days are archived in {folder}"
     return timely(panel, known, trained.learner, trained.last_day, reason)
 
 
@@ -421,23 +433,24 @@ def nowcast(
     vintages: Annotated[
         Path,
         typer.Option(
-            help="What became known when: a table, a folder of dated line lists, your own list, "
+            help="Data vintages: a table, a folder of dated line lists, your own list, "
             "or a data directory that has one."
         ),
     ],
     as_of: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], help="The morning of the nowcast.", show_default="last"),
+        typer.Option(formats=["%Y-%m-%d"], help="Day of the nowcast.", show_default="last"),
     ] = None,
     region: Annotated[
         list[str] | None, typer.Option(help="Only this region. Repeat for several.")
     ] = None,
     generation_mean: Annotated[
-        float, typer.Option(help="Days from one case to the next it causes (Nishiura 2020).")
+        float,
+        typer.Option(help="Mean days from a case to the next one that it causes (Nishiura 2020)."),
     ] = 4.7,
     generation_sd: Annotated[float, typer.Option(help="Their standard deviation.")] = 2.9,
     column_known: Annotated[
-        str | None, typer.Option(help="Column of the first morning that knew a row.")
+        str | None, typer.Option(help="Column of the first day on which a row was in the list.")
     ] = None,
     column_entry: Annotated[
         str | None, typer.Option(help="Own list: column of the day a row was entered.")
@@ -453,14 +466,14 @@ def nowcast(
     one_region: Annotated[
         bool, typer.Option("--one-region", help="All rows are one region, named as the file.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Directory for tables and figures.")] = Path("nowcast"),
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("nowcast"),
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the last two weeks as they will be known once all reports are in, and R(t).
+    """Estimate the cases of the last two weeks once all reports are in, and R(t).
 
-    By reporting date and, where the list has onsets, by date of onset. Nothing leaves this machine:
-    how late cases are reported is learned from what the list knew on earlier days. Of weekly
-    vintages (as_of, date, region, cases, signal) the newest weeks are estimated, without R.
+    Cases are counted by reporting date and, if the list has onsets, by date of onset. Reporting
+    delays are learned from earlier versions of the list. Weekly vintages (as_of, date, region,
+    cases, signal) give the newest weeks, without R(t). Nothing leaves this machine.
     """
     refuse_unwritable(out)
 
@@ -516,7 +529,7 @@ def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
     from epifed.files import write_text
 
     for note in weeks.notes:
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     table = weeks.nowcast()
     write_text(out / "weeks.csv", table.write_csv())
     newest = table.filter(table["date"] == table["date"].max())
@@ -527,7 +540,7 @@ def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
             [row["region"], f"{row['known']:,.6g}", f"{row['estimate']:,.1f}"]
             for row in newest.head(MOST_FIGURES).iter_rows(named=True)
         ]
-        caption = f"As known on {weeks.last}; revisions learned from earlier vintages."
+        caption = f"As known on {weeks.last}; revisions learned from earlier vintages. {FRACTION}"
         print_table(f"The week to {newest['date'][0]}", WEEKS_HEADER, rows, caption)
     if len(newest) > MOST_FIGURES and not as_json:
         messages.print(
@@ -542,13 +555,13 @@ def _until(history: "Vintages", day: date, *, own: bool) -> "Vintages":
         return history.quiet_until(day)
     if day > history.last:
         raise EpifedError(
-            f"--as-of: found {day}; expected at most {history.last}, the last morning of "
+            f"--as-of: found {day}; expected at most {history.last}, the last vintage of "
             f"{history.source}"
         )
     then = history.until(day)
     if then.last < day:
         raise EpifedError(
-            f"--as-of: found {day}, on which nobody looked at {history.source}; expected a morning "
+            f"--as-of: found {day}, for which {history.source} has no vintage; expected a day "
             f"such as {then.last}"
         )
     return then
@@ -619,7 +632,7 @@ def _row(made: "Nowcast", number: "Reproduction", row: int) -> list[str]:
 TOTALS = ("US", "nation", "total")
 """Rows of vintages that are sums of the others."""
 BASE = {"learner": "trend", "epsilon": 1.0}
-REAL_TIME_BASE = {"learner": "nowcast", "epsilon": 1.0}
+REAL_TIME_BASE = {"learner": "real-time", "epsilon": 1.0}
 BACKTEST_HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
 REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 
@@ -629,20 +642,20 @@ REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 def backtest(
     first: Annotated[
         datetime,
-        typer.Option(
-            "--from", formats=["%Y-%m-%d"], help="First origin; with vintages, first morning."
-        ),
+        typer.Option("--from", formats=["%Y-%m-%d"], help="First day on which a forecast is made."),
     ],
     last: Annotated[
         datetime,
         typer.Option(
-            "--to", formats=["%Y-%m-%d"], help="Last day of a target; with vintages, last morning."
+            "--to",
+            formats=["%Y-%m-%d"],
+            help="Last day that is forecast; with --vintages, last day with a forecast.",
         ),
     ],
     vintages: Annotated[
         Path | None,
         typer.Option(
-            help="What became known when: forecast with nothing else, score on the final data."
+            help="Data vintages: forecast with data as known on each day, score on final data."
         ),
     ] = None,
     data: Annotated[
@@ -654,13 +667,13 @@ def backtest(
     ] = None,
     signal: Annotated[
         str | None,
-        typer.Option(help="Of weekly vintages with several signals, the one to forecast."),
+        typer.Option(help="The signal to forecast, if the vintages have several."),
     ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Days between origins.")] = 7,
+    every: Annotated[int, typer.Option(min=1, help="Days from one forecast to the next.")] = 7,
     learner: Annotated[
         str | None,
         typer.Option(
-            help="What clients send: trend, one-shot, fedavg or one of another package.",
+            help="The learner: trend, one-shot, fedavg, or one of another package.",
             show_default="of the settings, else trend",
         ),
     ] = None,
@@ -668,7 +681,7 @@ def backtest(
         str | None,
         typer.Option(
             metavar="E",
-            help="Privacy budget ε of each release, or inf.",
+            help="Privacy budget ε of each release; inf means no privacy.",
             show_default="of the settings, else 1",
         ),
     ] = None,
@@ -692,7 +705,7 @@ def backtest(
         Path | None,
         typer.Option(help="Settings as TOML.", show_default="what suits the learner"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory for results.")] = Path("backtest"),
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("backtest"),
     seed: Seed = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
@@ -701,14 +714,13 @@ def backtest(
     aims: TargetOptions,
     reading: Reading,
 ) -> None:
-    """Forecast from every origin with what was known then, and score it when the day has come.
+    """Score past forecasts, each made only with the data known on its day.
 
     The target is the 7-day trailing average of daily cases, or the count of a week. Scores are
-    ratios: below 1, the forecast beats "next week is like today" (MAE) and the COVIDhub baseline
-    (WIS). ε is for each release; the total over all origins stands beside it. Interrupted, it goes
-    on where it was.
-    With --vintages each forecast is made with what was known on its morning, and nothing else.
-    Larger regions are forecast as sums, with quantiles from the past errors of the sums.
+    ratios; below 1 is better. MAE is relative to persistence ("next week equals this week"), WIS to
+    the COVIDhub baseline. ε is for each release; the total over all origins is printed beside it.
+    An interrupted command resumes. With --vintages each forecast uses the data as known on its day.
+    Larger regions are forecast as sums of their clients.
     """
     refuse_unwritable(out)
     budget = parse_epsilons([epsilon])[0] if epsilon else None
@@ -822,7 +834,7 @@ def _read(
         panel.refuse_step("week")
         known = load_weekly_vintages(vintages, counts=signal, regions=panel.regions)
     for note in known.notes:
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     messages.print(_chosen(known), soft_wrap=True)
     return panel, known
 

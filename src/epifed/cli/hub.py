@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epifed.cli.common import AsJson, messages, print_table, refuse_unwritable
-from epifed.data.readers.options import listed
+from epifed.data.readers.tables import listed
 from epifed.errors import EpifedError, counted
 from epifed.files import to_json
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 app = typer.Typer(
-    help="Score forecasts of several teams beside each other, or check a submission to a hub.",
+    help="Compare the forecasts of several teams, or check a submission to a forecast hub.",
     no_args_is_help=True,
 )
 HEADER = ["model", "tasks", "MAE", "WIS (95 %)", "skill", "parts of WIS", "in 50/95 %"]
@@ -30,7 +30,8 @@ def score(
         typer.Option(help="A hubverse folder, or a table of several models. Repeat for several."),
     ],
     truth: Annotated[
-        Path, typer.Option(help="What came: a table of date, location and value, by day or week.")
+        Path,
+        typer.Option(help="Observed values: a table of date, location and value, by day or week."),
     ],
     baseline: Annotated[str, typer.Option(help="The model that scores are relative to.")],
     against: Annotated[
@@ -58,7 +59,7 @@ def score(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="Apart for each level, horizon or phase (rising, steady, falling). Repeat.",
+            help="Group by level, horizon or phase (rising, steady, falling). Repeat for several.",
             show_default="level, horizon",
         ),
     ] = None,
@@ -73,11 +74,11 @@ def score(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put forecasts of several models beside each other on exactly the same tasks.
+    """Compare the forecasts of several models on the same regions, dates and horizons.
 
-    MAE (of the median) and WIS are relative to the baseline's on the tasks that both have; below 1
-    is better. The interval is that of drawing the dates anew. Skill is the relative skill by
-    pairwise comparison with all models. Sharpness, over- and underprediction are shares of the WIS.
+    MAE (of the median) and WIS are relative to the baseline; below 1 is better. Their intervals
+    come from resampling the dates. Skill compares each model with all others in pairs. Sharpness,
+    over- and underprediction are shares of the WIS.
     """
     if out is not None:
         refuse_unwritable(out)
@@ -143,7 +144,7 @@ def check(
         str | None, typer.Option(help="The hub's target, where it has several.")
     ] = None,
 ) -> None:
-    """Say what a hub would refuse of a model's files, by the rules of hubValidations."""
+    """List what a hub would refuse in a model's files, by the rules of hubValidations."""
     from epifed.hubs.submission import submission_faults
 
     faults = submission_faults(hub, model, target)

@@ -29,7 +29,7 @@ def calibrate(
         float | None, typer.Option(help="ε, the budget of the whole training; inf: no noise.")
     ] = None,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="c, instead of ε: what has a training with it spent?")
+        float | None, typer.Option(help="c, instead of ε: print the ε of a training with it.")
     ] = None,
     delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = _DEFAULTS.delta,
     sampling_rate: Annotated[
@@ -43,11 +43,9 @@ def calibrate(
     accountant: Annotated[
         str, typer.Option(help="rdp (Rényi, the paper's) or pld (tighter: less noise).")
     ] = _DEFAULTS.accountant,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Find the noise multiplier for a privacy budget, or price a finished training."""
+    """Compute the noise multiplier for a budget ε, or the ε of a noise multiplier."""
     if (epsilon is None) == (noise_multiplier is None):
         raise EpifedError(
             f"found {'neither' if epsilon is None else 'both'} of --epsilon and "
@@ -106,7 +104,7 @@ def _as_text(found: "Calibration") -> str:
 
 
 app = typer.Typer(
-    help="Keep the privacy budget of a federation across all its trainings.",
+    help="Record and limit the privacy budget over all trainings.",
     no_args_is_help=True,
 )
 
@@ -135,14 +133,14 @@ def init(
         typer.Option(
             min=1,
             metavar="WEEKS",
-            help="The cap holds for every window of so many weeks, and the total over the years "
-            "has none: a weaker promise.",
-            show_default="once and for all",
+            help="Weeks after which the budget renews. The cap holds for each such window, but the "
+            "total over the years has no cap: a weaker promise.",
+            show_default="never",
         ),
     ] = None,
     note: Note = "",
 ) -> None:
-    """Make a ledger. Its cap is set here, once and for all."""
+    """Make a ledger. Its cap on ε cannot be changed later."""
     from epifed.ledger.budget import Cap
     from epifed.ledger.ledger import Ledger
 
@@ -187,10 +185,10 @@ def plan(
         int, typer.Option(min=1, help="Trainings that shall fit: 52 is weekly for a year.")
     ] = 52,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="c of one training: how many with it fit?")
+        float | None, typer.Option(help="c of one training: print how many fit.")
     ] = None,
     epsilon_each: Annotated[
-        float | None, typer.Option(help="ε of one training by itself: how many with it fit?")
+        float | None, typer.Option(help="ε of one training: print how many fit.")
     ] = None,
     accountant: Annotated[
         str | None,
@@ -216,7 +214,7 @@ def plan(
     out: Annotated[Path | None, typer.Option(help="Plot for this file, PNG, PDF or SVG.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how many retrainings fit under a cap, and how much noise each of them needs."""
+    """Print how many trainings fit under a cap, and how much noise each needs."""
     from epifed.ledger import budget
     from epifed.privacy.accounting import calibrate
 
@@ -387,7 +385,7 @@ def verify(
     copy: IsCopy = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check the file and the chain of its rows; the first that does not fit is named."""
+    """Check the file and the hash chain of its rows; the first wrong row is named."""
     from epifed.ledger.ledger import Ledger
 
     book = Ledger(file, copy=copy).verify(head)
@@ -431,7 +429,7 @@ def adopt(
         str | None, typer.Option(help="The last hash noted, to be sure that no row is missing.")
     ] = None,
 ) -> None:
-    """Make a ledger that this machine has not seen its ledger: one that was moved or restored.
+    """Use a ledger on this machine that was moved or restored from a backup.
 
     Its original must never spend again. A file older than what this machine has seen of the ledger
     is refused.
@@ -475,17 +473,15 @@ def _text(book: "Book", summary: dict[str, Any]) -> str:
         taken = _up(summary["taken_epsilon"])
         lines.append(f"taken  ε = {taken} with {counted(held, 'round')} that open runs still hold")
     if book.cap.weeks is not None:
-        lines[1] = (
-            f"spent  ε = {_up(summary['taken_epsilon'])} in the last "
-            f"{counted(book.cap.weeks, 'week')}, open runs included"
-        )
+        window = counted(book.cap.weeks, "week")
+        lines[1] = f"spent  ε = {_up(summary['spent_epsilon'])} in the last {window}"
         lines.append(
             f"total  since the beginning ε = {_up(summary['total_epsilon'])} for "
             f"{counted(spent, 'round')}, which no cap limits"
         )
     left = rounded_down(summary["left_epsilon"])
-    lines.append(f"left   ε = {left}, the plain difference; what fits is "
-                 "told by 'epifed ledger plan --ledger'")  # fmt: skip
+    fits = "'epifed ledger plan --ledger' shows what fits"
+    lines.append(f"left   ε = {left}, by subtraction; {fits}")
     lines.append(f"head   {book.head}, row {len(book.hashes)}")
     return "\n".join(lines)
 

@@ -20,23 +20,22 @@ def open(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="Case counts: CSV, Excel, ODS, zip or parquet; or drop one on the page.",
+            help="File of case counts: CSV, Excel, ODS, zip or parquet; or drop one on the page.",
             show_default=False,
         ),
     ] = None,
     kit: Annotated[
         Path | None,
-        typer.Option(help="The startup kit of a site: this week's release and training, too."),
+        typer.Option(help="Startup kit of a site: also show this week's release and training."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 0,
     browser: Annotated[
-        bool, typer.Option(help="Open the page in the browser; else its address is printed only.")
+        bool, typer.Option(help="Open the browser, or only print the address.")
     ] = True,
 ) -> None:
-    """Open a local page: drop a file, answer what is unclear, take a forecast along.
+    """Open a local page: drop a file on it and download a forecast.
 
-    Nothing leaves this machine. The page works until this command is ended with Ctrl-C; files that
-    were dropped on it are deleted then.
+    Nothing leaves this machine. Ctrl-C ends the page and deletes the files that were dropped on it.
     """
     for name in NEEDED:
         if find_spec(name) is None:

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 LEVELS = ("county", "community")
 COMMUNITY_SMOOTHING: tuple[Smoothing, ...] = ("centered", "none")
 """The paper tried communities with its centered average and without any."""
+BASELINE_RUNS = 5
+"""Runs of the baselines that have a seed, at most."""
+COMMUNITY_ID = 8
+"""Digits of a German community's id; a county's has five."""
 BELOW_THE_PAPER = (0.05, 0.1)
 """Budgets that the paper does not try."""
 
@@ -49,7 +53,9 @@ BELOW_THE_PAPER = (0.05, 0.1)
 @reads_cases
 def reproduce(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
-    out: Annotated[Path, typer.Option(help="Directory for the results; resumes what is there.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the results; an interrupted run there is resumed.")
+    ],
     level: Annotated[
         str,
         typer.Option(
@@ -65,7 +71,7 @@ def reproduce(
     learner: LearnerName = None,
     model: ModelName = None,
     resplit: Annotated[
-        bool, typer.Option("--resplit", help="Each run shuffles its windows anew.")
+        bool, typer.Option("--resplit", help="Shuffle the windows anew in each run.")
     ] = False,
     smoothing: Annotated[
         str | None,
@@ -93,15 +99,14 @@ def reproduce(
 ) -> None:
     """Run the paper's experiment and compare it with the published tables.
 
-    Both periods, both splits, the 11 budgets and 15 runs of 75 rounds, unless narrowed. Writes
-    runs, predictions and convergence as parquet, the settings as TOML, a manifest, figures,
-    comparison.csv and strata.csv. Killed at any point and started again, it computes only what is
-    missing. With another learner or model, which then has settings of its own, budgets go down to
-    0.05 and small_epsilon.png shows it beside the paper.
+    By default: both periods, both splits, 11 budgets, 15 runs of 75 rounds. OUT gets the runs,
+    predictions and convergence (parquet), settings (TOML), figures, comparison.csv and strata.csv.
+    An interrupted command resumes: it computes only what is missing. Another learner or model has
+    its own settings and budgets down to 0.05; small_epsilon.png shows it beside the paper.
 
-    With --level community each county's cases are drawn into its communities, with the paper's
-    settings for them (m = 500, 200 rounds, S = 1), once with and once without the centered average.
-    The paper publishes no table of it, so persistence stands beside it alone.
+    --level community draws each county's cases into its communities, with the paper's settings
+    for them (m = 500, 200 rounds, S = 1), with and without the centered average. The paper has no
+    table of it, so it is compared with persistence only.
     """
     refuse_unwritable(out)
     _chosen("--level", [level], LEVELS)
@@ -148,8 +153,7 @@ def reproduce(
     from epifed.evaluation.experiment import Grid, run_grid
     from epifed.evaluation.metrics import CLIPPED, beside
 
-    panel = _read_communities(data, seed or 0) if community else reading.read(data)
-    _refuse_simulated(panel)
+    panel = _read_communities(data, seed or 0) if community else _counties(reading.read(data))
     rows: list[dict[str, Any]] = []
     for how in averages:
         settings = wish(len(panel.regions), how).settings(panel)
@@ -163,6 +167,7 @@ def reproduce(
                 *beside(settings, communities=community),
                 *(() if other else (CLIPPED,)),
             ),
+            baseline_runs=min(runs, BASELINE_RUNS),
             resplit=resplit,
         )
         folder = out / how if community else out
@@ -200,6 +205,18 @@ def _read_communities(data: Path, seed: int) -> "CasePanel":
     _refuse_simulated(counties)
     rng = np.random.default_rng(seed_sequence(seed, "communities"))
     return disaggregate(counties, read_communities(data), rng)
+
+
+def _counties(panel: "CasePanel") -> "CasePanel":
+    """The panel, if it may be Germany's counties."""
+    _refuse_simulated(panel)
+    if all(len(region) == COMMUNITY_ID and region.isdigit() for region in panel.regions):
+        raise EpifedError(
+            f"{panel.source}: found communities, by ids such as {panel.regions[0]}; expected "
+            "counties, because these are the paper's settings for them; --level community draws "
+            "counties into communities, and 'epifed run' trains on any regions"
+        )
+    return panel
 
 
 def _refuse_simulated(panel: "CasePanel") -> None:
@@ -313,7 +330,7 @@ def figures(
 ) -> None:
     """Draw every figure of the paper as PDF and PNG, and its tables as LaTeX, Markdown and CSV.
 
-    What cannot be drawn for want of data is left out, with the reason.
+    A figure whose data is missing is left out, and the reason is printed.
     """
     refuse_unwritable(out)
 

@@ -32,9 +32,9 @@ def report(
     *,
     reading: Reading,
 ) -> None:
-    """Write one HTML file: map, forecasts with their uncertainty, privacy in plain words.
+    """Write one HTML page with map, forecasts, intervals and the privacy guarantee.
 
-    It needs no network and can be mailed. What the results do not hold is left out and said so.
+    The page needs no network and can be mailed. It names what the results do not contain.
     """
     refuse_unwritable_file(out)
 
@@ -58,11 +58,11 @@ def explain(
     ],
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger that paid for a release, to vouch for it; only read."),
+        typer.Option(help="Ledger to verify a release against; only read."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say in plain sentences what a result guarantees, to whom, and what it does not."""
+    """Print in plain sentences what a result guarantees, and what it does not."""
     from epifed.explain import explain as read
 
     found = read(result, ledger)

@@ -35,7 +35,6 @@ from epifed.cli.common import (
 from epifed.data.calendar import WEEK, Step
 from epifed.errors import counted
 from epifed.files import to_json
-from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.data.panel import CasePanel
@@ -60,9 +59,9 @@ LEAST_DAYS = 56
 LEAST_MORNINGS = 28
 """Mornings of a list before a nowcast of it."""
 READING = (
-    'error: mean absolute error over that of "like today" on the same days; interval score: WIS '
-    "over that of the COVIDhub baseline; below 1 is better. in 95 %: how often the 95 % interval "
-    "held the truth; without one, a method does not say how sure it is."
+    'Relative MAE: mean absolute error divided by that of persistence ("next week equals this '
+    'week") on the same days. Relative WIS: interval score divided by that of the COVIDhub '
+    "baseline. Below 1 is better. In 95 %: share of observed values inside the 95 % interval."
 )
 
 
@@ -75,13 +74,13 @@ def run(
             show_default="a simulated epidemic",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory for results and figures.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
     epsilon: Epsilons = None,
     runs: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Runs of the experiment per budget, each with its seed.",
+            help="Runs of the experiment for each budget.",
             show_default=f"{RUNS}; {EXAMPLE_RUNS} without data",
         ),
     ] = None,
@@ -96,19 +95,19 @@ def run(
     workers: Workers = None,
     scheduler: Scheduler = None,
     details: Annotated[
-        bool, typer.Option("--details", help="Also print every metric of the experiment.")
+        bool, typer.Option("--details", help="Print every metric of the experiment.")
     ] = False,
     as_json: AsJson = False,
     *,
     reading: Reading,
 ) -> None:
-    """Compare the learners with "like today" at several budgets, and write the report.
+    """Compare the learners with persistence at several privacy budgets, and write a report.
 
-    Two tests, neither looks ahead. Weekly: the learner trend forecasts the next week from each of
-    the last weeks, with a release at ε = 0.1, 1 and ∞ before each. Experiment: the paper's model
-    (learner fedavg) is trained once on the paper's 31 days and tested on the last of them, beside
-    the baselines; another --learner takes its place. Tables, settings, a manifest, figures and one
-    HTML report go to OUT; without data, the simulated country and its nowcast too.
+    There are two tests; neither uses later data. Weekly: the learner trend forecasts the next week
+    from each of the last weeks, with a release at ε = 0.1, 1 and ∞. Experiment: the paper's model
+    (learner fedavg, or --learner) is trained on the paper's 31 days and tested on the last of them.
+    Persistence ("next week equals this week") stands beside both. OUT gets tables, settings,
+    figures and report.html. Without --data, an invented country is simulated.
     """  # fmt: skip
     refuse_unwritable(out)
     epsilons = parse_epsilons(epsilon or DEFAULT_EPSILONS)
@@ -134,7 +133,7 @@ def run(
             f"found {counted(panel.counts.shape[1], panel.step)}; the experiment is on the last "
             f"{usual}, from {begin} on (--from says otherwise), the weekly forecasts on all"
         )
-    chosen = wish.settings(panel, base_for(panel, wish))
+    chosen = wish.settings_of(panel)
     times = runs or (RUNS if data else EXAMPLE_RUNS)
     grid = Grid(
         settings=chosen,
@@ -273,7 +272,7 @@ def _what_next(out: Path, data: Path | None) -> None:
     }
     if data:
         steps.popitem()
-        steps[f"{called} train --help"] = "a model that may be released, paid for by a ledger"
+        steps[f"{called} train --help"] = "a model that may be released, charged to a ledger"
     widest = max(map(len, steps))
     messages.print(f"\nResults and figures are in {out}; open {out / 'report.html'} in a browser.")
     messages.print("What to do next:")
@@ -370,10 +369,3 @@ def _look_back(
     others = [made[epsilon].record() for epsilon in epsilons if epsilon != shown]
     nowcast = None if late is None else nowcast_on(late, panel.end)
     replace(made[shown], nowcast=nowcast).write(out, panel, others)
-
-
-def base_for(panel: "CasePanel", wish: SettingsRequest) -> dict[str, Any]:
-    """The paper's community settings for communities, unless something else was asked for."""
-    if not panel.parents or wish.said.keys() & {"learner", "model"}:
-        return {}
-    return Settings.community_values(len(panel.regions))

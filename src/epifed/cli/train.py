@@ -16,9 +16,10 @@ from epifed.cli.common import (
     SettingsRequest,
     messages,
     reads_cases,
+    refuse_unwritable,
     refuse_unwritable_file,
+    say_note,
 )
-from epifed.cli.run import base_for
 from epifed.errors import EpifedError
 from epifed.files import to_json
 
@@ -35,13 +36,14 @@ def train(
     data: Annotated[Path, typer.Option(help="Case data: any source that 'data check' reads.")],
     out: Annotated[Path, typer.Option(help="The release file to write.")],
     ledger: Annotated[
-        Path | None, typer.Option(help="The budget ledger that pays ('epifed ledger init').")
+        Path | None,
+        typer.Option(help="The ledger that the training is charged to ('epifed ledger init')."),
     ] = None,
     seeded: Annotated[
         bool,
         typer.Option(
             "--seeded",
-            help="Research: predictable noise, no ledger, not for release.",
+            help="For research: predictable noise, no ledger, not for release.",
         ),
     ] = False,
     learner: LearnerName = None,
@@ -51,11 +53,12 @@ def train(
         typer.Option(
             "--continue",
             metavar="RELEASE",
-            help="Go on from this release, which the same ledger paid for.",
+            help="Continue from this release, which was charged to the same ledger.",
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="ε of this training.", show_default="of the settings")
+        float | None,
+        typer.Option(help="Privacy budget ε of this training.", show_default="of the settings"),
     ] = None,
     settings: Annotated[
         Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
@@ -73,18 +76,18 @@ def train(
     *,
     reading: Reading,
 ) -> None:
-    """Train one private forecaster on real data and write it as a release file.
+    """Train one private forecaster on your data and write a release file.
 
-    The ledger is asked for the whole budget before the first round and refuses what does not fit;
-    noise and sampling come from the system's secure generator. --seeded does without both.
-    All days from --from to --to are learned from; 'epifed backtest' says what a model is worth.
-    With --ledger the days and the list of regions are given, never read from the cases: what all
-    regions share must not depend on the rows of one.
+    The ledger reserves the whole budget before the first round, and refuses what exceeds it. Noise
+    and sampling come from the system's secure generator. --seeded uses neither: its model is for
+    research only. With --ledger you give the days (--from, --to) and the list of regions
+    (--regions). They are never read from the cases, so that no region's rows change what the
+    others send. 'epifed backtest' measures how good such a model is.
     """
     if seeded == (ledger is not None):
         raise EpifedError(
             f"found {'both' if seeded else 'neither'} of --ledger and --seeded; expected "
-            "a ledger that pays for the training ('epifed ledger init'), or --seeded for "
+            "a ledger to charge the training to ('epifed ledger init'), or --seeded for "
             "research that is never released"
         )
     refuse_unwritable_file(out)
@@ -109,7 +112,7 @@ def train(
         panel = releasable.panel
     elif regions:
         panel = PublicRegions.of(regions).lay_out(panel)
-    chosen = wish.settings(panel, base_for(panel, wish))
+    chosen = wish.settings_of(panel)
     before = read_release(earlier) if earlier else None
     learns = make_learner(chosen)
     expected = expect(learns, PrivacyPlan.of(chosen, len(panel.regions)))
@@ -165,7 +168,7 @@ def _releasable(
 
     data = ReleasableData.of(panel, *days, regions, step)
     if note := data.note():
-        messages.print(f"note: {note}", markup=False, soft_wrap=True)
+        say_note(note)
     return data
 
 
@@ -182,4 +185,61 @@ def _tell_other_price(paying: "Ledger", run: str, accountant: str) -> None:
     print(
         f"the ledger counts by {book.cap.accountant.upper()}, by which the same training alone is "
         f"ε = {rounded_up(price)}: two bounds on one noise, and both hold"
+    )
+
+
+@reads_cases
+def pretrain(
+    data: Annotated[
+        list[Path],
+        typer.Option(help="Public weekly series of many regions. Repeat for several files."),
+    ],
+    licence: Annotated[
+        str, typer.Option(help="Where the series come from and their licence: kept in the file.")
+    ],
+    leave_out: Annotated[
+        list[int] | None,
+        typer.Option(help="A season to leave out, by the year of its August. Repeat for several."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("pretrained.json"),
+    *,
+    reading: Reading,
+) -> None:
+    """Fit a weekly forecaster on public data and write it as a small file.
+
+    It is applied by each client to its own series, so it costs no privacy:
+    'pretrained = "FILE"' in the settings. Counts and rates may be mixed: every region is scaled by
+    its own past. Each file counts alike. Never give it data that is not public.
+    """
+    refuse_unwritable(out)
+
+    from epifed.learners.pretrained import PublicSeries, fit_pretrained
+
+    panels = [reading.read(path) for path in data]
+    for path, panel in zip(data, panels, strict=True):
+        if panel.step != "week":
+            raise EpifedError(f"{path}: found counts of each day; expected counts of each week")
+    largest = max(panel.counts.size for panel in panels)
+    series = [
+        PublicSeries(panel, largest / panel.counts.size, tuple(leave_out or ())) for panel in panels
+    ]
+    about = {
+        "licence": licence,
+        "left_out": list(leave_out or ()),
+        "series": [
+            {
+                "file": path.name,
+                "regions": len(panel.regions),
+                "first": panel.start.isoformat(),
+                "last": panel.end.isoformat(),
+                "sha256": panel.digest(),
+            }
+            for path, panel in zip(data, panels, strict=True)
+        ],
+    }
+    fit_pretrained(series, about).write(out)
+    weeks = sum(panel.counts.size for panel in panels)
+    messages.print(
+        f"the forecaster is in {out}, from {weeks:,} weeks of regions; "
+        "it was fitted on public data only and costs no privacy"
     )

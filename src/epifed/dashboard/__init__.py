@@ -81,7 +81,7 @@ def _general(seen: FederationState, seconds: float) -> Iterator[Metric]:
         asked = seen.live.asked.timestamp()
         yield _gauge("server_asked_timestamp_seconds", "When the server was last asked", asked)
     notices = GaugeMetricFamily(
-        "epifed_notices", "Things that somebody should look at, or must", labels=["kind", "urgent"]
+        "epifed_notices", "Active warnings and alerts", labels=["kind", "urgent"]
     )
     urgent: dict[str, bool] = {one.kind: one.urgent for one in seen.notices}
     for kind in NOTICE_KINDS:
@@ -165,16 +165,18 @@ def _budget(seen: FederationState) -> Iterator[Metric]:
         return
     yield _gauge("epsilon_cap", "The budget's ε, at the ledger's δ", budget.epsilon)
     yield _gauge("delta", "The budget's δ", budget.delta)
-    yield _gauge("epsilon_spent", "ε of everything released, composed", budget.spent)
+    yield _gauge("epsilon_spent", "ε released that counts against the cap, composed", budget.spent)
     yield _gauge("epsilon_taken", "The same with what open trainings have reserved", budget.taken)
     yield _gauge("epsilon_left", "ε that is left", budget.left)
-    yield _counter("rounds_paid", "Rounds that the ledger has paid for", budget.rounds)
+    if budget.window is not None:
+        yield _gauge("epsilon_total", "ε since the beginning, which no cap limits", budget.total)
+    yield _counter("rounds_paid", "Rounds charged to the ledger", budget.rounds)
     planned = [p.epsilon for p in budget.plan if p.day <= seen.made.date()]
     if budget.plan:
         spent = planned[-1] if planned else 0.0
         yield _gauge("epsilon_planned", "ε that the schedule would have spent by now", spent)
     if budget.weeks_fit is not None:
-        yield _gauge("budget_releases", "Further weeks that the budget pays for", budget.weeks_fit)
+        yield _gauge("budget_releases", "Further weeks that fit into the budget", budget.weeks_fit)
     if budget.weeks_left is not None:
         yield _gauge("schedule_releases", "Weeks that the schedule still has", budget.weeks_left)
     healthy = "Whether the ledger is the newest that this machine knows"

@@ -129,7 +129,7 @@ def _connect(scheduler: str) -> Any:
         client = Client(scheduler, timeout=CONNECT)
     except (OSError, ValueError) as error:
         raise EpifedError(
-            f"--scheduler: found nobody at '{scheduler}' ({error}); expected a Dask scheduler, "
+            f"--scheduler: no answer from '{scheduler}' ({error}); expected a Dask scheduler, "
             "such as tcp://host:8786"
         ) from None
     try:

@@ -22,11 +22,11 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, sentence_of
 from epifed.evaluation.metrics import METRICS, scores, strata
 from epifed.files import (
     Part,
@@ -37,9 +37,9 @@ from epifed.files import (
     write_text,
 )
 from epifed.learners.base import Parts
-from epifed.settings import Settings, SplitName, read_settings, sentence_of
+from epifed.settings import Settings, SplitName, read_settings
 from epifed.simulate import SimulationSettings
-from epifed.simulate.settings import settings_of
+from epifed.simulate.epidemic import settings_of
 from epifed.training.loop import Clients
 
 FEDERATED = "federated"
@@ -231,6 +231,8 @@ class BacktestRecord(_Record):
     real_time: bool
     levels: tuple[dict[str, Any], ...] = ()
     """The scores of each larger region's level and week, if they were asked for."""
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    """Every registered metric of the point forecasts, by name; none where it does not exist."""
 
 
 class BudgetRecords(_Record):

@@ -4,6 +4,7 @@ It is given by the server, which it does not trust, what sites have sealed to it
 question a round, with the noise of a whole release of its own, and keeps the answer.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from epifed.federation.messages import Code, MessageError, Parts, pack_code
 from epifed.federation.readiness import Proposal, Readiness, weigh
 from epifed.federation.roster import Federation
 from epifed.federation.round_terms import (
+    Evidence,
     Question,
     RoundTerms,
     pack_partial,
@@ -22,6 +24,7 @@ from epifed.federation.round_terms import (
     unpack_question,
 )
 from epifed.federation.terms import SiteLedger, Terms, book_key
+from epifed.learners.base import make_learner
 from epifed.privacy.noise import grid_noise, seeded_share
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
@@ -71,28 +74,47 @@ class AggregatorWork:
             return Readiness(Code.ERROR).pack()
 
     def _weighed(self, proposal: Proposal) -> Readiness:
-        _, plan = proposal.read()
+        settings, plan = proposal.read()
         pinned = dict(proposal.aggregators)
-        own = [name for name, pin in pinned.items() if pin == self.keys.public.fingerprint]
         if (
             plan.noise != "aggregators"
             or proposal.enrolled != len(self.roster.clients)
-            or tuple(pinned) != tuple(one.name for one in self.roster.aggregators)
             or plan.aggregators != len(pinned)
-            or len(own) != 1
         ):
             raise MessageError(Code.REFUSED_ROSTER)
-        if own[0] not in self.terms.aggregators:
-            del pinned[own[0]]
-        self.terms.refuse_trust(pinned)
+        self._refuse_others(pinned, self._own_name(pinned))
+        try:  # it computes the release again, and needs the learner for it
+            make_learner(settings)
+        except EpifedError:
+            raise MessageError(Code.BAD_TASK) from None
         book = None
         if proposal.randomness == "secure":
             book = SiteLedger.of(self.kit / LEDGER, self.terms)
         return weigh(proposal, self.terms, book)
 
-    def receive(self, content: bytes, training: str) -> Release:
-        """Keep the finished release, once it has been checked."""
-        return keep_release(self.kit, LEDGER, self.terms, content, training)
+    def receive(self, content: bytes, training: str, evidence: Evidence | None = None) -> Release:
+        """Keep the finished release, once it has been computed again from the signed sums."""
+        if evidence is None:
+            raise MessageError(Code.REFUSED_TRUST)
+        first = evidence.first
+        self._refuse_others(first.fingerprints, self._own_name(first.fingerprints))
+        return keep_release(self.kit, LEDGER, self.terms, content, training, evidence)
+
+    def _own_name(self, fingerprints: Mapping[str, str]) -> str:
+        """The name under which this aggregator's keys are among those that add up."""
+        own = [name for name, pin in fingerprints.items() if pin == self.keys.public.fingerprint]
+        if len(own) != 1 or tuple(fingerprints) != tuple(
+            one.name for one in self.roster.aggregators
+        ):
+            raise MessageError(Code.REFUSED_ROSTER)
+        return own[0]
+
+    def _refuse_others(self, fingerprints: Mapping[str, str], own: str) -> None:
+        """Refuse others beside it than those that it has pinned."""
+        others = dict(fingerprints)
+        if own not in self.terms.aggregators:
+            del others[own]
+        self.terms.refuse_trust(others)
 
     def _sum(self, question: Question, asked: str) -> Parts:
         pact = question.pact
@@ -134,10 +156,7 @@ class AggregatorWork:
             or dict(pact.aggregators)[question.aggregator] != self.keys.public.text
         ):
             raise MessageError(Code.REFUSED_ROSTER)
-        asked = dict(pact.fingerprints)
-        if question.aggregator not in self.terms.aggregators:
-            del asked[question.aggregator]
-        self.terms.refuse_trust(asked)
+        self._refuse_others(pact.fingerprints, question.aggregator)
         self.terms.refuse(pact, settings, plan)
         return settings, plan
 

@@ -6,19 +6,27 @@ answer, making another is charged again.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from filelock import FileLock
 
 from epifed.errors import EpifedError
 from epifed.federation.crypto import digest
 from epifed.federation.messages import NAME, Code, MessageError, Parts
+from epifed.federation.round_terms import Evidence, state_digest
 from epifed.federation.terms import Owner, SiteLedger, Terms
 from epifed.files import write_atomic
+from epifed.learners.base import make_learner
+from epifed.privacy.noise import SecureRandomness
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import Settings, of_training
 from epifed.training.release import MOST_LABEL, Release, read_release
+from epifed.training.rounds import Rounds
 
 Make = Callable[[], Parts]
 Spent = Callable[[], int]
@@ -98,11 +106,71 @@ class AnswerCache:
 MODELS = Owner.MODELS
 
 
-def keep_release(kit: Path, ledger: str, terms: Terms, content: bytes, training: str) -> Release:
+def first_state(settings: Settings) -> str:
+    """What stands for the state from which a training with these settings starts."""
+    learner = make_learner(settings)
+    return state_digest(learner.pack(learner.start(of_training(settings.seed)[0])))
+
+
+def refuse_invented(release: Release, training: str, evidence: Evidence) -> None:
+    """Refuse a release that is not, byte for byte, what its aggregators' signed sums give.
+
+    The state is computed again from the first one, which is public, by the learner's own steps. So
+    a release that continues another is refused too: no federation makes any.
+    """
+    settings, first = release.settings, evidence.first
+    plan = PrivacyPlan.of(settings, release.clients)
+    label = (training, str(release.first_day), str(release.last_day), release.randomness)
+    agreed = (first.training, first.first_day, first.last_day, first.randomness)
+    (cost, *others) = release.spent
+    try:
+        same = Settings.from_toml(first.settings) == settings
+    except EpifedError:
+        same = False
+    if (
+        not same
+        or label != agreed
+        or (plan.rounds, plan.clients) != (first.rounds, first.enrolled)
+        or plan.noise != "aggregators"
+        or plan.aggregators != len(first.aggregators)
+        or not math.isclose(first.noise_multiplier, plan.noise_multiplier, rel_tol=1e-9)
+        or not math.isclose(first.noise_multiplier, cost.noise_multiplier, rel_tol=1e-9)
+        or cost.sampling_rate != plan.priced_rate
+        or cost.rounds < plan.rounds
+        or others
+        or release.continues is not None
+    ):
+        raise MessageError(
+            Code.INVENTED,
+            f"{training}: found a label that is not that of the signed sums (label: "
+            f"{release.sentence()}); expected their settings, days, clients, noise and rounds",
+        )
+    learner = make_learner(settings)
+    start = learner.start(of_training(settings.seed)[0])
+    rounds = Rounds.of(learner, plan.announced(first.noise_multiplier), SecureRandomness(), start)
+    state, unused = evidence.replay(rounds, start)
+    vector = np.ascontiguousarray(learner.pack(state), dtype=np.float32)
+    if (vector.tobytes(), unused) != (release.vector.tobytes(), release.unused):
+        raise MessageError(
+            Code.INVENTED,
+            f"{training}: found another state or number of unused rounds than the signed sums "
+            "give; expected theirs",
+        )
+
+
+def keep_release(
+    kit: Path,
+    ledger: str,
+    terms: Terms,
+    content: bytes,
+    training: str,
+    evidence: Evidence | None = None,
+) -> Release:
     """Keep the finished release, once it has been checked, and close the party's book on it.
 
     One that is not private is taken only where the party agrees to such tests, and none takes the
-    place of another. What it cost the party, its own book says, not the server.
+    place of another. What it cost the party, its own book says, not the server. With aggregators
+    it is computed again from what they signed.
     """
     if not isinstance(training, str) or not NAME.fullmatch(training):
         raise MessageError(Code.BAD_TASK)
@@ -116,6 +184,10 @@ def keep_release(kit: Path, ledger: str, terms: Terms, content: bytes, training:
         release = read_release(waiting, terms.most_numbers)
         if release.randomness != "secure" and not terms.seeded:
             raise MessageError(Code.REFUSED_SEEDED)
+        if evidence:
+            refuse_invented(release, training, evidence)
+        elif release.settings.noise == "aggregators":
+            raise MessageError(Code.REFUSED_TRUST)
         if path.exists() and read_release(path).sha256 != release.sha256:
             raise EpifedError(
                 f"{path}: another release of training '{training}' came; expected the same"

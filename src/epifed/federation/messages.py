@@ -13,7 +13,7 @@ settings, the release file. `OLDEST` is the oldest that is still understood.
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from importlib.metadata import version
@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, in_german
 from epifed.files import write_text
 from epifed.learners.base import Vector
 from epifed.training.rounds import Rounds
@@ -59,6 +59,7 @@ class Code(StrEnum):
     SIGNATURE = "signature"
     DIGEST = "digest"
     REPORTS = "reports"
+    INVENTED = "invented"
     SEALED = "sealed"
     TOTAL = "total"
     UNUSUAL = "unusual"
@@ -71,7 +72,7 @@ SENTENCES = {
     Code.REFUSED_TOTAL: "the training does not fit into the site's total ε",
     Code.REFUSED_PERIOD: "the site does not offer the training's days",
     Code.REFUSED_SETTINGS: "a setting or the model is larger than the site allows",
-    Code.REFUSED_SEEDED: "a test, whose predictable noise protects nobody: simulated counts only",
+    Code.REFUSED_SEEDED: "a test with predictable (not private) noise: simulated counts only",
     Code.REFUSED_CHANGE: "the training's name is in the site's book with other noise or content",
     Code.REFUSED_TRUST: "the training asks to trust others than those the party has pinned",
     Code.REFUSED_REPEAT: "the round was answered before, to another question",
@@ -94,56 +95,15 @@ SENTENCES = {
     Code.SIGNATURE: "a report whose signature does not fit its site, round, noise and content",
     Code.DIGEST: "a share that is not the one that its site signed",
     Code.REPORTS: "the aggregators were not given the same reports",
+    Code.INVENTED: "a release that is not what the sums give which its aggregators signed",
     Code.SEALED: "a share that its aggregator cannot open, which spoils the round",
     Code.TOTAL: "a sum longer than all clients and the noise can be, which spoils the round",
     Code.TOO_FEW: "too few sites sent what could be used: ε was spent and nothing learned",
     Code.VERSION: "another version of epifed, whose messages differ; the site was not asked",
-    Code.UNUSUAL: "a release unlike those of the weeks before: somebody should look at it",
+    Code.UNUSUAL: "a release unlike those of earlier weeks: check it before use",
 }
 
-GERMAN = {
-    Code.REFUSED_EPSILON: "das ε des Trainings ist größer, als der Standort je Freigabe erlaubt",
-    Code.REFUSED_TOTAL: "das Training passt nicht mehr in das gesamte ε des Standorts",
-    Code.REFUSED_PERIOD: "der Standort stellt die Tage des Trainings nicht bereit",
-    Code.REFUSED_SETTINGS: "eine Einstellung oder das Modell ist größer, als der Standort erlaubt",
-    Code.REFUSED_SEEDED: (
-        "ein Test, dessen vorhersagbares Rauschen niemanden schützt: nur mit erfundenen Fallzahlen"
-    ),
-    Code.REFUSED_CHANGE: (
-        "der Name des Trainings steht im Buch des Standorts mit anderem Rauschen oder Inhalt"
-    ),
-    Code.REFUSED_TRUST: "das Training verlangt Vertrauen in andere als die festgelegten Stellen",
-    Code.REFUSED_REPEAT: "die Runde wurde schon beantwortet, auf eine andere Frage",
-    Code.REFUSED_ROSTER: "N oder die Aggregatoren stehen anders in der Liste des Aggregators",
-    Code.DATA: "die Daten des Standorts sind nicht lesbar oder decken die Tage nicht ab",
-    Code.LEDGER: "das eigene Buch fehlt, ist beschädigt, veraltet oder neu auf dem Rechner",
-    Code.BAD_TASK: "der Standort hat die Aufgabe nicht verstanden: eine andere Version von epifed",
-    Code.ERROR: "ein Fehler am Standort, der in seinem eigenen Protokoll steht",
-    Code.ABSENT: "der Standort ist nicht verbunden",
-    Code.NO_ANSWER: "der Standort hat nicht rechtzeitig geantwortet",
-    Code.LATE: "eine Antwort auf eine Runde, die schon vorbei ist",
-    Code.NOT_FINITE: "ein Vektor mit einem Wert, der keine endliche Zahl ist",
-    Code.SHAPE: "Vektoren der falschen Form",
-    Code.DTYPE: "Vektoren im falschen Zahlenformat",
-    Code.NORM: "ein Vektor, der länger als die Schranke ist",
-    Code.MESSAGE: "eine Nachricht, die kein Beitrag ist",
-    Code.SIZE: "eine Nachricht anderer Größe, als eine Antwort auf das Training hat",
-    Code.FOREIGN: "ein Bericht eines Standorts, der oder dessen Schlüssel nicht in der Liste steht",
-    Code.DOUBLED: "zwei Berichte eines Standorts in einer Runde",
-    Code.SIGNATURE: (
-        "ein Bericht, dessen Unterschrift nicht zu Standort, Runde, Rauschen und Inhalt passt"
-    ),
-    Code.DIGEST: "ein Anteil, der nicht der ist, den sein Standort unterschrieben hat",
-    Code.REPORTS: "die Aggregatoren haben nicht dieselben Berichte bekommen",
-    Code.SEALED: "ein Anteil, den sein Aggregator nicht öffnen kann, was die Runde verdirbt",
-    Code.TOTAL: (
-        "eine Summe, die länger ist, als alle Klienten und das Rauschen sein können, was die Runde "
-        "verdirbt"
-    ),
-    Code.TOO_FEW: "zu wenige Standorte sandten Brauchbares: ε verbraucht, nichts gelernt",
-    Code.VERSION: "eine andere Version von epifed, deren Nachrichten anders sind; nicht gefragt",
-    Code.UNUSUAL: "eine Freigabe, die nicht ist wie die der Wochen davor: jemand sollte hinsehen",
-}
+GERMAN = {code: in_german(sentence) for code, sentence in SENTENCES.items()}
 """The same in German, for the pages that offices read."""
 
 Standing = Literal["absent", "late", "refused", "faulty"]
@@ -160,9 +120,12 @@ def standing(code: Code) -> Standing:
 
 
 PROTOCOL, OLDEST = 3, 1
-"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment."""
+"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment,
+and deliveries carry the sums that aggregators signed."""
 ASKED_FROM = 3
 """The protocol from which on a party can be asked whether it would take part."""
+SIGNED_FROM = 3
+"""The protocol that all parties of a training with aggregators must understand."""
 HEARD = "greeting.json"
 """What a site remembers of the server."""
 _VERSION = re.compile(r"[0-9A-Za-z.+-]{1,40}")
@@ -211,10 +174,11 @@ class ProtocolRange:
         return f"epifed {self.epifed} (protocols {self.oldest} to {self.newest})"
 
 
-def foreign(spoken: Mapping[str, ProtocolRange]) -> dict[str, ProtocolRange]:
-    """The parties that this server does not understand."""
+def foreign(spoken: Mapping[str, ProtocolRange], oldest: int = OLDEST) -> dict[str, ProtocolRange]:
+    """The parties that this server does not understand, if it speaks no protocol below `oldest`."""
     own = ProtocolRange.own()
-    return {name: said for name, said in spoken.items() if not own.understands(said)}
+    own = replace(own, oldest=max(own.oldest, oldest))
+    return {name: theirs for name, theirs in spoken.items() if not own.understands(theirs)}
 
 
 def refuse_foreign(
@@ -255,7 +219,7 @@ def heard(kit: Path) -> tuple[ProtocolRange, str] | None:
 Parts = dict[str, Any]
 """What travels: {"about": JSON text, "array": bytes}."""
 
-SEALED_FIELDS = {"site", "aggregators", "length"}
+SEALED_FIELDS = {"site", "aggregators", "length", "least"}
 """What a task says only where there are aggregators."""
 MOST_TEXT = 1_000_000
 """Characters of the JSON text of a message."""
@@ -311,6 +275,8 @@ class Task:
     """Names and public keys of those who add up the sealed shares; none: the server adds up."""
     length: int = 0
     """With aggregators: the numbers of a contribution."""
+    least: int = 0
+    """With aggregators: sites that a sum must be of, to be used."""
 
     @property
     def period(self) -> tuple[date, date]:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from epifed.data.readers.regions import refuse_alike
+from epifed.data.readers.values import refuse_alike
 from epifed.errors import EpifedError, counted
 from epifed.federation.terms import Table, Terms
 

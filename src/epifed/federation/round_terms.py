@@ -2,13 +2,14 @@
 
 A *pact* is everything that prices a round and says which it is. Its digest is in every seal and
 signature, so that nothing of one round, training, N, c or S passes for another. A *report* is what
-a site sends, a *question* what an aggregator is asked, a *partial sum* what it answers.
+a site sends, a *question* what an aggregator is asked, a *partial sum* what it answers. The signed
+partial sums of all rounds are the *evidence* of a release: from them everybody computes its state.
 """
 
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from functools import cached_property
 from typing import Any
@@ -33,6 +34,8 @@ from epifed.federation.crypto import (
     words,
 )
 from epifed.federation.messages import MOST_ARRAY, NAME, Code, MessageError, Parts, Task, read_about
+from epifed.learners.base import Vector
+from epifed.training.rounds import Rounds
 
 MOST_NUMBERS = MOST_ARRAY // 8
 
@@ -55,6 +58,10 @@ class RoundTerms:
     """The numbers of a contribution."""
     aggregators: tuple[tuple[str, str], ...]
     """Their names and public keys, in the roster's order."""
+    start: str
+    """The digest of the state from which the round starts."""
+    least: int
+    """Sites that the sum must be of, to be used."""
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "RoundTerms":
@@ -65,12 +72,13 @@ class RoundTerms:
                 (str(name), PublicKeys.of(text).text) for name, text in said["aggregators"]
             )
             pact = cls(**said | {"aggregators": named})
-            whole = (pact.round, pact.rounds, pact.enrolled, pact.length)
+            whole = (pact.round, pact.rounds, pact.enrolled, pact.length, pact.least)
             good = (
                 NAME.fullmatch(pact.training) is not None
                 and all(type(number) is int for number in whole)
                 and 1 <= pact.round <= pact.rounds
-                and pact.enrolled >= 1
+                and min(pact.enrolled, pact.least) >= 1
+                and len(bytes.fromhex(pact.start)) == DIGEST
                 and 1 <= pact.length <= MOST_NUMBERS
                 and type(pact.noise_multiplier) is float
                 and 0 < pact.noise_multiplier < math.inf
@@ -89,7 +97,7 @@ class RoundTerms:
     @classmethod
     def of_task(cls, task: Task) -> "RoundTerms":
         """The pact that a site's task belongs to."""
-        return cls.of(vars(task))
+        return cls.of(vars(task) | {"start": state_digest(task.state)})
 
     @property
     def period(self) -> tuple[date, date]:
@@ -124,6 +132,11 @@ class RoundTerms:
     def last(self, name: str) -> bool:
         """Whether an aggregator gets what the seeds of the others leave."""
         return self.aggregators[-1][0] == name
+
+
+def state_digest(state: Vector) -> str:
+    """What stands for a packed state in the terms of a round."""
+    return digest(state.astype("<f4").tobytes()).hex()
 
 
 @dataclass(frozen=True)
@@ -206,20 +219,23 @@ class Statement:
     """What stands for the reports."""
     partial: bytes
     """The digest of the partial sum."""
+    opened: int
+    """Reports whose shares are in it: those that could be opened."""
     signature: bytes
 
     def holds(self, pact: RoundTerms) -> bool:
         """Whether the aggregator signed it for this round."""
         keys = pact.keys.get(self.aggregator)
-        content = _stated(pact, self.aggregator, self.reported, self.partial)
+        content = _stated(pact, self.aggregator, self.reported, self.partial, self.opened)
         return keys is not None and keys.signed(self.signature, content)
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """As it travels."""
         return {
             "aggregator": self.aggregator,
             "reports": self.reported.hex(),
             "partial": self.partial.hex(),
+            "opened": self.opened,
             "signature": self.signature.hex(),
         }
 
@@ -230,7 +246,10 @@ class Statement:
             reported, partial, signature = (
                 bytes.fromhex(values[name]) for name in ("reports", "partial", "signature")
             )
-            return cls(str(values["aggregator"]), reported, partial, signature)
+            opened = values["opened"]
+            if type(opened) is not int or opened < 0:
+                raise ValueError
+            return cls(str(values["aggregator"]), reported, partial, opened, signature)
         except (KeyError, TypeError, ValueError):
             raise MessageError(Code.MESSAGE) from None
 
@@ -306,8 +325,9 @@ def pack_partial(
 ) -> Parts:
     """A partial sum as it travels, signed."""
     pact, name, content = question.pact, question.aggregator, to_bytes(total)
-    signature = keys.sign(_stated(pact, name, question.reported, digest(content)))
-    statement = Statement(name, question.reported, digest(content), signature)
+    opened = len(question.reports) - len(unopened)
+    signature = keys.sign(_stated(pact, name, question.reported, digest(content), opened))
+    statement = Statement(name, question.reported, digest(content), opened, signature)
     about = {"training": pact.training, "round": pact.round, "unopened": list(unopened)}
     return {"about": json.dumps(about | statement.to_dict()), "array": content}
 
@@ -324,6 +344,8 @@ def accept_partial(parts: Parts, question: Question) -> PartialSum:
         unopened
     ):
         raise MessageError(Code.MESSAGE)
+    if statement.opened != len(question.reports) - len(unopened):
+        raise MessageError(Code.MESSAGE)
     if statement.aggregator != question.aggregator or statement.partial != digest(content):
         raise MessageError(Code.DIGEST)
     if not statement.holds(pact):
@@ -337,8 +359,123 @@ def _signed(pact: RoundTerms, site: str, digests: Iterable[bytes]) -> bytes:
     return bound("report", pact.digest, site, *digests)
 
 
-def _stated(pact: RoundTerms, aggregator: str, reported: bytes, partial: bytes) -> bytes:
-    return bound("partial sum", pact.digest, aggregator, reported, partial)
+def _stated(
+    pact: RoundTerms, aggregator: str, reported: bytes, partial: bytes, opened: int
+) -> bytes:
+    return bound("partial sum", pact.digest, aggregator, reported, partial, str(opened))
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What a round with aggregators comes to."""
+
+    state: Any
+    released: NDArray[np.float64] | None
+    """The noisy mean; none if nothing of the round could be used."""
+    code: Code | None = None
+    """Why not."""
+
+
+def close_round(
+    pact: RoundTerms, sums: Sequence[PartialSum], rounds: Rounds[Any], state: Any
+) -> Closed:
+    """The state after a round, by what its aggregators signed: server and parties use this rule."""
+    if min(one.statement.opened for one in sums) < pact.least:
+        return Closed(state, None, Code.TOO_FEW)
+    total = np.zeros(pact.length, dtype=np.uint64)
+    for one in sums:
+        total += one.total
+    steps = total.view(np.int64)
+    if not rounds.plausible(steps, pact.enrolled):
+        return Closed(state, None, Code.TOTAL)
+    released = rounds.released(steps)
+    return Closed(rounds.close_sum(state, released), released)
+
+
+MOST_EVIDENCE = 256 * 2**20
+"""Bytes of the signed sums of a training: 1,423 rounds of 11,777 numbers with two aggregators."""
+_OPENED = 8
+"""Bytes of the number of opened reports."""
+
+
+def pack_sums(sums: Iterable[PartialSum]) -> bytes:
+    """The partial sums of a round with their signatures, as a delivery carries them."""
+    return b"".join(
+        b"".join(
+            (
+                one.statement.reported,
+                one.statement.opened.to_bytes(_OPENED),
+                one.statement.signature,
+                to_bytes(one.total),
+            )
+        )
+        for one in sums
+    )
+
+
+def evidence_bytes(aggregators: int, length: int, rounds: int) -> int:
+    """The bytes of the signed sums of a training."""
+    return rounds * aggregators * (DIGEST + _OPENED + SIGNATURE + 8 * length)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """From what a release of a training with aggregators was made: all sums that they signed."""
+
+    first: RoundTerms
+    """The terms of the first round; those of the others follow from it and from the sums."""
+    sums: bytes
+
+    def pack(self) -> Parts:
+        """What a delivery carries beside the release."""
+        return {"terms": json.dumps(asdict(self.first)), "sums": self.sums}
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Evidence | None":
+        """What a delivery carries; none where there were no aggregators."""
+        if parts.get("terms") is None:
+            return None
+        sums = parts.get("sums")
+        if not isinstance(sums, bytes) or len(sums) > MOST_EVIDENCE:
+            raise MessageError(Code.SIZE)
+        return cls(RoundTerms.of(read_about({"about": parts["terms"]})), sums)
+
+    def replay(self, rounds: Rounds[Any], start: Any) -> tuple[Any, int]:
+        """The state that the signed sums give, and the rounds of which nothing could be used.
+
+        Refused is what is not exactly the rounds of one training, each from the state before it, in
+        order, signed by every aggregator of the terms.
+        """
+        first, state, unused = self.first, start, 0
+        each = evidence_bytes(len(first.aggregators), first.length, 1)
+        if first.round != 1 or first.length != rounds.length:
+            raise MessageError(Code.INVENTED, "found the terms of another round or model")
+        contents = _cut(self.sums, [each] * first.rounds)
+        for number, content in enumerate(contents, start=1):
+            now = replace(first, round=number, start=state_digest(rounds.learner.pack(state)))
+            closed = close_round(now, self._signed_sums(now, content), rounds, state)
+            # As the server does, which keeps the state of each round as it is packed.
+            state = rounds.learner.unpack(rounds.learner.pack(closed.state))
+            unused += closed.released is None
+        return state, unused
+
+    def _signed_sums(self, pact: RoundTerms, content: bytes) -> list[PartialSum]:
+        sizes = (DIGEST, _OPENED, SIGNATURE, 8 * pact.length)
+        pieces = _cut(content, sizes * len(pact.aggregators))
+        sums = []
+        for place, (name, _) in enumerate(pact.aggregators):
+            reported, opened, signature, total = pieces[4 * place : 4 * place + 4]
+            statement = Statement(name, reported, digest(total), int.from_bytes(opened), signature)
+            if not statement.holds(pact):
+                raise MessageError(
+                    Code.INVENTED,
+                    f"round {pact.round}: found a sum that '{name}' did not sign for this round "
+                    "and the state before it; expected one",
+                )
+            sums.append(PartialSum(statement, words(total), ()))
+        if len({one.statement.reported for one in sums}) > 1:
+            raise MessageError(Code.REPORTS)
+        return sums
 
 
 def _check_signature(

@@ -28,7 +28,7 @@ ROSTER, SETTINGS, SCHEDULE, README = (
     "README.md",
 )
 LEDGER = "budget.ledger"
-LEARNER = "nowcast"
+LEARNER = "real-time"
 ACCOUNTANT = "pld"
 """One for settings, terms and ledger, so that all count the same ε."""
 Language = Literal["en", "de"]
@@ -43,7 +43,7 @@ COMMENTS = {
         "weekday": "the day of each week's training",
         "at": "on the wall clock of the zone, in summer and in winter",
         "zone": "time zone",
-        "days": "days that are learned from",
+        "days": "days that are learned from; a region without all of them counts as zero",
         "lag": "the last of them lies so many days before the training",
         "least_sites": "sites that must be connected and willing",
         "deadline_minutes": "how long too few sites are waited for",
@@ -55,7 +55,7 @@ COMMENTS = {
         "epsilon": "ε of each week's training; smaller protects more and tells less",
         "delta": "δ, the failure probability of the guarantee",
         "accountant": "how ε is counted; the sites' terms and the ledger count alike",
-        "noise": "who adds the noise: server (trusted) or aggregators (nobody alone)",
+        "noise": "who adds the noise: server (trusted) or aggregators (no single party is trusted)",
         "aggregators": "how many aggregators add noise, as in the roster",
     },
     "server": {
@@ -65,7 +65,7 @@ COMMENTS = {
     "sites": {
         "name": "of the site: a folder with this name is its kit",
         "clients": "the ids of its regions as they stand in its data; all together are N",
-        "own_key": "true: the site makes its private key itself, and nobody else ever has it",
+        "own_key": "true: the site makes its own private key, which no one else ever has",
     },
     "aggregators": {
         "name": "of the aggregator, which belongs to another legal entity than the rest",
@@ -96,6 +96,7 @@ class Outline:
     port: int = 8002
     epsilon: float = 1.0
     weeks: int = 52
+    days: int = 180
     zone: str = "UTC"
     aggregators: tuple[str, ...] = ()
     own_keys: bool = False
@@ -135,9 +136,9 @@ class Outline:
 
     @property
     def cap(self) -> Cap:
-        """The budget: what all weeks cost together."""
+        """The budget: what all weeks and one trial cost together."""
         plan = self.plan
-        each = (plan.priced_rate, plan.noise_multiplier, plan.rounds * self.weeks)
+        each = (plan.priced_rate, plan.noise_multiplier, plan.rounds * (self.weeks + 1))
         price = Cap(1e9, plan.delta, ACCOUNTANT).price(together([each]))
         return Cap(float(rounded_up(price * ROOM)), plan.delta, ACCOUNTANT)
 
@@ -170,7 +171,13 @@ class Outline:
     def schedule(self) -> Schedule:
         """When it trains."""
         least = max(1, (len(self.sites) + 1) // 2)
-        return Schedule(first=self.first, weeks=self.weeks, zone=self.zone, least_sites=least)
+        return Schedule(
+            first=self.first,
+            weeks=self.weeks,
+            days=self.days,
+            zone=self.zone,
+            least_sites=least,
+        )
 
 
 def parse_site(text: str) -> tuple[str, tuple[str, ...]]:

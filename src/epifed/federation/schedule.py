@@ -53,8 +53,6 @@ LARGEST_STEP = timedelta(hours=1)
 """By how much a clock may be corrected while the scheduler runs."""
 LONGEST_PAUSE = timedelta(days=3)
 """How long a scheduler may be away without anybody confirming the time afterwards."""
-MISSED = "missed"
-"""With this word begins why a week was too old to be begun."""
 
 
 class Schedule(Table):
@@ -109,7 +107,10 @@ class Schedule(Table):
 
     def period(self, week: "Week") -> Period:
         """The days that a week's training learns from."""
-        last = week.day - timedelta(days=self.lag)
+        return self.period_to(week.day - timedelta(days=self.lag))
+
+    def period_to(self, last: date) -> Period:
+        """The days of a training whose last one is given."""
         return last - timedelta(days=self.days - 1), last
 
     def missed(self, week: "Week", now: datetime) -> bool:
@@ -347,7 +348,8 @@ def run_due(
 def open_weeks(schedule: Schedule, journal: Journal, now: datetime) -> list[Week]:
     """The weeks of which nothing is in the journal.
 
-    A week that a clock called missed which showed more than this one is open again.
+    A week that cost nothing and was skipped or refused by a clock that showed more than this one is
+    open again.
     """
     outcomes = journal.outcomes()
 
@@ -355,8 +357,8 @@ def open_weeks(schedule: Schedule, journal: Journal, now: datetime) -> list[Week
         entry = outcomes.get(week.name)
         if entry is None:
             return True
-        missed = entry["outcome"] == "skipped" and str(entry["reason"]).startswith(MISSED)
-        return missed and datetime.fromisoformat(entry["time"]) > now + LARGEST_STEP
+        unspent = entry["outcome"] in ("skipped", "refused")
+        return unspent and datetime.fromisoformat(entry["time"]) > now + LARGEST_STEP
 
     return [week for week in schedule.planned() if is_open(week)]
 
@@ -392,7 +394,7 @@ def _run(
         hours = (now() - week.due) / timedelta(hours=1)
         return (
             "skipped",
-            f"{MISSED}: {counted(round(hours), 'hour')} late, {schedule.make_up_hours} allowed",
+            f"missed: {counted(round(hours), 'hour')} late, {schedule.make_up_hours} allowed",
         )
     if other := running.rival(week):
         return "skipped", f"'{other}' is this week's training already"
@@ -443,16 +445,24 @@ def weeks_left(schedule: Schedule, journal: Journal, book: Book, now: datetime) 
     ]
 
 
-def budgeted(cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int) -> str:
-    """What so many weeks to come will spend; refused if the budget ends before them."""
+def budgeted(
+    cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int, fits: int | None = None
+) -> str:
+    """What so many weeks to come will spend; refused if the budget ends before them.
+
+    `fits`, of a cap that renews, is how many of them its book has room for.
+    """
     rate, noise, rounds = plan.priced_rate, plan.noise_multiplier, plan.rounds
-    fits = most_trainings(cap, taken, rate, noise, rounds)
+    if fits is None or cap.weeks is None:
+        fits = most_trainings(cap, taken, rate, noise, rounds)
     if fits < weeks:
         raise EpifedError(
             f"found room for {counted(fits, 'week')} under the cap of {cap.sentence()}, at ε = "
             f"{rounded_up(plan.price().epsilon_spent)} each; expected room for {weeks}: "
             "'epifed ledger plan' says which ε leaves it"
         )
+    if cap.weeks is not None:
+        return f"{counted(weeks, 'week')} to come fit under the cap of {cap.sentence()}"
     total = cap.price(together((*taken, (rate, noise, weeks * rounds))))
     return (
         f"{counted(weeks, 'week')} to come: ε = {rounded_up(total)} after the last, of "

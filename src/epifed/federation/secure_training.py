@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from epifed.errors import EpifedError, counted
 from epifed.federation.messages import SENTENCES, Code, MessageError, Parts, Task
+from epifed.federation.roster import Federation
 from epifed.federation.round_terms import (
+    MOST_EVIDENCE,
+    Evidence,
     PartialSum,
     Question,
     Relayed,
@@ -25,11 +28,15 @@ from epifed.federation.round_terms import (
     RoundTerms,
     accept_partial,
     accept_report,
+    close_round,
+    evidence_bytes,
     pack_question,
     pack_report,
+    pack_sums,
 )
 from epifed.federation.server import ORDER, Order, Problem, StoredTraining
 from epifed.files import save_part, write_atomic, write_text
+from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import SeededRandomness
 from epifed.settings import of_training
 
@@ -104,6 +111,8 @@ def _weeks(folder: Path, order: Order, number: int) -> list[NDArray[np.float64]]
 
 
 REPORTS, SPOILERS = "reports.npz", "spoilers.json"
+SUMS, FIRST = "sums", "terms.json"
+"""The aggregators' signed sums, a file for each round, and the terms of the first one."""
 
 
 class AwayError(Exception):
@@ -162,6 +171,61 @@ class SecureTraining(StoredTraining):
 
     noise = "aggregators"
 
+    def __init__(
+        self, folder: Path, federation: Federation, order: Order, ledger: Ledger | None
+    ) -> None:
+        super().__init__(folder, federation, order, ledger)
+        size = evidence_bytes(self.plan.aggregators, self.rounds.length, self.settings.rounds)
+        if size > MOST_EVIDENCE:
+            raise EpifedError(
+                f"rounds: found {self.settings.rounds} of {self.rounds.length:,} numbers, whose "
+                f"signed sums take {size / 2**20:,.0f} MB; expected at most "
+                f"{MOST_EVIDENCE / 2**20:,.0f} MB, which every party is given to check the release"
+            )
+        if 0 < self.done < self.settings.rounds and self._first() is None:
+            raise EpifedError(
+                f"training '{order.training}': found rounds without the aggregators' signed sums, "
+                "of an earlier version of epifed; expected another name: start it anew"
+            )
+
+    def delivery(self) -> Parts:
+        """What parties are given: the release, and the signed sums from which they compute it."""
+        first = self._first()
+        if first is None:
+            return super().delivery()
+        numbers = range(1, self.settings.rounds + 1)
+        sums = b"".join((self.folder / SUMS / str(number)).read_bytes() for number in numbers)
+        return super().delivery() | Evidence(first, sums).pack()
+
+    def _keep_sums(self, pact: RoundTerms, sums: list[PartialSum]) -> None:
+        """Keep what the aggregators signed in a round, for those who check the release."""
+        (self.folder / SUMS).mkdir(exist_ok=True)
+        content = pack_sums(sums)
+        write_atomic(
+            self.folder / SUMS / str(pact.round), lambda temporary: temporary.write_bytes(content)
+        )
+        if pact.round == 1:
+            write_text(self.folder / SUMS / FIRST, json.dumps(asdict(pact)))
+
+    def _first(self) -> RoundTerms | None:
+        """The terms of the first round, once it is done."""
+        path = self.folder / SUMS / FIRST
+        return RoundTerms.of(json.loads(path.read_text())) if path.exists() else None
+
+    def _least(self) -> int:
+        """Sites that a sum must be of: as in the first round, whatever became of the roster."""
+        first = self._first()
+        return first.least if first else self.federation.min_sites
+
+    def _refuse_other_terms(self, pact: RoundTerms) -> None:
+        """Refuse a round whose sums would be no evidence beside those of the first."""
+        first = self._first()
+        if first and replace(first, round=pact.round, start=pact.start) != pact:
+            raise EpifedError(
+                f"training '{self.order.training}': found other keys of its aggregators, or noise, "
+                "than in its first round; expected the same to its end, or another name"
+            )
+
     def play(self, post: Post, report: Callable[[dict[str, Any]], None]) -> None:
         """One round: collect sealed reports, pay, have them added up, add the partial sums."""
         number = self.done + 1
@@ -174,28 +238,18 @@ class SecureTraining(StoredTraining):
         except EpifedError:
             report(self.line(number, problems))
             raise
-        total = np.zeros(collected.pact.length, dtype=np.uint64)
-        for one in sums:
-            total += one.total
         spoilers = sorted({site for one in sums for site in one.unopened})
         problems += [Problem(site, Code.SEALED) for site in spoilers]
-        state, unused = self.state, 0
-        came = {one.site for one in collected.reports}
-        most = sum(len(site.clients) for site in self.federation.sites if site.name in came)
-        if len(came - set(spoilers)) < self.federation.min_sites:
-            problems.append(Problem("all", Code.TOO_FEW))
-            unused = 1
-        elif self.rounds.plausible(total.view(np.int64), most):
-            released = self.rounds.released(total.view(np.int64))
-            if unlike(self.folder, self.order, number, released, self.plan.noise_std(0)):
+        closed = close_round(collected.pact, sums, self.rounds, self.state)
+        if closed.released is not None:
+            if unlike(self.folder, self.order, number, closed.released, self.plan.noise_std(0)):
                 problems.append(Problem("all", Code.UNUSUAL))
-            keep(self.folder, number, released)
-            state = self.rounds.close_sum(state, released)
-        else:
-            problems.append(Problem("all", Code.TOTAL))
-            unused = 1
+            keep(self.folder, number, closed.released)
+        elif closed.code:
+            problems.append(Problem("all", closed.code))
         self._avoid(spoilers)
-        self._wait(number, state, self.paid - 1, unused)
+        self._keep_sums(collected.pact, sums)
+        self._wait(number, closed.state, self.paid - 1, int(closed.released is None))
         self._save()
         (self.folder / REPORTS).unlink(missing_ok=True)
         report(self.line(number, problems))
@@ -203,6 +257,7 @@ class SecureTraining(StoredTraining):
     def _collect(self, number: int, post: Post) -> Collected:
         """Ask the sites, and keep what they sent for as long as the round lasts."""
         pact, tasks = self._pact(number, post.keys())
+        self._refuse_other_terms(pact)
         answers, problems = post.sites(tasks)
         avoided = self._avoided()
         wanted = {site: parts for site, parts in answers.items() if site not in avoided}
@@ -264,6 +319,7 @@ class SecureTraining(StoredTraining):
                 site=name,
                 aggregators=tuple((one, keys[one]) for one in names),
                 length=self.rounds.length,
+                least=self._least(),
             )
             for name, task in self._tasks(number, drawn).items()
         }

@@ -159,7 +159,7 @@ class StoredTraining:
                 f"noise: found '{settings.noise}'; expected '{self.noise}', who add it here"
             )
         if not order.seeded and ledger is None:
-            raise EpifedError("the server has no ledger; expected one that pays for the training")
+            raise EpifedError("the server has no ledger; expected one to charge the training to")
         self.folder, self.federation, self.order, self.settings = (
             folder,
             federation,
@@ -231,6 +231,11 @@ class StoredTraining:
         if self.ledger and self.run and self.ledger.book().runs[self.run].outcome == "open":
             self.ledger.close(self.run, "finished", model_hash=release.sha256)
         return release
+
+    def delivery(self) -> Parts:
+        """What parties are given of the finished training."""
+        about = json.dumps({"training": self.order.training, "paid": self.paid})
+        return {"about": about, "array": (self.folder / MODEL).read_bytes()}
 
     def _tasks(self, number: int, drawn: set[str]) -> dict[str, Task]:
         settings, state = self.settings.to_toml(), self.rounds.learner.pack(self.state)

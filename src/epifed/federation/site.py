@@ -25,14 +25,20 @@ import polars as pl
 from epifed.data.calendar import Step, refuse_apart
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, recognise
-from epifed.data.readers.case_tables import Tidy, clean_rows, open_tidy
+from epifed.data.readers.cleaning import Tidy, clean_rows, open_tidy
 from epifed.data.readers.columns import lay_long, wanted_names
-from epifed.data.readers.options import Assumptions
-from epifed.data.readers.regions import Facts, filled, spelled
-from epifed.data.readers.tables import Content, RawTable, existing, open_content, read_header
+from epifed.data.readers.tables import (
+    Assumptions,
+    Content,
+    RawTable,
+    existing,
+    open_content,
+    read_header,
+)
+from epifed.data.readers.values import Facts, filled, spelled
 from epifed.data.vintages import remember
 from epifed.errors import EpifedError
-from epifed.federation.answers import AnswerCache, keep_release, question_digest
+from epifed.federation.answers import AnswerCache, first_state, keep_release, question_digest
 from epifed.federation.crypto import ReportKey
 from epifed.federation.messages import (
     SENTENCES,
@@ -47,7 +53,13 @@ from epifed.federation.messages import (
     unpack_task,
 )
 from epifed.federation.readiness import Proposal, Readiness, weigh
-from epifed.federation.round_terms import RoundTerms, make_report, pack_report, report_bytes
+from epifed.federation.round_terms import (
+    Evidence,
+    RoundTerms,
+    make_report,
+    pack_report,
+    report_bytes,
+)
 from epifed.federation.terms import Owner, SiteLedger, Terms, book_key
 from epifed.files import write_text
 from epifed.learners.base import Learner, Period, Vector, View, make_learner
@@ -56,7 +68,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import sample_clients, to_grid
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
-from epifed.simulate.settings import is_simulated
+from epifed.simulate.epidemic import is_simulated
 from epifed.training.release import Release
 from epifed.training.rounds import contribution
 
@@ -331,6 +343,16 @@ class Source:
         """Whether the counts are invented, as 'epifed simulate' marks them in their folder."""
         return is_simulated(Path(self.path))
 
+    def written(self) -> date:
+        """The last day that a file can have counts of, by when it was written and not by its rows.
+
+        A day more than the system's clock shows: some zone has it already.
+        """
+        path = Path(self.path)
+        files = (path, *path.iterdir()) if path.is_dir() else (path,)
+        newest = max(file.stat().st_mtime for file in files)
+        return datetime.fromtimestamp(newest, UTC).date() + timedelta(days=1)
+
     def write(self, kit: Path) -> None:
         """Remember the source in the kit, for the worker that FLARE starts."""
         write_text(kit / DATA, json.dumps(vars(self), indent=2))
@@ -459,6 +481,9 @@ class SiteWork:
         readiness = weigh(proposal, self.terms, book)
         if readiness.code is None:
             self._load(hosted_clients(self.kit), proposal.read()[0].step)
+            source = self.source or Source.of(self.kit)
+            if book is not None and source.written() < proposal.period[1]:
+                return replace(readiness, code=Code.REFUSED_PERIOD)
         return readiness
 
     def answer(self, parts: Parts) -> tuple[Parts, EpifedError | Exception | None]:
@@ -477,9 +502,13 @@ class SiteWork:
         self._keep_asked(task)
         return given, None
 
-    def receive(self, content: bytes, training: str) -> Release:
-        """Keep the finished release, once it has been checked."""
-        return keep_release(self.kit, LEDGER, self.terms, content, training)
+    def receive(self, content: bytes, training: str, evidence: Evidence | None = None) -> Release:
+        """Keep the finished release, once it has been checked.
+
+        A site that has pinned aggregators takes only what their signed sums give.
+        """
+        self.terms.refuse_trust(evidence.first.fingerprints if evidence else {})
+        return keep_release(self.kit, LEDGER, self.terms, content, training, evidence)
 
     def vectors(self, task: Task) -> tuple[Vector, Work]:
         """The clipped vector of every client of a task, drawn or not, and what they are made from.
@@ -511,7 +540,7 @@ class SiteWork:
         if task.randomness != "secure" and not self._simulated:
             raise MessageError(
                 Code.REFUSED_SEEDED,
-                "found real counts in a test with predictable noise, which protects nobody; "
+                "found real counts in a test with predictable noise, which gives no privacy; "
                 "expected counts in a folder that 'epifed simulate' wrote",
             )
         return work, state
@@ -527,6 +556,8 @@ class SiteWork:
             raise MessageError(Code.BAD_TASK)
         self.terms.refuse(task, settings, plan)
         work, state = self._made_ready(task, settings, plan)
+        if pact and pact.round == 1 and pact.start != first_state(settings):
+            raise MessageError(Code.BAD_TASK, "found another first state than the settings give")
         book = SiteLedger.of(self.kit / LEDGER, self.terms) if task.randomness == "secure" else None
         if pact is None:
             if book:
@@ -581,7 +612,7 @@ class SiteWork:
         """The same with what the learner reads of the site's clients, each by its own days."""
         if work.read is None:
             step = work.learner.settings.step
-            found, (first, last) = self._load(task.clients, step), task.period
+            found, (first, last) = self._load(task.clients, step), counted_by(task.period, step)
             panel, mine = found.panel, list[str]()
             panels: list[CasePanel] = []
             if panel is not None:
@@ -666,6 +697,18 @@ class SiteWork:
         }
         with (self.kit / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def counted_by(period: Period, step: Step) -> Period:
+    """A period as the site's counts are dated: by days, or by the Mondays of its weeks.
+
+    >>> [str(day) for day in counted_by((date(2020, 9, 8), date(2020, 12, 1)), "week")]
+    ['2020-09-07', '2020-11-30']
+    """
+    if step == "day":
+        return period
+    first, last = (day - timedelta(days=day.weekday()) for day in period)
+    return first, last
 
 
 def _code_of(error: Exception) -> Code:

@@ -114,7 +114,7 @@ class WeekSeen(Known):
 
 
 class Alert(Known):
-    """Something that somebody should look at, or must."""
+    """A warning or an alert."""
 
     kind: NoticeKind
     urgent: bool
@@ -251,7 +251,7 @@ def _about_budget(seen: FederationState, unread: str | None) -> list[Alert]:
     if budget.short:
         detail = f"{budget.weeks_fit}/{budget.weeks_left}"
         found.append(Alert(kind="budget-short", urgent=True, detail=detail))
-    elif budget.left < LOW * budget.epsilon:
+    elif budget.window is None and budget.left < LOW * budget.epsilon:
         found.append(Alert(kind="budget-low", urgent=False))
     return found
 

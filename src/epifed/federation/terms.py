@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from epifed.errors import EpifedError
+from epifed.errors import EpifedError, sentence_of
 from epifed.federation.messages import Code, MessageError, Task
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger, NameTakenError, OverspendError, Use, use_of, uses_in
@@ -30,7 +30,7 @@ from epifed.ledger.rows import Book, Key
 from epifed.privacy.accounting import spent
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
-from epifed.settings import Settings, sentence_of
+from epifed.settings import Settings
 from epifed.training.loop import ledger_key
 from epifed.training.release import Release, read_release
 
@@ -259,14 +259,14 @@ class Owner:
         """What a kit that was restored without its ledger shows of trainings."""
         log = self.kit / self.LOG
         if log.is_file() and '"randomness": "secure"' in log.read_text(encoding="utf-8"):
-            return f"{self.LOG} shows rounds that this party has paid for"
+            return f"{self.LOG} shows rounds that this party has charged"
         for path in sorted((self.kit / self.MODELS).glob("*.epifed")):
             try:
                 secure = read_release(path).randomness == "secure"
             except EpifedError:
                 continue
             if secure:
-                return f"{self.MODELS}/{path.name} is of a training that this party has paid for"
+                return f"{self.MODELS}/{path.name} is of a training that this party has charged"
         return None
 
 

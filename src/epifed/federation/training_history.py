@@ -9,7 +9,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from epifed.federation.messages import Code, Standing, standing
 from epifed.federation.schedule import Schedule
 from epifed.federation.server import DELIVERED, MODEL, ORDER, REPORT, Order
 from epifed.learners.base import smooth
-from epifed.ledger.budget import Cap, Part, Spending, left, most_trainings, together
+from epifed.ledger.budget import Part, Spending, left, most_trainings, together
 from epifed.ledger.rows import Book, RunRecord
 from epifed.privacy.plan import PrivacyPlan, Spent, price_together
 from epifed.training.noise_preview import expect
@@ -276,6 +276,10 @@ class Budget(Known):
     head: str
     fault: str | None
     """Why this file is not the newest that this machine knows."""
+    window: int | None
+    """A cap that renews holds for every window of so many weeks; none: once and for all."""
+    total: float
+    """ε since the beginning, which a cap that renews does not limit."""
 
     @property
     def short(self) -> bool:
@@ -299,9 +303,11 @@ def budget_of(
     cap, taken = book.cap, book.taken()
     runs = [run for run in book.runs.values() if run.spent]
     week = _week(plan, runs)
-    fits = most_trainings(cap, taken, *week) if week else None
     coming = [w for w in schedule.planned() if w.name not in over] if schedule else []
     coming = [w for w in coming if schedule and not schedule.missed(w, now)]
+    fits = most_trainings(cap, taken, *week) if week else None
+    if week and coming and cap.weeks is not None:
+        fits = book.weeks_that_fit(week, [w.day for w in coming])
     return Budget(
         epsilon=cap.epsilon,
         delta=cap.delta,
@@ -311,13 +317,15 @@ def budget_of(
         left=left(cap, cap.price(taken)),
         rounds=sum(run.spent for run in runs),
         each=cap.price(together([week])) if week else None,
-        points=_points(cap, runs),
+        points=_points(book, runs),
         plan=_planned(book, schedule, week) if schedule and week and plan else (),
         weeks_left=len(coming) if schedule else None,
         weeks_fit=fits,
         ends=_ends([w.day for w in coming], fits, now.date()),
         head=book.head,
         fault=fault,
+        window=cap.weeks,
+        total=cap.price(book.since_the_beginning()),
     )
 
 
@@ -328,28 +336,31 @@ def _week(plan: PrivacyPlan | None, runs: list[RunRecord]) -> Part | None:
     return runs[-1].part(runs[-1].rounds) if runs else None
 
 
-def _points(cap: Cap, runs: list[RunRecord]) -> tuple[Point, ...]:
-    found, so_far = [], list[Part]()
-    for run in runs:
-        so_far.append(run.part(run.spent))
-        found.append(Point(day=_day(run), epsilon=cap.price(together(so_far))))
-    return tuple(found)
+def _points(book: Book, runs: list[RunRecord]) -> tuple[Point, ...]:
+    """What counted against the cap after each run."""
+    points = []
+    for number, run in enumerate(runs):
+        counting = book.counting(datetime.fromisoformat(run.closed or run.opened))
+        parts = [one.part(one.spent) for one in runs[: number + 1] if one in counting]
+        points.append(Point(day=_day(run), epsilon=book.cap.price(together(parts))))
+    return tuple(points)
 
 
 def _planned(book: Book, schedule: Schedule, week: Part) -> tuple[Point, ...]:
     """What was spent before the schedule's first week, and its weeks on top."""
     weeks = schedule.planned()
     names = {one.name for one in weeks}
-    before: Spending = together(
-        run.part(run.counted) for run in book.runs.values() if run.training not in names
-    )
     rate, noise, rounds = week
+    window = book.cap.weeks or len(weeks)
+
+    def spent_after(number: int, day: date) -> Spending:
+        counting = book.counting(datetime.combine(day, time.min, UTC))
+        before = [run.part(run.counted) for run in counting if run.training not in names]
+        return together((*before, (rate, noise, rounds * min(number, window))))
+
     return tuple(
-        Point(
-            day=one.day,
-            epsilon=book.cap.price(together((*before, (rate, noise, rounds * (k + 1))))),
-        )
-        for k, one in enumerate(weeks)
+        Point(day=one.day, epsilon=book.cap.price(spent_after(number, one.day)))
+        for number, one in enumerate(weeks, start=1)
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from epifed.data.calendar import WEEKDAYS
-from epifed.data.readers.options import listed
+from epifed.data.readers.tables import listed
 from epifed.errors import EpifedError
 from epifed.files import read_json, write_text
 from epifed.hubs.tables import NAMES

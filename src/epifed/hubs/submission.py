@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from epifed.data.calendar import DAYS_OF, WEEK
-from epifed.data.readers.options import listed
+from epifed.data.readers.tables import listed
 from epifed.errors import EpifedError, counted
 from epifed.files import read_json, write_atomic, write_parquet, write_text
 from epifed.forecasting import Forecast

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epifed.data.calendar import DAYS_OF, WEEK, Step
-from epifed.data.levels import Level
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, Level
 from epifed.data.quality import clean
-from epifed.errors import EpifedError, counted
+from epifed.errors import EpifedError, counted, sentence_of
 from epifed.registry import LEARNERS
-from epifed.settings import DEFAULT_LEARNER, Settings, Smoothing, sentence_of
+from epifed.settings import DEFAULT_LEARNER, Settings, Smoothing
 
 Floats = NDArray[np.float64]
 
@@ -290,7 +289,9 @@ class Learner(ABC, Generic[S, V]):
     def step(self, state: S, release: Vector, noise_std: float) -> S:
         """The state after a noisy mean of contributions [length] was released.
 
-        `noise_std` is the deviation of the noise on each of its values, which is public.
+        `noise_std` is the deviation of the noise on each of its values, which is public. With
+        aggregators every party computes this again, to the last bit: sums and products of single
+        numbers do so on any processor, libraries of linear algebra do not.
         """
 
     @abstractmethod

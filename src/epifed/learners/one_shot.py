@@ -114,23 +114,29 @@ class OneShot(WindowLearner[Coefficients]):
         """The coefficients β with the least ‖Aβ − b‖² / σ² + ‖β / prior‖².
 
         A is positive semidefinite and not larger than the clipped statistics can make it, b not
-        longer, whatever the noise; so β falls to 0 as the noise grows.
+        longer, whatever the noise; so β falls to 0 as the noise grows. Written out for two
+        coefficients: linear algebra libraries round differently from processor to processor, and
+        every party of a federation must get the same bits.
         """
         del state
-        values = release.astype(np.float64) / self.scale
-        gram = np.zeros((FEATURES, FEATURES))
-        gram[_ROWS, _COLUMNS] = values[: len(_ROWS)] / GRAM_SCALE
-        gram = gram + np.triu(gram, 1).T
-        moment = values[len(_ROWS) :]
-        moment = moment * min(1.0, self.bound / max(float(np.linalg.norm(moment)), 1e-30))
-        eigenvalues, axes = np.linalg.eigh(gram)
-        eigenvalues = eigenvalues.clip(0.0, self.bound / GRAM_SCALE)
-        prior = np.array(PRIOR)
-        system = (axes * eigenvalues) @ axes.T * prior
-        variance = max(noise_std / self.scale, LEAST_NOISE) ** 2
-        normal = system.T @ system + variance * np.eye(FEATURES)
-        solution = prior * np.linalg.solve(normal, system.T @ moment)
-        return Coefficients(solution.astype(np.float32))
+        a, b, c, *moment = (float(value) / self.scale for value in release)
+        a, b, c = _bounded_gram(
+            a / GRAM_SCALE, b / GRAM_SCALE, c / GRAM_SCALE, self.bound / GRAM_SCALE
+        )
+        length = math.sqrt(moment[0] * moment[0] + moment[1] * moment[1])
+        shrink = min(1.0, self.bound / max(length, 1e-30))
+        first, second = moment[0] * shrink, moment[1] * shrink
+        p, q = PRIOR
+        noise = max(noise_std / self.scale, LEAST_NOISE)
+        # (P A A P + σ²) x = P A b, and β = P x.
+        left = p * p * (a * a + b * b) + noise * noise
+        cross = p * q * b * (a + c)
+        right = q * q * (b * b + c * c) + noise * noise
+        from_first, from_second = p * (a * first + b * second), q * (b * first + c * second)
+        ratio = cross / left
+        y = (from_second - ratio * from_first) / (right - ratio * cross)
+        x = (from_first - cross * y) / left
+        return Coefficients(np.array([p * x, q * y], dtype=np.float32))
 
     def predict(self, state: Coefficients, inputs: Vector) -> Floats:
         """The last value and the learned change, never below zero."""
@@ -156,3 +162,12 @@ def _features(inputs: Floats) -> tuple[Floats, Floats, Floats]:
     change = (2 * last - inputs[..., 0] - recent) / level
     trend = (STEEPNESS * change).clip(-1.0, 1.0)
     return np.stack([np.ones_like(trend), trend], axis=-1), last, level
+
+
+def _bounded_gram(a: float, b: float, c: float, largest: float) -> tuple[float, float, float]:
+    """The matrix (a, b; b, c) with its eigenvalues moved into [0, largest]."""
+    middle, half = (a + c) / 2, (a - c) / 2
+    radius = math.sqrt(half * half + b * b)
+    upper, lower = (min(max(value, 0.0), largest) for value in (middle + radius, middle - radius))
+    middle, spread = (upper + lower) / 2, (upper - lower) / 2 / radius if radius else 0.0
+    return middle + spread * half, spread * b, middle - spread * half

@@ -99,7 +99,7 @@ class _Morning:
 class RealTimeTrend(Trend):
     """The growth and lateness of all clients, from lists as they were known on each morning."""
 
-    name = "nowcast"
+    name = "real-time"
     reads_history: ClassVar[bool] = True
     remembered: ClassVar[tuple[int, int]] = (HISTORY, NUMBERS)
     recency: ClassVar[tuple[float, float]] = RECENCY, SLOW_RECENCY

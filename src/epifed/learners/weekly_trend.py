@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from epifed.data.calendar import WEEK
-from epifed.data.levels import Level
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, Level
 from epifed.errors import EpifedError
 from epifed.learners.base import DAYS_BACK, SOFTENING, Floats, Own, Parts, Period, Signal, Vector
 from epifed.learners.growth import GROWTH, NUMBERS, TYPICAL, ReleaseLearner, Releases, signals

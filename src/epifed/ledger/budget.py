@@ -58,7 +58,9 @@ class Cap:
         if self.weeks is not None and self.weeks < 1:
             raise EpifedError(f"weeks: found {self.weeks}; expected at least 1, or none")
         if not 0 < self.epsilon < math.inf:
-            raise EpifedError(f"epsilon: found {self.epsilon}; expected a finite number above 0")
+            raise EpifedError(
+                f"epsilon: found {self.epsilon}; expected a finite number above 0: try 1"
+            )
         if not 0 < self.delta <= LARGEST_DELTA:
             raise EpifedError(
                 f"delta: found {self.delta}; expected a number above 0 and at most "

@@ -180,7 +180,7 @@ def _read_use(path: Path) -> Use | None:
         return None
     except (OSError, ValueError) as error:
         raise EpifedError(
-            f"{path}: cannot be read ({error}); expected which ledger a party pays from: put the "
+            f"{path}: cannot be read ({error}); expected the record of a party's ledger: put the "
             "file back, or remove it once you know that the party's ledger is the newest"
         ) from None
     return Use(**values | {"clients": tuple(values["clients"])})

@@ -8,15 +8,15 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from epifed.errors import EpifedError, counted
-from epifed.ledger.budget import Cap, Part, Spending, together
+from epifed.ledger.budget import Cap, Part, Spending, most_trainings, together
 from epifed.privacy.accounting import rounded_up
 
 WAIT_SECONDS = 60.0
@@ -161,21 +161,34 @@ class Book:
         """The hash of the last row, which vouches for all."""
         return self.hashes[-1]
 
-    def released(self) -> Spending:
-        """The rounds spent, each of which may have been released."""
-        return together(run.part(run.spent) for run in self.runs.values())
+    def counting(self, now: datetime | None = None) -> list[RunRecord]:
+        """The runs that count against the cap: all, or those open within its last weeks."""
+        first = "" if self.cap.weeks is None else _first_day(self.cap.weeks, now)
+        return [run for run in self.runs.values() if run.closed is None or run.closed >= first]
+
+    def released(self, now: datetime | None = None) -> Spending:
+        """The rounds spent that count against the cap, each of which may have been released."""
+        return together(run.part(run.spent) for run in self.counting(now))
 
     def taken(self, without: str | None = None, now: datetime | None = None) -> Spending:
-        """What a training must leave room for: the reservations of open runs included.
+        """What a training must leave room for: the reservations of open runs included."""
+        return together(run.part(run.counted) for run in self.counting(now) if run.run != without)
 
-        Of a cap that renews, only runs that were open within its last weeks count.
+    def weeks_that_fit(self, part: Part, days: Sequence[date]) -> int:
+        """How many trainings of so many rounds fit, one on each of these days.
+
+        Of a cap that renews, what is older than its window counts no longer.
         """
-        first = "" if self.cap.weeks is None else _first_day(self.cap.weeks, now)
-        return together(
-            run.part(run.counted)
-            for run in self.runs.values()
-            if run.run != without and (run.closed is None or run.closed >= first)
-        )
+        if self.cap.weeks is None:
+            return min(len(days), most_trainings(self.cap, self.taken(), *part))
+        rate, noise, rounds = part
+        for number, day in enumerate(days):
+            first = day - timedelta(weeks=self.cap.weeks)
+            within = sum(first <= other for other in days[: number + 1])
+            earlier = self.taken(now=datetime.combine(day, time.min, UTC))
+            if not self.cap.allows(together((*earlier, (rate, noise, within * rounds)))):
+                return number
+        return len(days)
 
     def since_the_beginning(self) -> Spending:
         """All that was ever released or is held, whether the cap renews or not."""

@@ -28,7 +28,7 @@ from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from epifed.errors import EpifedError
+from epifed.errors import EPSILON, EpifedError
 from epifed.files import cache_root
 from epifed.registry import ACCOUNTANTS
 
@@ -330,8 +330,8 @@ def calibrate(
     """
     if not (_LEAST_EPSILON <= epsilon <= _LARGEST_EPSILON or epsilon == math.inf):
         raise EpifedError(
-            f"epsilon: found {epsilon}; expected a number above 0, from {_LEAST_EPSILON:g} to "
-            f"{_LARGEST_EPSILON:g}, or inf for no privacy"
+            f"epsilon: found {epsilon}; expected {EPSILON} (from {_LEAST_EPSILON:g} to "
+            f"{_LARGEST_EPSILON:g})"
         )
     _check_delta(delta)
     _check_sampling_rate(sampling_rate)

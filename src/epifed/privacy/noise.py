@@ -68,7 +68,7 @@ def release(
     server clips again what the clients say they clipped.
     """
     if not math.isfinite(clip_norm) and noise_multiplier:
-        raise ValueError("noise without a clip norm protects nobody")
+        raise ValueError("noise without a clip norm gives no privacy")
     total = clip(updates, clip_norm).sum(axis=0, dtype=np.float64) / clients_per_round
     deviation = clip_norm * noise_multiplier / clients_per_round if noise_multiplier else 0.0
     released: Rows = (total + deviation * noise).astype(updates.dtype)
@@ -197,7 +197,7 @@ def refuse_without_noise() -> None:
     if find_spec("opendp") is None:
         raise EpifedError(
             "secure noise: found no OpenDP, which draws it; expected epifed installed with "
-            "'pip install epifed[release]', or a training with --seeded, which nobody may release"
+            "'pip install epifed[release]', or a training with --seeded, which must not be released"
         )
 
 

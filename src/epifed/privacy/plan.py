@@ -169,6 +169,13 @@ class PrivacyPlan:
         found = calibrate(self.epsilon, self.delta, self.priced_rate, self.rounds, self.accountant)
         return replace(found, trust=TRUST[self.noise])
 
+    def announced(self, noise_multiplier: float) -> Self:
+        """The same plan with the c that was announced: calibrations may differ in the last bits."""
+        plan = replace(self)
+        calibration = replace(self.calibration, noise_multiplier=noise_multiplier)
+        vars(plan)["calibration"] = calibration
+        return plan
+
     @property
     def noise_multiplier(self) -> float:
         """c: the noise on a sum that the price is for has deviation S · c."""

@@ -10,11 +10,14 @@ imported.
 """
 
 import contextlib
+import gc
 import importlib
+import logging
 import os
 import runpy
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -26,6 +29,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
 POSSIBLE = hasattr(os, "fork") and hasattr(os, "pidfd_open")
 """Linux; elsewhere parties are started as they are in the field."""
 LAUNCHER = "nvflare.app_common.job_launcher.process_launcher"
@@ -33,6 +39,15 @@ _FLARE = (
     "app_common.executors.client_api_executor",
     "app_common.np.np_downloader",
     "app_common.state_persistors.storage_state_persistor",
+    "app_common.job_launcher.client_process_launcher",
+    "app_common.job_launcher.server_process_launcher",
+    "app_common.job_schedulers.job_scheduler",
+    "app_common.resource_consumers.gpu_resource_consumer",
+    "app_common.resource_managers.gpu_resource_manager",
+    "app_common.storages.filesystem_storage",
+    "fuel.f3.drivers.__init__",
+    "fuel.f3.drivers.grpc.__init__",
+    "fuel.utils.fobs.decomposers.core_decomposers",
     "fuel.f3.drivers.aio_grpc_driver",
     "fuel.f3.drivers.aio_http_driver",
     "fuel.f3.drivers.aio_tcp_driver",
@@ -57,6 +72,9 @@ PRELOADED = (
     LAUNCHER,
     *(f"nvflare.{name}" for name in _FLARE),
     *(f"epifed.{name}" for name in _EPIFED),
+    "cryptography.hazmat.backends.openssl.backend",
+    "grpc.experimental",
+    "holidays.countries",
     "joblib",
 )
 """What a party or a worker has imported by its end; the networks' PyTorch is not among it."""
@@ -145,7 +163,12 @@ class ForkServer:
         with there:
             program = "from epifed.rehearsal.fork_server import main; main()"
             arguments = [sys.executable, "-u", "-c", program, str(there.fileno()), *modules]
-            once = {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+            once = {
+                "MALLOC_ARENA_MAX": "1",
+                "MALLOC_MMAP_THRESHOLD_": "65536",
+                "MALLOC_TRIM_THRESHOLD_": "65536",
+                "OMP_NUM_THREADS": "1",
+            }
             started = subprocess.Popen(
                 arguments,
                 env={**once, **os.environ, **(environment or {})},
@@ -208,7 +231,39 @@ def main() -> None:
     for module in (*PRELOADED, *sys.argv[2:]):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
+    _share()
     _guarded(partial(_update_site, asked))
+
+
+def _use_a_key() -> None:
+    """Read a private key and make a TLS context, so that OpenSSL has fetched its algorithms."""
+    key = rsa.generate_private_key(65537, 2048)
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    plain = serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, form, plain)
+    serialization.load_pem_private_key(text, None)
+    signature = key.sign(b"", padding.PKCS1v15(), hashes.SHA256())
+    key.public_key().verify(signature, b"", padding.PKCS1v15(), hashes.SHA256())
+    ssl.create_default_context()
+
+
+def _share() -> None:
+    """Do once what every party would do: pages that it only reads stay shared by all of them.
+
+    FLARE's tables of classes are filled here, and the collector leaves alone what exists by now.
+    """
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("nvflare.private.fed.utils.fed_utils").nvflare_fobs_initialize()
+        importlib.import_module("nvflare.fuel.utils.fobs.fobs")._register_decomposers()
+        communicator: Any = importlib.import_module("nvflare.fuel.f3.communicator")
+        communicator.load_comm_drivers()
+        communicator.CommConfigurator.reset()  # each party reads a configuration of its own
+        logs: Any = importlib.import_module("nvflare.fuel.utils.log_utils")
+        # FLARE's own looks for its caller's name in every module, and so touches all of them.
+        logs.get_script_logger = partial(logging.getLogger, "nvflare.worker")
+        _use_a_key()
+    gc.collect()
+    gc.freeze()
 
 
 def _update_site(asked: Connection) -> None:

@@ -76,6 +76,8 @@ class LocalFederation:
     """Whether sites run as an office would: with the week's own reports, in `reports`."""
     preloaded: tuple[str, ...] | None = None
     """Have parties forked with all imports done, and these modules'; none: start each anew."""
+    nice: int = NICE
+    """How far all parties but the server stand back."""
     processes: dict[str, subprocess.Popen[bytes] | Child] = field(default_factory=dict)
 
     @classmethod
@@ -259,7 +261,7 @@ class LocalFederation:
         path, folder = logs / f"{party}.log", self.kit(party)
         environment = command.environment | {"GRPC_VERBOSITY": "INFO"}
         environment |= self.environment.get(party, {})
-        nice = 0 if party == SERVER else NICE
+        nice = 0 if party == SERVER else self.nice
         if POSSIBLE and self.preloaded is not None and not self.services:
             wanted = Wanted.of(
                 command.arguments,
@@ -301,11 +303,32 @@ class LocalFederation:
         raise EpifedError(f"the server did not start in {START_SECONDS:g} seconds: see its log")
 
 
+_CLAIMS: list[socket.socket] = []
+"""The UDP ports by which this process claims TCP ports of the same numbers, until it ends."""
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""On Linux: the first and the last port that outgoing connections are given."""
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that nobody listens on, and that no other process is given while this one runs.
+
+    It is below those of outgoing connections, any of which could take it before it is used.
+    """
+    end = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32768
+    ports = [port for port in range(end // 2, end) if port > 1024]
+    start = os.getpid() * 97 % len(ports)
+    for port in ports[start:] + ports[:start]:
+        with closing(socket.socket()) as listener, suppress(OSError):
+            claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                claim.bind(("127.0.0.1", port))
+                listener.bind(("", port))
+            except OSError:
+                claim.close()
+                raise
+            _CLAIMS.append(claim)
+            return port
+    raise EpifedError(f"found no free port from {ports[0]} to {ports[-1]}; expected one")
 
 
 NAME = "rehearsal"

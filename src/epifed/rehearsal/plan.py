@@ -300,7 +300,7 @@ class Plan:
             if (folder / name).read_text(encoding="utf-8") != text:
                 raise EpifedError(
                     f"{folder / name}: found another year than the one asked for; expected the "
-                    "same options to go on with it, or a new directory"
+                    "same options to resume it, or a new directory"
                 )
         return True
 

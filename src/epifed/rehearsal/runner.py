@@ -25,8 +25,7 @@ import polars as pl
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import KEPT_MORNINGS, Vintages, fill
 from epifed.errors import EpifedError
-from epifed.evaluation.backtest import SCORES
-from epifed.evaluation.past_weeks import scored_weeks
+from epifed.evaluation.backtest import SCORES, scored_weeks
 from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
 from epifed.federation.flare.jobs import Trainings

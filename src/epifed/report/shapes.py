@@ -13,6 +13,7 @@ import pyproj
 import shapely
 from numpy.typing import NDArray
 
+from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
 
 LONGITUDE_LATITUDE = "OGC:CRS84"
@@ -56,24 +57,30 @@ class Shapes:
         return replace(self, geometry=flat, crs=crs)
 
 
-def read_shapes(path: Path, regions: Sequence[str]) -> Shapes:
-    """The shapes of these regions from a GeoJSON file, in their order."""
+def read_shapes(path: Path, regions: Sequence[str], names: Sequence[str] = ()) -> Shapes:
+    """The shapes of these regions from a GeoJSON file, in their order.
+
+    A feature names its region by the property `id`, else by the one that fits most regions, by
+    their ids or their names.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
         features = [feature for feature in content["features"] if feature.get("geometry")]
         crs = (content.get("crs") or {}).get("properties", {}).get("name", LONGITUDE_LATITUDE)
         pyproj.CRS.from_user_input(crs)
-        found = [(_id(feature), feature["geometry"]) for feature in features]
+        ids = _ids(features, regions, names or regions)
         wanted = set(regions)
-        texts = {region: json.dumps(shape) for region, shape in found if region in wanted}
+        texts = {
+            region: json.dumps(feature["geometry"])
+            for region, feature in zip(ids, features, strict=True)
+            if region in wanted
+        }
         shapes = dict(zip(texts, shapely.from_geojson(list(texts.values())), strict=True))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(path, error) from None
     except (pyproj.exceptions.ProjError, shapely.errors.ShapelyError) as error:
         raise _unreadable(path, error) from None
-    if all(region is None for region, _ in found):
-        raise EpifedError(f"{path}: found no property 'id'; expected it in every feature")
-    count = Counter(region for region, _ in found)
+    count = Counter(ids)
     twice = [region for region in regions if count[region] > 1]
     if twice:
         raise EpifedError(
@@ -81,13 +88,24 @@ def read_shapes(path: Path, regions: Sequence[str]) -> Shapes:
         )
     missing = wanted - shapes.keys()
     if missing:
-        raise EpifedError(f"{path}: found no shape for region {min(missing)}; expected all regions")
+        raise EpifedError(
+            f"{path}: found no shape for region {min(missing)}; expected all regions, by a "
+            "property with their ids or names"
+        )
     return Shapes(tuple(regions), np.array([shapes[region] for region in regions]), crs)
 
 
-def _id(feature: dict[str, Any]) -> str | None:
-    found = (feature.get("properties") or {}).get("id", feature.get("id"))
-    return None if found is None else str(found)
+def _ids(
+    features: Sequence[dict[str, Any]], regions: Sequence[str], names: Sequence[str]
+) -> list[str | None]:
+    """The region of each feature, as far as it has one, by the property that fits most."""
+    region_of = dict(zip(names, regions, strict=True)) | {region: region for region in regions}
+    values = [{"": one.get("id"), **(one.get("properties") or {})} for one in features]
+    keys = dict.fromkeys(["id", *(key for one in values for key in one)])
+    columns = [
+        [region_of.get(str(one[key])) if key in one else None for one in values] for key in keys
+    ]
+    return max(columns, key=lambda column: len({*column} - {None}))
 
 
 def _unreadable(path: Path, error: Exception) -> EpifedError:
@@ -103,13 +121,27 @@ POINTS_EACH = 8
 """Where there are many regions, so many for each are kept."""
 
 
-def outlines(path: Path, regions: Sequence[str]) -> dict[str, Any]:
-    """The shapes of all regions as whole numbers.
+def map_of(panel: CasePanel) -> dict[str, Any] | None:
+    """The outlines of a panel's regions, or circles around their places; none without either."""
+    if panel.boundaries is not None:
+        return outlines(read_shapes(panel.boundaries, panel.regions, panel.names).geometry)
+    if panel.positions is None or len(panel.regions) < 2:
+        return None
+    places = shapely.points(panel.positions)
+    others = shapely.STRtree(places).query_nearest(places, exclusive=True, return_distance=True)[1]
+    apart = float(np.median(others)) or 0.1
+    squeeze = math.cos(math.radians(float(np.median(panel.positions[:, 1]))))
+    corners = np.linspace(0, 2 * np.pi, 17)[:-1]
+    circle = 0.4 * apart * np.column_stack([np.cos(corners) / squeeze, np.sin(corners)])
+    return outlines(shapely.polygons([place + circle for place in panel.positions]), exact=True)
+
+
+def outlines(shapes: NDArray[np.object_], exact: bool = False) -> dict[str, Any]:
+    """The shapes of all regions as whole numbers, simplified unless they are exact.
 
     A shape is a list of polygons, a polygon a list of rings, and a ring the flat list of its
     first point and the steps to each further one, the closing point left out.
     """
-    shapes = read_shapes(path, regions).geometry
     west, south, east, north = (float(v) for v in shapely.total_bounds(shapes))
     squeeze = math.cos(math.radians((south + north) / 2))
     step = max((east - west) * squeeze, north - south, 1e-6) / GRID
@@ -120,7 +152,7 @@ def outlines(path: Path, regions: Sequence[str]) -> dict[str, Any]:
         "origin": [west, south],
         "step": scale.tolist(),
         "aspect": round(squeeze, 4),
-        "shapes": [_encoded(shape) for shape in _simplified(flat)],
+        "shapes": [_encoded(shape) for shape in (flat if exact else _simplified(flat))],
     }
 
 

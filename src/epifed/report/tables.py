@@ -188,12 +188,11 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 Kind = Literal["weekly", "experiment"]
-HEADER = ["method", "ε", "error / like today", "interval score / hub baseline", "in 95 %"]
-LABELS = {"persistence": "like today", "federated": "fedavg (the paper's model)"}
+HEADER = ["method", "ε", "relative MAE", "relative WIS", "in 95 %"]
+LABELS = {"federated": "fedavg (the paper's model)"}
 """What a method of a table is called where it is read by people."""
-LIKE_TODAY = '"like today"'
 HOPELESS = 2.0
-"""Times the error of "like today" from which on noise has drowned what clients say."""
+"""Relative MAE from which on noise hides what clients send."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +281,7 @@ def verdict(rows: Sequence[Compared]) -> str:
     """In plain words: which learner beats "like today" at which budgets."""
     trained = [row for row in rows if row.trained and row.error is not None]
     if not trained:
-        return f"{LIKE_TODAY} makes no error at all, so there is nothing to beat."
+        return "Persistence makes no error at all, so there is nothing to beat."
     learners = dict.fromkeys((row.kind, row.label) for row in trained)
     return " ".join(
         f"{kind.capitalize()}: "
@@ -293,15 +292,15 @@ def verdict(rows: Sequence[Compared]) -> str:
 
 def _of_learner(label: str, rows: Sequence[Compared]) -> str:
     def told(some: Sequence[Compared]) -> str:
-        return ", ".join(f"ε = {budget(r.epsilon)} ({ratio(r.error)}×)" for r in some)
+        return ", ".join(f"ε = {budget(r.epsilon)} (relative MAE {ratio(r.error)})" for r in some)
 
     wins = [row for row in rows if row.error is not None and row.error < 1]
     losses = [row for row in rows if row not in wins]
     said = []
     if wins:
-        said.append(f"beats {LIKE_TODAY} at {told(wins)}")
+        said.append(f"beats persistence at {told(wins)}")
     if losses:
-        said.append(f"loses to {'it' if wins else LIKE_TODAY} at {told(losses)}")
+        said.append(f"loses to {'it' if wins else 'persistence'} at {told(losses)}")
     return f"{label} {' and '.join(said)}."
 
 
@@ -320,9 +319,8 @@ def advice(rows: Sequence[Compared], clients: int) -> str | None:
     worst = max(drowned, key=lambda row: row.error or 0)
     other = "" if worst.method == "trend" else ", or a learner that needs less: --learner trend"
     return (
-        f"{worst.label} at ε = {budget(worst.epsilon)} errs {ratio(worst.error)} times as much "
-        f"as {LIKE_TODAY}: noise drowns what {counted(clients, 'client')} had to say; take a "
-        f"larger ε{other}"
+        f"{worst.label} at ε = {budget(worst.epsilon)} has a relative MAE of {ratio(worst.error)}: "
+        f"with {counted(clients, 'client')}, noise hides the signal; take a larger ε{other}"
     )
 
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from epifed.simulate.settings import SimulationSettings
+from epifed.simulate.epidemic import SimulationSettings
 
 if TYPE_CHECKING:
     from epifed.simulate.simulation import Simulation, default_panel, simulate

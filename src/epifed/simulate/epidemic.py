@@ -1,21 +1,348 @@
-"""A stochastic SEIR epidemic in communities that commute; integers throughout."""
+"""A stochastic SEIR epidemic in communities that commute, its settings and how cases are reported.
+
+Integers throughout. Reports have tests, desks, weekends, backlogs and corrections.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy.optimize import brentq
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial import cKDTree
+from scipy.special import betaincinv
 
-from epifed.errors import EpifedError
+from epifed.data.readers.formats import SIMULATION, simulation_record
+from epifed.errors import EpifedError, sentence_of
 from epifed.simulate.country import Country
-from epifed.simulate.settings import Preset, eastward, over_days, reproduction
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The constants of a time; between two regimes they change linearly."""
+
+    latent_days: float
+    infectious_days: float
+    ascertainment: float
+    """Share of infections that are ever reported."""
+    delay_days: float
+    """From onset to the authority's desk, mean of two equal geometric stages."""
+    weekday: tuple[float, ...]
+    """Reports of Monday … Sunday relative to the average day."""
+    weekday_spread: tuple[float, ...]
+    """Standard deviation of these factors between authorities."""
+    closed: tuple[float, float]
+    """Share of Saturdays and of Sundays on which an authority reports nothing."""
+    test_noise: float
+    """Standard deviation of the log share of infections an authority finds, over days."""
+    report_noise: float
+    """Standard deviation of the log-odds that a case on the desk is reported today."""
+    backlog_rate: float
+    """Probability a day that an authority falls behind."""
+    backlog_days: float
+    """Mean days until it has caught up."""
+    local_spread: float
+    """Standard deviation of log R between counties, on its own in each."""
+    local_days: float
+    """How long such a difference lasts."""
+    regional_spread: float
+    """The same, shared by counties near to each other."""
+    regional_days: float
+    caution: float
+    """Exponent by which contacts fall where prevalence is above the country's, and rise below."""
+    superspreading: float
+    """k: dispersion of the number a person infects; small is uneven."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A phase: its days, the national reproduction number and the level to meet."""
+
+    name: str
+    start: date
+    end: date
+    knots_from: date
+    knots_every: int
+    reproduction: tuple[float, ...]
+    """National R of a fully susceptible country, every so many days, linear in between."""
+    levels: tuple[tuple[date, date, float], ...]
+    """First day, last day, reported cases per day and 100,000 people in between."""
+    regimes: tuple[tuple[date, Regime], ...]
+    susceptible: float = 1.0
+    """Share of the people who can be infected at the start."""
+    waning: float = 0.0
+    """Share of the recovered who can be infected again, per day."""
+    initial_spread: float = 1.2
+    """Standard deviation of log incidence between counties at the start."""
+    eastward: tuple[tuple[date, float], ...] = ()
+    """By how much log R is higher a deviation further east, on some days, linear in between."""
+
+    @property
+    def days(self) -> int:
+        """Number of days, both ends included."""
+        return (self.end - self.start).days + 1
+
+
+PEOPLE = 82_160_000
+AUTUMN_LEVEL = (date(2020, 11, 1), date(2020, 11, 30), 17_600 / PEOPLE * 1e5)
+DELTA_LEVEL = (date(2021, 11, 8), date(2021, 12, 5), 50_500 / PEOPLE * 1e5)
+JANUARY_LEVEL = (date(2022, 1, 3), date(2022, 1, 30), 97_700 / PEOPLE * 1e5)
+SPRING_LEVEL = (date(2022, 3, 1), date(2022, 3, 31), 212_000 / PEOPLE * 1e5)
+
+AUTUMN = Regime(
+    latent_days=3.0,
+    infectious_days=3.0,
+    ascertainment=0.4,
+    delay_days=3.5,
+    weekday=(0.82, 1.17, 1.33, 1.24, 1.11, 0.83, 0.51),
+    weekday_spread=(0.27, 0.20, 0.12, 0.10, 0.10, 0.19, 0.22),
+    closed=(0.10, 0.185),
+    test_noise=0.21,
+    report_noise=0.9,
+    backlog_rate=0.0025,
+    backlog_days=2.0,
+    local_spread=0.18,
+    local_days=4.6,
+    regional_spread=0.165,
+    regional_days=7.0,
+    caution=0.18,
+    superspreading=0.15,
+)
+SPRING = Regime(
+    latent_days=2.0,
+    infectious_days=2.5,
+    ascertainment=0.5,
+    delay_days=2.5,
+    weekday=(0.95, 1.34, 1.36, 1.27, 1.10, 0.62, 0.36),
+    weekday_spread=(0.31, 0.20, 0.10, 0.08, 0.08, 0.25, 0.22),
+    closed=(0.16, 0.255),
+    test_noise=0.075,
+    report_noise=0.65,
+    backlog_rate=0.002,
+    backlog_days=2.0,
+    local_spread=0.045,
+    local_days=10.0,
+    regional_spread=0.12,
+    regional_days=18.0,
+    caution=0.15,
+    superspreading=0.3,
+)
+
+CALM = replace(SPRING, regional_spread=0.06, caution=0.05)
+"""Regions that differ by little of their own."""
+
+
+# fmt: off
+AUTUMN_R = (
+    # late summer
+    0.870, 0.894, 0.918, 0.945, 1.040, 1.226, 1.103, 1.064, 1.368,
+    # indoors again, from 5 October
+    1.483, 1.573, 1.557, 1.231,
+    # restaurants closed on 2 November
+    1.038, 1.018, 1.004, 0.990, 1.155, 1.281,
+    # schools and shops closed on 16 December
+    1.037, 0.748, 1.064, 1.153, 0.848, 0.846, 0.949, 1.059,
+)
+OMICRON_R = (
+    # the end of the Delta wave
+    0.709, 0.808, 0.917,
+    # BA.1
+    1.134, 1.438, 1.437, 1.520, 1.386, 1.268, 1.197,
+    # BA.2 and the end of most measures
+    1.173, 1.221, 1.408, 1.638, 1.542, 1.515,
+    # spring
+    1.350, 1.374, 1.541, 1.570, 1.575, 1.537, 1.617, 1.425, 1.285, 1.179, 1.090,
+)
+PANDEMIC_R = (
+    0.807, 0.864, 0.923, 1.120, 1.152, 1.094, 1.462, 1.605, 1.432, 1.042, 1.013, 0.970,
+    1.218, 1.139, 0.783, 1.175, 0.883, 0.866, 0.844, 0.995, 1.108, 1.126, 1.364, 1.134,
+    1.028, 1.259, 0.984, 0.827, 0.839, 0.681, 0.821, 0.610, 0.770, 1.174, 1.544, 1.220,
+    1.236, 1.502, 1.331, 1.108, 0.939, 0.951, 1.095, 1.109, 1.415, 1.230, 1.393, 1.209,
+    1.045, 0.975, 0.898, 1.213, 1.528, 1.532, 1.367, 1.235, 1.174, 1.385, 1.626, 1.552,
+    1.348, 1.411, 1.566, 1.465, 1.625, 1.156, 1.778, 2.081, 1.861, 1.800, 1.700,
+)
+CROSSING_R = (
+    # a quiet summer
+    0.980, 0.980, 1.000, 1.000, 1.000, 1.000, 1.000, 1.010, 1.010, 1.020, 1.020, 1.030, 1.040,
+    # a wave that begins in the west
+    1.050, 1.070, 1.090, 1.110, 1.120, 1.120, 1.130, 1.140, 1.150, 1.150, 1.150, 1.150,
+    # and crosses to the east
+    1.150, 1.140, 1.120, 1.110, 1.100, 1.100,
+)
+# fmt: on
+
+AUTUMN_2020 = Preset(
+    name="autumn-2020",
+    start=date(2020, 9, 1),
+    end=date(2021, 1, 31),
+    knots_from=date(2020, 8, 3),
+    knots_every=7,
+    reproduction=AUTUMN_R,
+    levels=(AUTUMN_LEVEL,),
+    regimes=((date(2020, 9, 1), AUTUMN),),
+)
+OMICRON_2022 = Preset(
+    name="omicron-2022",
+    start=date(2022, 1, 1),
+    end=date(2022, 5, 31),
+    knots_from=date(2021, 12, 4),
+    knots_every=7,
+    reproduction=OMICRON_R,
+    levels=(JANUARY_LEVEL, SPRING_LEVEL),
+    regimes=((date(2022, 1, 1), SPRING),),
+    susceptible=0.95,
+    waning=1 / 400,
+    initial_spread=0.4,
+)
+PANDEMIC = Preset(
+    name="pandemic",
+    start=date(2020, 9, 1),
+    end=date(2022, 6, 30),
+    knots_from=date(2020, 8, 3),
+    knots_every=10,
+    reproduction=PANDEMIC_R,
+    levels=(AUTUMN_LEVEL, DELTA_LEVEL, JANUARY_LEVEL, SPRING_LEVEL),
+    regimes=((date(2021, 1, 31), AUTUMN), (date(2021, 12, 15), SPRING)),
+    waning=1 / 250,
+)
+CROSSING = Preset(
+    name="crossing",
+    start=date(2023, 5, 31),
+    end=date(2023, 11, 28),
+    knots_from=date(2023, 5, 3),
+    knots_every=7,
+    reproduction=CROSSING_R,
+    levels=((date(2023, 11, 1), date(2023, 11, 28), 50.0),),
+    regimes=((date(2023, 5, 31), CALM),),
+    waning=1 / 250,
+    initial_spread=0.4,
+    eastward=(
+        (date(2023, 8, 1), 0.0),
+        (date(2023, 9, 1), -0.08),
+        (date(2023, 10, 29), -0.08),
+        (date(2023, 11, 12), 0.2),
+    ),
+)
+PRESETS = {preset.name: preset for preset in (AUTUMN_2020, OMICRON_2022, PANDEMIC, CROSSING)}
+
+
+def over_days(
+    preset: Preset, first: date, days: int, read: Callable[[Regime], float | tuple[float, ...]]
+) -> Array:
+    """A constant of the regimes on each day, changing linearly from regime to regime."""
+    at = [(day - first).days for day, _ in preset.regimes]
+    values = np.array([read(regime) for _, regime in preset.regimes], dtype=np.float64)
+    when = np.arange(days)
+    if values.ndim == 1:
+        return np.interp(when, at, values)
+    return np.stack([np.interp(when, at, column) for column in values.T], axis=1)
+
+
+def eastward(preset: Preset, first: date, days: int) -> Array:
+    """By how much log R is higher a deviation further east, on each day."""
+    if not preset.eastward:
+        return np.zeros(days)
+    at = [(day - first).days for day, _ in preset.eastward]
+    return np.interp(np.arange(days), at, [tilt for _, tilt in preset.eastward])
+
+
+def reproduction(preset: Preset, first: date, days: int) -> Array:
+    """The preset's national R on each day."""
+    start = (preset.knots_from - first).days
+    at = start + preset.knots_every * np.arange(len(preset.reproduction))
+    return np.interp(np.arange(days), at, preset.reproduction)
+
+
+PresetName = Literal["autumn-2020", "omicron-2022", "pandemic", "crossing"]
+COMMUNITIES_PER_COUNTY_MAX = 100
+"""On average; the largest county then still has fewer than the 1000 its ids allow."""
+
+
+class SimulationSettings(BaseModel):
+    """An invented country and its epidemic, completely described."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    counties: int = Field(400, ge=1, le=4000, description="N, counties of the country")
+    communities: int = Field(10_786, ge=1, description="communities, at least one per county")
+    preset: PresetName = Field("autumn-2020", description="the phase of the epidemic")
+    days: int | None = Field(None, ge=7, description="days from the preset's first; none: all")
+    level: float = Field(1.0, gt=0, le=2, description="cases relative to the preset's")
+    ascertainment: float | None = Field(
+        None, gt=0, le=1, description="share of infections ever reported; none: the preset's"
+    )
+    superspreading: float | None = Field(
+        None, gt=0, description="k, dispersion of the number a person infects; none: the preset's"
+    )
+    seed: int = Field(0, ge=0, description="root of all randomness")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.communities < self.counties:
+            raise ValueError(
+                f"found {self.counties} counties and {self.communities} communities; "
+                "expected at least one community per county"
+            )
+        most = self.counties * COMMUNITIES_PER_COUNTY_MAX
+        if self.communities > most:
+            raise ValueError(
+                f"found {self.communities} communities in {self.counties} counties; "
+                f"expected at most {most}"
+            )
+        preset = PRESETS[self.preset]
+        if self.days is not None and self.days > preset.days:
+            raise ValueError(
+                f"found {self.days} days; expected at most the {preset.days} of {self.preset}"
+            )
+        return self
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Settings from keyword values; what does not fit is one sentence."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise EpifedError(sentence_of(error)) from None
+
+    def resolved(self) -> Preset:
+        """The preset with these settings' changes."""
+        preset = PRESETS[self.preset]
+        changes = {
+            name: value
+            for name in ("ascertainment", "superspreading")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(
+            preset,
+            levels=tuple((a, b, cases * self.level) for a, b, cases in preset.levels),
+            regimes=tuple((day, replace(regime, **changes)) for day, regime in preset.regimes),
+        )
+
+
+def settings_of(folder: Path) -> SimulationSettings | None:
+    """The settings of a simulated directory; none if it is not simulated."""
+    record = simulation_record(folder)
+    if record is None:
+        return None
+    try:
+        return SimulationSettings.of(**record)
+    except EpifedError as error:
+        raise EpifedError(f"{folder / SIMULATION}: settings: {error}") from None
+
+
+def is_simulated(path: Path) -> bool:
+    """Whether a directory, or a file of one, is marked as invented by 'epifed simulate'."""
+    return ((path if path.is_dir() else path.parent) / SIMULATION).is_file()
+
+
 Counts = NDArray[np.int32]
 People = NDArray[np.int64]
 
@@ -284,3 +611,229 @@ def _root(function: Callable[[float], float], guess: float, step: float) -> floa
         "found no epidemic with so many cases in this country; "
         "expected a lower level or a higher ascertainment"
     )
+
+
+WITHHELD = (0.6, 1.7)
+"""The parameters of the beta distribution of the share of working days whose cases an authority
+sends as a whole after the next morning: a quarter on average, in many hardly any, in some most."""
+PUNCTUAL = (1.75, 0.7)
+"""The same of the share that it sends before the next morning of any other day's cases."""
+EVENLY = 3.0
+"""How little that share differs from day to day (sum of the beta parameters)."""
+SENDING = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.68, 0.66])
+"""What is sent on Monday … Sunday, relative to a working day: some offices are empty."""
+WITHDRAWN = 0.01
+"""Cases published at first and taken back later, relative to those published with them."""
+TEST_DAYS = 5.0
+"""Days after which an authority's luck in finding cases has changed."""
+UNEVEN = 1.5
+"""Small: an authority is nearly always or nearly never closed (sum of the beta parameters)."""
+CYCLE_ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class Reports:
+    """By day and community, burn-in included."""
+
+    onsets: Counts
+    """Cases by day of onset: reported by now or pending."""
+    cases: Counts
+    """Final counts by reporting date."""
+    first_report: Counts
+    """The same as known on the next morning: late ones missing, withdrawn ones still in."""
+    pending: NDArray[np.int64]
+    """Cases that are not yet reported after the last day."""
+
+
+def report(
+    country: Country, preset: Preset, national: Course, ill: Counts, seed: np.random.SeedSequence
+) -> Reports:
+    """Find a share of the ill, send them through two stages of testing and over a desk."""
+    test_seed, office_seed, draw_seed, correction_seed, habit_seed = seed.spawn(5)
+    days, steps = len(ill), national.steps
+    county_of = country.county_of
+    found = found_shares(country, preset, national, np.random.default_rng(test_seed))
+    chance = desk_chances(country, preset, national, np.random.default_rng(office_seed))
+    rng = np.random.default_rng(draw_seed)
+    waiting = np.zeros(ill.shape[1], dtype=np.int64)
+    tested, desk = waiting.copy(), waiting.copy()
+    onsets, cases = np.empty_like(ill), np.empty_like(ill)
+    for day in range(days):
+        arrived = rng.binomial(tested, steps.test[day])
+        swabbed = rng.binomial(waiting, steps.test[day])
+        onsets[day] = rng.binomial(ill[day], found[day][county_of])
+        waiting += onsets[day] - swabbed
+        tested += swabbed - arrived
+        desk += arrived
+        cases[day] = rng.binomial(desk, chance[day][county_of])
+        desk -= cases[day]
+    rng = np.random.default_rng(correction_seed)
+    sending = sent_on(preset.start - timedelta(days=BURN_IN), days)
+    sent = _sent_at_once(sending, len(country.county_ids), np.random.default_rng(habit_seed))
+    first = rng.binomial(cases, sent[:, county_of])
+    first += rng.poisson(WITHDRAWN * first)
+    return Reports(onsets, cases, first.astype(np.int32), waiting + tested + desk)
+
+
+def sent_on(first: date, days: int) -> Array:
+    """What authorities send to the list on each day, relative to a working day."""
+    return np.asarray(SENDING[_office_days(first, days)])
+
+
+def _sent_at_once(sending: Array, counties: int, rng: np.random.Generator) -> Array:
+    """The share of each day's cases, by county, that is known on the next morning."""
+    rank = (np.argsort(rng.random((2, counties)), axis=1) + 0.5) / counties
+    withheld = betaincinv(*WITHHELD, rank[0])
+    habit = np.clip(betaincinv(*PUNCTUAL, rank[1]), 0.01, 0.99)
+    days = len(sending), counties
+    shares = rng.beta(EVENLY * habit, EVENLY * (1 - habit), size=days)
+    return np.where(rng.random(days) < sending[:, None] * (1 - withheld), shares, 0.0)
+
+
+def found_shares(
+    country: Country, preset: Preset, national: Course, rng: np.random.Generator
+) -> Array:
+    """Share of infections that will be reported, by day of onset and county."""
+    first, days = preset.start - timedelta(days=BURN_IN), len(national.infections)
+    noise = over_days(preset, first, days, lambda r: r.test_noise)[:, None] * smallness(country)
+    path = waves(np.full(days, TEST_DAYS), len(country.county_ids), rng)
+    share = national.steps.ascertain[:days, None] * np.exp(noise * path - noise**2 / 2)
+    return np.asarray(np.minimum(share, 1.0))
+
+
+def desk_chances(
+    country: Country, preset: Preset, national: Course, rng: np.random.Generator
+) -> Array:
+    """Probability, by day and county, that a case on the desk is reported that day.
+
+    Noise, closed offices and holidays bend the weekly cycle, so the offices' weeks are adjusted
+    until the cases of the national course come out with the regimes' weekday factors.
+    """
+    first, days = preset.start - timedelta(days=BURN_IN), len(national.infections)
+    people = country.county_population
+    counties = len(people)
+    weekday = (first.weekday() + np.arange(days)) % 7
+    office_day = _office_days(first, days)
+    at = [(day - first).days for day, _ in preset.regimes]
+    share = np.stack([np.interp(np.arange(days), at, row) for row in np.eye(len(at))])
+
+    character = rng.normal(size=(counties, 7))
+    noise = over_days(preset, first, days, lambda r: r.report_noise)[:, None]
+    noise = noise * rng.normal(size=(days, counties))
+    rate = over_days(preset, first, days, lambda r: r.backlog_rate)
+    length = over_days(preset, first, days, lambda r: r.backlog_days)
+    pace = np.where(_behind(rate, length, counties, rng), 0.1, 1.0)
+    pace[_closed(preset, office_day, share, counties, rng)] = 0.0
+
+    wanted = [np.array(regime.weekday) * 7 / sum(regime.weekday) for _, regime in preset.regimes]
+    aim = [factors.copy() for factors in wanted]
+    for _ in range(CYCLE_ROUNDS):
+        weeks = [
+            office_week(aim[i], regime, character, people)
+            for i, (_, regime) in enumerate(preset.regimes)
+        ]
+        usual = sum(share[i, :, None] * week[:, office_day].T for i, week in enumerate(weeks))
+        usual = np.clip(usual, 0.005, 0.985)
+        chance = pace / (1 + (1 / usual - 1) * np.exp(-noise))
+        flow = _cleared(chance, national.infections[:days]) @ people
+        for i in range(len(aim)):
+            pure = (share[i] == 1) & (np.arange(days) >= BURN_IN)
+            if pure.sum() < 7:
+                continue
+            got = np.array([flow[pure & (weekday == day)].mean() for day in range(7)])
+            aim[i] *= (wanted[i] / (got * 7 / got.sum())) ** 0.8
+            aim[i] *= 7 / aim[i].sum()
+    return np.asarray(chance)
+
+
+def office_week(
+    factors: Array, regime: Regime, character: Array, weight: NDArray[np.int64]
+) -> Array:
+    """Chances of Monday … Sunday in every office that give these weekday factors on average.
+
+    With one case a day coming in and f reported, the desk holds B at the start of the day;
+    reporting f of B + 1 is a chance of f / (B + 1).
+    """
+    wobble = character.copy()
+    wobble[:, 5] = 0.8 * wobble[:, 6] + 0.6 * wobble[:, 5]
+    factor = np.maximum(factors + np.array(regime.weekday_spread) * wobble, 0.02)
+    for _ in range(10):
+        factor *= factors / np.average(factor, axis=0, weights=weight)
+        factor *= 7 / factor.sum(1, keepdims=True)
+    left = np.cumsum(1 - factor, axis=1)
+    left -= left.min(1, keepdims=True)
+    before = np.roll(left, 1, axis=1)
+    return np.asarray(np.clip(factor / (before + 1), 0.0, 1.0))
+
+
+def _cleared(chance: Array, arriving: Array) -> Array:
+    """Expected reports, by day and county, of what arrives on every desk alike."""
+    desk = np.zeros(chance.shape[1])
+    flow = np.empty_like(chance)
+    for day, new in enumerate(arriving):
+        desk += new
+        flow[day] = desk * chance[day]
+        desk -= flow[day]
+    return flow
+
+
+def _closed(
+    preset: Preset,
+    office_day: NDArray[np.int64],
+    share: Array,
+    counties: int,
+    rng: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Weekend days without any report; some authorities have them nearly always, most seldom."""
+    rank = (rng.permutation(counties) + 0.5) / counties
+    # One draw per week: an office that is closed on Saturday is closed on Sunday too.
+    week = (office_day[0] + np.arange(len(office_day))) // 7
+    luck = rng.random((week[-1] + 1, counties))[week]
+    odds = np.zeros((len(office_day), counties))
+    for i, (_, regime) in enumerate(preset.regimes):
+        for day, mean in zip((5, 6), regime.closed, strict=True):
+            habit = betaincinv(UNEVEN * mean, UNEVEN * (1 - mean), rank)
+            odds[office_day == day] += share[i, office_day == day, None] * habit
+    return np.asarray(luck < odds)
+
+
+def _behind(
+    rate: Array, length: Array, counties: int, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Days on which an authority is behind with its work."""
+    behind = np.zeros((len(rate), counties), dtype=np.bool_)
+    now = np.zeros(counties, dtype=np.bool_)
+    for day in range(len(rate)):
+        stays = now & (rng.random(counties) > 1 / max(length[day], 1.0))
+        now = stays | (rng.random(counties) < rate[day])
+        behind[day] = now
+    return behind
+
+
+def _office_days(first: date, days: int) -> NDArray[np.int64]:
+    """The weekday as which offices work on each day: on holidays Sunday, on their eves Saturday."""
+    dates = [first + timedelta(days=i) for i in range(days)]
+    found = np.array([day.weekday() for day in dates])
+    found[[day in holidays(day.year) for day in dates]] = 6
+    found[[day.month == 12 and day.day in (24, 31) and day.weekday() < 5 for day in dates]] = 5
+    return found
+
+
+def holidays(year: int) -> frozenset[date]:
+    """Days on which offices work as on a Sunday."""
+    easter = _easter(year)
+    fixed = [(1, 1), (5, 1), (10, 3), (12, 25), (12, 26)]
+    return frozenset(
+        [date(year, month, day) for month, day in fixed]
+        + [easter + timedelta(days=shift) for shift in (-2, 1, 39, 50)]
+    )
+
+
+def _easter(year: int) -> date:
+    """Easter Sunday of the years 1900 to 2099 (Gauss)."""
+    d = (19 * (year % 19) + 24) % 30
+    e = (2 * (year % 4) + 4 * (year % 7) + 6 * d + 5) % 7
+    day = 22 + d + e
+    if (d, e) == (29, 6) or ((d, e) == (28, 6) and year % 19 > 10):
+        day -= 7
+    return date(year, 3, 1) + timedelta(days=day - 1)

@@ -195,7 +195,9 @@ def train(
     if secure:
         refuse_unreleasable(plan)
     if ledger and period is None:
-        raise EpifedError("period: found none; expected the days of a training that is paid for")
+        raise EpifedError(
+            "period: found none; expected the days of a training that is charged to a ledger"
+        )
     if earlier and period is None:
         raise EpifedError("period: found none; expected the days of a training that continues")
     if ledger and earlier:

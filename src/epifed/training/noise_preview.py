@@ -34,7 +34,7 @@ class NoisePreview:
 
     @property
     def believed(self) -> float:
-        """The share of what one release says that can be believed."""
+        """The share of a release that is signal."""
         return self.typical**2 / (self.typical**2 + self.noise**2)
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,11 +42,11 @@ class NoisePreview:
         return asdict(self) | {"believed": self.believed, "sentence": self.sentence()}
 
     def sentence(self) -> str:
-        """What is to be expected, as one would tell it."""
+        """What noise to expect, in one sentence."""
         share = "less than 1 %" if self.believed < 0.01 else f"{100 * self.believed:.0f} %"
-        verdict = f"{share} of what the release says can be believed"
+        verdict = f"{share} of the release is signal"
         if self.believed < POOR:
-            verdict = f"little is bought, only {verdict}"
+            verdict = f"noise hides most of it; {verdict}"
         advice = ""
         if self.clients_for_good is not None:
             wanted = [counted(self.clients_for_good, "client")]

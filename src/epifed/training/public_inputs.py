@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from epifed.data.calendar import WEEK, Day, to_day
 from epifed.data.panel import CasePanel, Table
-from epifed.data.readers.options import Assumptions
-from epifed.data.readers.regions import FACTS, Facts, refuse_alike, region_facts
-from epifed.data.readers.tables import open_table, refuse, some
+from epifed.data.readers.tables import Assumptions, open_table, refuse, some
+from epifed.data.readers.values import FACTS, Facts, refuse_alike, region_facts
 from epifed.errors import EpifedError
 from epifed.learners.base import Learner, Period, View
 

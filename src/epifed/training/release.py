@@ -22,14 +22,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from epifed.data.calendar import WEEK
-from epifed.data.readers.options import LONGEST, short
-from epifed.errors import EpifedError, counted, printable
+from epifed.data.readers.tables import LONGEST, short
+from epifed.errors import EpifedError, counted, printable, sentence_of
 from epifed.files import write_atomic
 from epifed.learners.base import Learner, Period, Vector, make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan, Spent, price_together
-from epifed.settings import Settings, sentence_of
+from epifed.settings import Settings
 
 _HEADER = 4096
 """Bytes that a file of numbers may spend on saying how many there are."""
@@ -195,16 +195,16 @@ class Release:
         return record is not None and record.model_hash == self.sha256
 
     def vouching(self, ledger: Path | None) -> str:
-        """Whether a ledger vouches for the file, as a sentence; none was asked: nobody does."""
+        """Whether the file was verified against a ledger, as a sentence."""
         if ledger is None:
             return "Not verified against a ledger; add --ledger."
         book = Ledger(ledger, copy=True)
         if self.vouched_by(book):
             exact = f"its run {self.ledger_run} has exactly this hash."
-            return f"{ledger.name} vouches for it: {exact} {book.book().renewal()}".rstrip()
+            return f"Verified against {ledger.name}: {exact} {book.book().renewal()}".rstrip()
         return (
-            f"{ledger.name} does NOT vouch for it: no run there has its hash, so neither its ε nor "
-            "its noise can be relied on."
+            f"NOT in the ledger {ledger.name}: no run there has its hash. Do not rely on its ε or "
+            "its noise."
         )
 
     def refuse_continuing(self, ledger: Ledger) -> None:
@@ -216,9 +216,9 @@ class Release:
             )
         if not self.vouched_by(ledger):
             raise EpifedError(
-                f"--continue: found a release that {ledger.path} does not vouch for (run "
-                f"{self.ledger_run or 'none'}, hash {self.sha256[:12]}…); expected one that this "
-                "very ledger paid for"
+                f"--continue: found a release that is not in the ledger {ledger.path} (run "
+                f"{self.ledger_run or 'none'}, hash {self.sha256[:12]}…); expected one that was "
+                "charged to this ledger"
             )
 
     def sentence(self) -> str:

@@ -25,7 +25,7 @@ DEEDS = {
 }
 ALONE = ("nan", "infinite")
 """Deeds that spoil the vector of the site's first client and no other."""
-ROUND = 60.0
+ROUND = 180.0
 """Seconds that a round waits."""
 LARGE = int(os.environ.get("EVIL_LARGE", "8000000"))
 """Bytes of an answer that is larger than any can be."""

@@ -5,6 +5,7 @@ A program of its own: what is forked must not have used Polars, whose threads a 
 
 import importlib
 import os
+import pickle
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 
 from epifed.federation import aggregator as aggregators
 from epifed.federation import site
-from epifed.federation.roster import Federation
 from epifed.federation.server import Order, read_state
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
@@ -31,14 +31,13 @@ FORKED = [
 
 
 def _made(folder: Path) -> Parties:
-    """Kits, made in another process."""
-    pid = os.fork()
+    """Kits, made in another process, which hands over the roster: to read one takes Polars."""
+    pid, kept = os.fork(), folder / "roster.pickle"
     if pid == 0:
-        Parties.make(folder, 2)
+        kept.write_bytes(pickle.dumps(Parties.make(folder, 2).federation))
         os._exit(0)
-    os.waitpid(pid, 0)
-    roster = Federation.read(folder / "kits" / "sum-1" / aggregators.ROSTER)
-    return Parties(folder, roster)
+    assert os.waitpid(pid, 0)[1] == 0
+    return Parties(folder, pickle.loads(kept.read_bytes()))
 
 
 def _killed(parties: Parties, wanted: Order, ledger: Path, point: tuple[Any, ...]) -> int:

@@ -1,6 +1,6 @@
 // The file: dropped, read, asked about, shown as it was read.
 async function openFile(file) {
-  shown.region = -1;
+  if (!/json$/i.test(file.name)) shown.region = -1;
   await work('reading', () => ask(`api/file?name=${encodeURIComponent(file.name)}`, { method: 'POST', body: file, headers: { 'content-type': 'application/octet-stream' } }));
   settle();
 }
@@ -72,7 +72,7 @@ function drawFile() {
   $('problem').hidden = !problem;
   if (problem) {
     const table = file && file.rows.length && shown.problem === null;
-    $('problem').replaceChildren(make('b', {}, t('problemTitle')), make('p', { lang: 'en' }, problem), make('p', {}, t(table ? 'problemHelp' : 'problemHelpNoTable')));
+    $('problem').replaceChildren(make('b', {}, t('problemTitle')), make('p', {}, said(problem)), make('p', {}, t(table ? 'problemHelp' : 'problemHelpNoTable')));
   }
 }
 
@@ -100,7 +100,7 @@ function drawQuestion() {
   $('question-title').textContent = (t('question')[question.kind] ?? t('question').other)(question);
   const hint = t('hint')[question.kind];
   $('question-hint').textContent = (typeof hint === 'function' ? hint(question) : hint) ?? '';
-  $('question-sentence').textContent = question.sentence;
+  $('question-sentence').textContent = said(question.sentence);
   $('question-sentence').parentElement.hidden = !question.sentence;
   $('choices').classList.toggle('many', question.answers.length > 6);
   $('choices').replaceChildren(...question.answers.map((one) => {
@@ -142,7 +142,7 @@ function drawRows(file) {
     const above = row < file.header_row;
     const header = row === file.header_row || row === 0;
     const number = row === 0 ? '' : header ? `${row}` : make('button', { type: 'button', title: t('makeHeader', row), 'aria-label': t('makeHeader', row), onclick: () => answer({ header_row: row }) }, `${row}`);
-    const what = header ? t('header') : above ? t('above') : '';
+    const what = header ? t('header') : above ? t('aboveHeader') : '';
     const head = make('th', { scope: 'row' }, number, what ? make('span', { class: 'what' }, ` ${what}`) : null);
     if (above) return make('tr', { class: 'above' }, head, make('td', { colspan: width }, cells.filter(Boolean).join(' · ')));
     const body = Array.from({ length: width }, (_, i) => {
@@ -180,7 +180,7 @@ function drawTable() {
   drawReadings(file);
   $('notes-part').hidden = !file.notes.length;
   $('notes-title').textContent = t('notesTitle', file.notes.length);
-  $('notes').replaceChildren(...file.notes.map((note) => make('li', {}, t('note', note))));
+  $('notes').replaceChildren(...file.notes.map((note) => make('li', {}, said(note))));
   $('command').textContent = file.command;
   $('command-part').hidden = !DATA.check;
 }

@@ -36,10 +36,14 @@ async function makeForecast(options) {
   drawAll();
 }
 
+// A bar, and how long it will take once a few weeks have shown it.
 function drawWorking() {
-  const { progress } = shown;
   if (!shown.working) return;
-  $('headline').replaceChildren(make('span', { class: 'busy' }, progress && progress.of ? t('computed', { done: num(Math.min(progress.done + 1, progress.of), 0), of: num(progress.of, 0) }) : t('computing')));
+  const { done = 0, of = 0 } = shown.progress ?? {};
+  if (!done) shown.began = Date.now();
+  const left = done > 1 ? ((Date.now() - shown.began) / 1000 / done) * (of - done) : null;
+  const words = of ? t('computed', { done: num(Math.min(done + 1, of), 0), of: num(of, 0) }) : t('computing');
+  $('headline').replaceChildren(make('span', { class: 'busy' }, words, make('progress', { max: of || 1, value: of ? done : null, 'aria-label': words }), left !== null && of ? make('small', {}, t('timeLeft', num(Math.max(1, left), 0))) : null));
 }
 
 function finding(kind, words) {
@@ -181,7 +185,7 @@ function drawForecast() {
   $('take').hidden = !forecast || shown.working;
   if (!check) return;
   $('forecast-problem').hidden = !shown.forecastProblem;
-  $('forecast-problem').replaceChildren(make('b', {}, t('forecastProblem')), make('p', {}, t('sentence', shown.forecastProblem)));
+  $('forecast-problem').replaceChildren(make('b', {}, t('forecastProblem')), make('p', {}, said(shown.forecastProblem)));
   $('forecast-part').hidden = !forecast || shown.working;
   $('headline').hidden = Boolean(shown.forecastProblem) && !shown.working;
   $('standfirst').textContent = '';
@@ -202,6 +206,7 @@ function drawForecast() {
   $('alone').checked = forecast.region !== null;
   drawFacts(found);
   drawFan(found, name);
+  drawForecastMap();
   drawRecord();
   drawNowcast();
   const notes = forecast.one_region ? [t('noteOneRegion')] : [];
@@ -288,6 +293,34 @@ function drawRecord() {
     caption: t('recordCaption'), heads,
     rows: track.map((one, k) => [String(one.weeks_ahead), num(one.origins, 0), one.relative_mae === null ? '–' : t('ratio', Math.round(100 * (one.relative_mae - 1)) / 100), percent(of[k].coverage_50), percent(of[k].coverage_95)]),
   }));
+}
+
+// The expected change of each region; where "like today" is the forecast, how many cases there are.
+function drawForecastMap() {
+  const { check, forecast, map } = DATA;
+  const several = check.names.length > 1 && forecast.region === null;
+  $('map-part').hidden = !several;
+  if (!several) return;
+  for (const part of [document.querySelector('.map-frame'), $('legend'), $('map-title')]) part.hidden = !map;
+  $('map-hint').textContent = t(map ? 'mapHint' : 'mapOffer');
+  if (!map) return;
+  const changes = forecast.method === 'trend';
+  const week = shown.weeks - 1;
+  const value = (i) => (changes ? (forecast.like_today[i] ? forecast.point[i][week] / forecast.like_today[i] - 1 : null) : check.people ? rateOf(i, forecast.like_today[i]) : forecast.like_today[i]);
+  const values = check.names.map((_, i) => value(i));
+  const dark = state.dark;
+  const scale = changes ? { breaks: CHANGES, colours: dark ? DIVERGING_DARK : DIVERGING, text: signed } : { breaks: niceBreaks(values), colours: dark ? SEQUENTIAL_DARK : SEQUENTIAL, text: amount };
+  const unit = check.people ? t('unitRate') : t('unitCases');
+  $('map-title').textContent = changes ? t('mapChange', { day: longDay(dayNumber(forecast.dates[week])) }) : t('mapNow', { unit });
+  $('map').setAttribute('aria-label', $('map-title').textContent);
+  showLegend(classNames(scale), changes ? '' : unit);
+  const describe = (i) => {
+    const quantiles = forecast.values[i][week];
+    const rows = [[t('lastSeven'), amount(forecast.like_today[i])], [t('expectedWeek', { day: shortDay(dayNumber(forecast.dates[week])) }), `${amount(forecast.point[i][week])} (${amount(quantiles[LOW95])} – ${amount(quantiles[HIGH95])})`]];
+    return `<strong>${esc(check.names[i])}</strong><table class="tip">${rows.map(([a, b]) => `<tr><th>${esc(a)}</th><td>${esc(b)}</td></tr>`).join('')}</table>`;
+  };
+  const choose = (i) => { shown.region = i; drawAll(); };
+  drawShapes(check.names.length, shown.region, choose, (i) => (values[i] === null ? css('--empty') : classColour(values[i], scale)), describe);
 }
 
 function drawNowcast() {

@@ -26,6 +26,11 @@ function drawAll() {
   document.documentElement.dataset.ready ??= 'yes';
 }
 
+function resized(chart, id, size) {
+  if (id === 'map') resizeMap(size);
+  else chart.resize(size);
+}
+
 // On paper charts are as wide as its text, and light.
 const PAPER = 680;
 let dark = false;
@@ -35,12 +40,12 @@ function printing() {
     state.dark = false;
     drawAll();
   }
-  charts.forEach((chart, id) => { if (!$(id).closest('[hidden]')) chart.resize({ width: PAPER }); });
+  charts.forEach((chart, id) => { if (!$(id).closest('[hidden]')) resized(chart, id, { width: PAPER }); });
 }
 function printed() {
   state.dark = dark;
   if (dark) drawAll();
-  charts.forEach((chart) => chart.resize({ width: 'auto' }));
+  charts.forEach((chart, id) => resized(chart, id, { width: 'auto' }));
 }
 
 setUpControls(drawAll);
@@ -49,7 +54,7 @@ setUpForecast();
 $('print').addEventListener('click', () => window.print());
 window.addEventListener('beforeprint', printing);
 window.addEventListener('afterprint', printed);
-new ResizeObserver(() => charts.forEach((chart, id) => { if (chart.getWidth() !== $(id).clientWidth && $(id).clientWidth) chart.resize(); })).observe($('main'));
+new ResizeObserver(() => charts.forEach((chart, id) => { if (chart.getWidth() !== $(id).clientWidth && $(id).clientWidth) resized(chart, id); })).observe($('main'));
 
 ask('api/state').then((found) => {
   take(found);

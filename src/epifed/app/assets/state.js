@@ -2,6 +2,10 @@
 let DATA = { step: 'day', level: 'region' };
 const shown = { region: -1, weeks: 4, progress: null, busy: '', problem: null, forecastProblem: '', working: false };
 
+// Sentences of the program in German, by the English ones.
+const GERMAN = {};
+const said = (sentence) => (state.lang === 'de' ? GERMAN[sentence] ?? sentence : sentence);
+
 class Refusal extends Error {}
 
 async function ask(path, options) {
@@ -14,12 +18,14 @@ async function ask(path, options) {
     throw new Refusal('');
   }
   const found = await answer.json().catch(() => ({ problem: t('broken') }));
+  Object.assign(GERMAN, found.german);
   if (!answer.ok) throw new Refusal(found.code === 'too-big' ? t('tooBig') : found.problem);
   return found;
 }
 
 function take(found) {
-  DATA = { ...found, level: 'region', step: found.check ? found.check.step : 'day' };
+  const map = DATA.map && found.map && DATA.map.id === found.map.id ? DATA.map : found.map;
+  DATA = { ...found, map, level: 'region', step: found.check ? found.check.step : 'day' };
 }
 
 const post = (action, body) => ask(`api/${action}`, { method: 'POST', body: JSON.stringify(body ?? {}), headers: { 'content-type': 'application/json' } });

@@ -93,7 +93,7 @@ const DE = {
   rolesLabel: 'Spalten',
   role: { date: 'Datum', region: 'Region', cases: 'Fälle', population: 'Einwohner' },
   roleNone: '– keine –', roleRows: 'jede Zeile ist ein Fall', roleNames: 'in den Spaltennamen', roleCells: 'in den Zellen', roleSheets: 'die Namen der Blätter',
-  row: 'Zeile', above: 'bleibt weg', header: 'Kopfzeile', makeHeader: (n) => `Zeile ${n} zur Kopfzeile machen`,
+  row: 'Zeile', aboveHeader: 'bleibt weg', header: 'Kopfzeile', makeHeader: (n) => `Zeile ${n} zur Kopfzeile machen`,
   moreColumns: (n) => `… und ${n} weitere Spalten`,
   readingOf: { cadence: 'Eine Zeile zählt', counts: 'Die Zahlen sind', totals: 'Summen', weeks_dated: 'Das Datum ist', below: 'Kleine Zahlen wie <5', thousands: 'Zeichen zwischen Tausendern', decimal: 'Dezimalzeichen', date_format: 'Das Datum steht als' },
   readingValue: {
@@ -101,7 +101,7 @@ const DE = {
     totals: { drop: 'bleiben weg', keep: 'sind Regionen' }, weeks_dated: { first: 'der erste Tag der Woche', last: 'der letzte Tag der Woche' },
     below: { 2: 'zählen als 2', 0: 'zählen als 0', 'left out': 'bleiben weg' },
   },
-  anew: 'Noch einmal fragen', notesTitle: (n) => `Was beim Lesen geschah (${n})`, note: (sentence) => inGerman(sentence),
+  anew: 'Noch einmal fragen', notesTitle: (n) => `Was beim Lesen geschah (${n})`,
   commandTitle: 'Dasselbe als Befehl', commandLead: 'Das tut dasselbe im Terminal, für einen Zeitplan oder eine Kollegin:', copy: 'Kopieren', copied: 'Kopiert',
 
   checkTitle: 'Prüfung der Zahlen',
@@ -129,6 +129,7 @@ const DE = {
   asTable: 'Als Tabelle', day: 'Tag', regionHead: 'Region', firstRows: (v) => `Die ersten ${v.n} von ${v.all} Zeilen.`, showAll: 'Alle zeigen',
 
   computing: 'Die Vorhersage wird berechnet, auch für vergangene Wochen, um zu sehen, wie gut sie ist …', computed: (v) => `Vorhersage: vergangene Woche ${v.done} von ${v.of} …`,
+  timeLeft: (n) => `noch etwa ${n} s`,
   forecastKicker: (v) => `Vorhersage vom ${v.day} · ${v.name}`,
   headTrend: (v) => `Nächste Woche: etwa ${v.cases} Fälle, ${v.change}`,
   headLike: (v) => `Nächste Woche: wie diese Woche, etwa ${v.cases} Fälle`,
@@ -144,7 +145,10 @@ const DE = {
   lastSeven: 'Letzte 7 Tage', expectedWeek: (v) => `In den 7 Tagen bis ${v.day}`, interval95: '95-%-Intervall', rise: 'Wahrscheinlichkeit eines Anstiegs', weekBefore: 'Die 7 Tage davor',
   unitCases: 'Fälle in 7 Tagen', unitRate: 'je 100.000 in 7 Tagen', per100000: (n) => `${n} je 100.000`,
   observed: 'Beobachtet', median: 'Vorhersage', likeToday: '„Wie heute“', band: (size) => `${size}-%-Intervall`, today: 'Daten bis',
-  fanNote: (v) => `${v.name}: ${v.unit}. In den Bändern liegt die wahre Zahl mit 50 % und 95 % Wahrscheinlichkeit.`,
+  fanNote: (v) => `${v.name}: ${v.unit}. In den Bändern liegt die wahre Zahl mit 50 % und 95 % Wahrscheinlichkeit. Gemeldete Fälle sind nur ein Teil aller Infektionen.`,
+  mapChange: (v) => `Erwartete Veränderung in jeder Region, 7 Tage bis ${v.day}`, mapNow: (v) => `Die letzten 7 Tage in jeder Region: ${v.unit}`,
+  mapHint: 'Klicken Sie auf eine Region, um sie zu sehen. Tastatur: Pfeiltasten gehen zum Nachbarn, + und − vergrößern und verkleinern, 0 zeigt alle.', mapOffer: 'Für eine Karte ziehen Sie eine GeoJSON-Datei mit den Flächen dieser Regionen auf diese Seite, oder geben Sie der Datei die Spalten longitude und latitude.',
+  zoom: 'Vergrößerung', zoomIn: 'Vergrößern', zoomOut: 'Verkleinern', zoomReset: 'Alles zeigen', below: (n) => `unter ${n}`, above: (n) => `${n} und mehr`,
   recordTitle: 'Wie gut waren solche Vorhersagen in der Vergangenheit dieser Datei?',
   verdictBetter: (v) => `In ${many(v.n, 'vergangenen Woche', 'vergangenen Wochen')} dieser Datei war der Fehler für die nächste Woche ${v.percent} kleiner als mit „wie heute“.`,
   verdictWorse: (v) => `In ${many(v.n, 'vergangenen Woche', 'vergangenen Wochen')} dieser Datei war der Fehler für die nächste Woche ${v.percent} größer als mit „wie heute“.`,
@@ -152,7 +156,7 @@ const DE = {
   recordHeads: ['Wochen im Voraus', 'Frühere Vorhersagen', 'Fehler gegenüber „wie heute“', 'Im 50-%-Intervall', 'Im 95-%-Intervall'],
   recordCaption: 'Fehler der berechneten Vorhersage; Intervalle der gezeigten Vorhersage. In einem 95-%-Intervall sollten 95 % der wahren Zahlen liegen.',
   ratio: (share) => (share < 0 ? `${num(-100 * share, 0)} % kleiner` : share > 0 ? `${num(100 * share, 0)} % größer` : 'gleich'),
-  nowcastTitle: 'Die letzten zwei Wochen, wenn alle Meldungen da sind, und R', nowcastNote: 'Geschätzt daraus, wie spät Meldungen bisher kamen. R über 1: Die Epidemie wächst.', known: 'Bisher bekannt', estimate: 'Am Ende geschätzt', r: 'Reproduktionszahl R',
+  nowcastTitle: 'Die letzten zwei Wochen, wenn alle Meldungen da sind, und R', nowcastNote: 'Geschätzt daraus, wie spät Meldungen bisher kamen. R über 1: Die Epidemie wächst. Gemeldete Fälle sind nur ein Teil aller Infektionen.', known: 'Bisher bekannt', estimate: 'Am Ende geschätzt', r: 'Reproduktionszahl R',
   regionsTable: 'Alle Regionen als Tabelle', total: 'Alle Regionen',
   noteOneRegion: 'Eine einzelne Region lernt nur aus ihrer eigenen Vergangenheit. Mit mehr Regionen in der Datei wird die Vorhersage besser.',
 
@@ -173,43 +177,5 @@ const DE = {
   memberSealed: (v) => `Gesendet wird nur ihre Summe, in einem versiegelten Bericht von ${v.bytes} Byte: Niemand allein kann ihn lesen.`, memberOpenly: (v) => `Gesendet werden diese Zahlen und eine Zeile, ${v.bytes} Byte.`,
   memberNoFit: 'Es würde abgelehnt: Das Training passt nicht in das gesamte Datenschutzbudget dieser Stelle.',
   memberOwn: 'Vorhersage dieser Woche erstellen', memberOwnMade: (v) => `Die Vorhersage von ${v.week} ist fertig.`, memberOwnNone: 'Für diese Woche gibt es noch keine Vorhersage.', memberReport: 'Bericht der Woche', memberProblems: 'Was im Weg steht',
-  memberNumber: 'Zahl', memberMeaning: 'Was sie ist', memberWorking: 'In Arbeit …', sentence: (text) => inGerman(text),
+  memberNumber: 'Zahl', memberMeaning: 'Was sie ist', memberWorking: 'In Arbeit …',
 };
-
-// The readers' notes in German; what has no pattern stays as it is.
-const GERMAN = [
-  [/^([\d,]+) rows? of totals (?:was|were) dropped: (.*)$/, (n, what) => `${n} Zeile(n) mit Summen weggelassen: ${what}`],
-  [/^([\d,]+) hidden counts such as (.*) are (.*)$/, (n, what, value) => `${n} verborgene Zahlen wie ${what} zählen als ${value}`],
-  [/^([\d,]+) counts? written as (.*) (?:was|were) taken as missing$/, (n, what) => `${n} Zahlen, geschrieben als ${what}, gelten als nicht gemeldet`],
-  [/^([\d,]+) rows? had no count and (?:was|were) taken as missing$/, (n) => `${n} Zeile(n) ohne Zahl gelten als nicht gemeldet`],
-  [/^(.*) is taken as the population$/, (name) => `${name} gilt als Zahl der Einwohner`],
-  [/^days are written as (.*)$/, (format) => `das Datum steht als ${DE.dateFormats[format] ?? format}`],
-  [/^columns by other capitals: (.*)$/, (list) => `Spaltennamen in anderer Großschreibung: ${list}`],
-  [/^columns that are no day were left out: (.*)$/, (list) => `Spalten, die kein Tag sind, bleiben weg: ${list}`],
-  [/^([\d,]+) rows? were summed to ([\d,]+) of one region and day each$/, (n, m) => `${n} Zeilen wurden zu ${m} summiert, je eine für Region und Tag`],
-  [/^([\d,]+) empty cells have what stands above them$/, (n) => `${n} leere Zellen haben, was über ihnen steht`],
-  [/^a row is a week, which goes by its last day$/, () => 'eine Zeile ist eine Woche, die nach ihrem letzten Tag benannt ist'],
-  [/^a row is a week, dated by its first day; it goes by its last, six days later$/, () => 'eine Zeile ist eine Woche mit dem Datum ihres ersten Tages; hier zählt ihr letzter, sechs Tage später'],
-  [/^a row is a week, taken as ending on the \w+ that it is dated.*$/, () => 'eine Zeile ist eine Woche, die am angegebenen Datum endet'],
-  [/^Your data cannot be read: (.*)$/, (why) => `Ihre Daten sind nicht lesbar: ${why}`],
-  [/^The command for your data failed: (.*)$/, (why) => `Der Befehl für Ihre Daten ist gescheitert: ${why}`],
-  [/^Client (\S+) counts as zero: (.*)$/, (client, why) => `${client} zählt als null: ${why}`],
-  [/^Your data end on (\S+), (\d+) days? ago: .*$/, (day, n) => `Ihre Daten enden am ${tableDay(dayNumber(day))}, vor ${many(n, 'Tag', 'Tagen')}: In einem Training neuerer Tage zählen Ihre Regionen als null`],
-  [/^This site took no part in the training '(.*)': it was not connected\.$/, (name) => `Diese Stelle hat am Training „${name}“ nicht teilgenommen: Sie war nicht verbunden.`],
-  [/^This site sat out the training '(.*)': (.*)$/, (name, why) => `Diese Stelle hat das Training „${name}“ ausgelassen: ${why}`],
-  [/^In the training '(.*)' client (\S+) counted as zero: (.*)$/, (name, client, why) => `Im Training „${name}“ zählte ${client} als null: ${why}`],
-  [/^No forecast of (\S+): there are no counts to forecast from$/, (week) => `Keine Vorhersage von ${week}: Es gibt keine Zahlen, aus denen sie entstehen könnte`],
-  [/^found no training that this site was asked for yet;.*$/, () => 'Diese Stelle wurde noch um kein Training gebeten.'],
-  [/^found counts from (\S+) to (\S+); expected (\S+) to (\S+)$/, (...days) => { const [a, b, c, d] = days.map((day) => tableDay(dayNumber(day))); return `die Zahlen reichen vom ${a} bis ${b}; nötig sind ${c} bis ${d}`; }],
-  [/^nothing would be sent: (.*)$/, (why) => `Nichts würde gesendet: ${why}`],
-  [/^found no case data in the kit;.*$/, () => 'Das Startpaket kennt keine Falldaten. Ziehen Sie eine Datei auf diese Seite.'],
-  [/^.*found (\d+) (days?|weeks?); expected at least (\d+).*$/, (n, unit, least) => `Die Datei hat ${n} ${unit.startsWith('d') ? 'Tage' : 'Wochen'}; nötig sind mindestens ${least}.`],
-];
-
-function inGerman(sentence) {
-  for (const [pattern, words] of GERMAN) {
-    const found = sentence.match(pattern);
-    if (found) return words(...found.slice(1).map((part) => part.replace(/(\d),(?=\d{3})/g, '$1.')));
-  }
-  return sentence;
-}

@@ -93,7 +93,7 @@ const EN = {
   rolesLabel: 'Columns',
   role: { date: 'Date', region: 'Region', cases: 'Cases', population: 'Inhabitants' },
   roleNone: '– none –', roleRows: 'every row is one case', roleNames: 'in the column names', roleCells: 'in the cells', roleSheets: 'the names of the sheets',
-  row: 'Row', above: 'left out', header: 'header', makeHeader: (n) => `Make row ${n} the header`,
+  row: 'Row', aboveHeader: 'left out', header: 'header', makeHeader: (n) => `Make row ${n} the header`,
   moreColumns: (n) => `… and ${n} more columns`,
   readingOf: { cadence: 'A row counts', counts: 'Numbers are', totals: 'Totals are', weeks_dated: 'The date is', below: 'Small counts such as <5 are', thousands: 'Sign between thousands', decimal: 'Decimal sign', date_format: 'Dates are' },
   readingValue: {
@@ -101,7 +101,7 @@ const EN = {
     totals: { drop: 'left out', keep: 'kept as regions' }, weeks_dated: { first: "the week's first day", last: "the week's last day" },
     below: { 2: '2', 0: '0', 'left out': 'left out' },
   },
-  anew: 'Ask me again', notesTitle: (n) => `What was done on reading (${n})`, note: (sentence) => sentence,
+  anew: 'Ask me again', notesTitle: (n) => `What was done on reading (${n})`,
   commandTitle: 'The same as a command', commandLead: 'This does the same in a terminal, for a schedule or a colleague:', copy: 'Copy', copied: 'Copied',
 
   checkTitle: 'Check of the counts',
@@ -129,6 +129,7 @@ const EN = {
   asTable: 'As a table', day: 'Day', regionHead: 'Region', firstRows: (v) => `The first ${v.n} of ${v.all} rows.`, showAll: 'Show all',
 
   computing: 'Forecasting, also from past weeks to see how good it is …', computed: (v) => `Forecasting: past week ${v.done} of ${v.of} …`,
+  timeLeft: (n) => `about ${n} s left`,
   forecastKicker: (v) => `Forecast of ${v.day} · ${v.name}`,
   headTrend: (v) => `Next week: about ${v.cases} cases, ${v.change}`,
   headLike: (v) => `Next week: like this week, about ${v.cases} cases`,
@@ -144,7 +145,10 @@ const EN = {
   lastSeven: 'Last 7 days', expectedWeek: (v) => `In the 7 days to ${v.day}`, interval95: '95 % interval', rise: 'Probability of a rise', weekBefore: 'The 7 days before',
   unitCases: 'cases in 7 days', unitRate: 'per 100,000 in 7 days', per100000: (n) => `${n} per 100,000`,
   observed: 'Observed', median: 'Forecast', likeToday: '“Like today”', band: (size) => `${size} % interval`, today: 'Data to',
-  fanNote: (v) => `${v.name}: ${v.unit}. The bands hold the true number with 50 % and 95 % probability.`,
+  fanNote: (v) => `${v.name}: ${v.unit}. The bands hold the true number with 50 % and 95 % probability. Reported cases are a fraction of all infections.`,
+  mapChange: (v) => `Expected change in each region, 7 days to ${v.day}`, mapNow: (v) => `The last 7 days in each region: ${v.unit}`,
+  mapHint: 'Click a region to see it. Keyboard: arrow keys go to the neighbour, + and − zoom, 0 shows all.', mapOffer: 'For a map, drop a GeoJSON file with the shapes of these regions on this page, or give the file columns longitude and latitude.',
+  zoom: 'Zoom', zoomIn: 'Zoom in', zoomOut: 'Zoom out', zoomReset: 'Show all', below: (n) => `below ${n}`, above: (n) => `${n} and more`,
   recordTitle: 'How good were such forecasts on this file’s past?',
   verdictBetter: (v) => `On ${many(v.n, 'past week', 'past weeks')} of this file the error for the next week was ${v.percent} smaller than with “like today”.`,
   verdictWorse: (v) => `On ${many(v.n, 'past week', 'past weeks')} of this file the error for the next week was ${v.percent} larger than with “like today”.`,
@@ -152,7 +156,7 @@ const EN = {
   recordHeads: ['Weeks ahead', 'Past forecasts', 'Error compared with “like today”', '50 % interval held', '95 % interval held'],
   recordCaption: 'Error of the calculated forecast; intervals of the forecast that is shown. A 95 % interval should hold 95 % of the true numbers.',
   ratio: (share) => (share < 0 ? `${num(-100 * share, 0)} % smaller` : share > 0 ? `${num(100 * share, 0)} % larger` : 'the same'),
-  nowcastTitle: 'The last two weeks once all reports are in, and R', nowcastNote: 'Estimated from how late reports came before. R above 1: the epidemic grows.', known: 'Known so far', estimate: 'Estimated in the end', r: 'Reproduction number R',
+  nowcastTitle: 'The last two weeks once all reports are in, and R', nowcastNote: 'Estimated from how late reports came before. R above 1: the epidemic grows. Reported cases are a fraction of all infections.', known: 'Known so far', estimate: 'Estimated in the end', r: 'Reproduction number R',
   regionsTable: 'All regions as a table', total: 'All regions',
   noteOneRegion: 'One region learns from its own past alone. With more regions in the file, the forecast becomes better.',
 
@@ -173,5 +177,5 @@ const EN = {
   memberSealed: (v) => `Sent is only their sum, in a sealed report of ${v.bytes} bytes: no single party can read it.`, memberOpenly: (v) => `Sent are these numbers and one line, ${v.bytes} bytes.`,
   memberNoFit: 'It would be refused: the training does not fit into the total privacy budget of this site.',
   memberOwn: 'Make the forecast of this week', memberOwnMade: (v) => `The forecast of ${v.week} is ready.`, memberOwnNone: 'There is no forecast of this week yet.', memberReport: 'Report of the week', memberProblems: 'What stands in the way',
-  memberNumber: 'Number', memberMeaning: 'What it is', memberWorking: 'Working …', sentence: (text) => text,
+  memberNumber: 'Number', memberMeaning: 'What it is', memberWorking: 'Working …',
 };

@@ -11,6 +11,7 @@ function drawBudget() {
   }
   const held = budget.taken - budget.spent;
   $('budget-lead').textContent = t('budgetLead', { cap: eps(budget.epsilon), delta: scientific(budget.delta), accountant: budget.accountant.toUpperCase(), spent: up(budget.spent), left: down(budget.left), held: held > 1e-9 ? up(held) : null, each: budget.each === null ? null : up(budget.each) });
+  if (budget.window !== null) $('budget-lead').textContent += ` ${t('budgetRenews', { weeks: num(budget.window, 0), total: up(budget.total) })}`;
   $('burn-note').textContent = `${t('burnNote')} ${budget.plan.length ? '' : t('burnNoPlan')}`;
   const today = dayOf(DATA.made);
   const left = (point) => [dayOf(point.day) * DAY, Math.max(0, budget.epsilon - point.epsilon)];

@@ -71,7 +71,7 @@ function budgetAnswer() {
   if (!budget) return answer(t('qBudget'), '', '', t('budgetNone'));
   const short = budget.weeks_left !== null && budget.weeks_fit < budget.weeks_left;
   const ends = budget.ends ? t('budgetEnds', { weeks: num(budget.weeks_fit, 0), day: longDay(dayOf(budget.ends)), left: budget.weeks_left === null ? null : num(budget.weeks_left, 0), short }) : '';
-  return answer(t('qBudget'), t('budgetBig', { left: down(budget.left) }), '', t('budgetOf', { cap: eps(budget.epsilon), spent: up(budget.spent) }), ends);
+  return answer(t('qBudget'), t('budgetBig', { left: down(budget.left) }), '', t('budgetOf', { cap: eps(budget.epsilon), spent: up(budget.spent) }), ends, budget.window === null ? '' : t('budgetRenews', { weeks: num(budget.window, 0), total: up(budget.total) }));
 }
 
 function endsAnswer() {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from epifed.data.panel import CasePanel, Table
-from epifed.data.readers.case_tables import Tidy, load_tidy, read_tidy, to_panel
+from epifed.data.readers.cleaning import Tidy, load_tidy, read_tidy, to_panel
 from epifed.data.readers.columns import wanted_names
 from epifed.data.readers.formats import (
     read_communities,
@@ -15,8 +15,7 @@ from epifed.data.readers.formats import (
     read_prepared,
     read_rki,
 )
-from epifed.data.readers.options import Assumptions
-from epifed.data.readers.tables import existing, open_content, read_header
+from epifed.data.readers.tables import Assumptions, existing, open_content, read_header
 from epifed.errors import EpifedError
 from epifed.registry import Registry
 
@@ -39,7 +38,7 @@ SOURCES: Registry[Callable[..., CasePanel]] = Registry(
     {
         "rki": "epifed.data.readers.formats:read_rki",
         "memilio": "epifed.data.readers.formats:read_memilio",
-        "tidy": "epifed.data.readers.case_tables:read_tidy",
+        "tidy": "epifed.data.readers.cleaning:read_tidy",
         "prepared": "epifed.data.readers.formats:read_prepared",
     },
     kind="format",

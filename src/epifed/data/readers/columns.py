@@ -6,19 +6,21 @@ from typing import Any
 
 import polars as pl
 
-from epifed.data.readers.options import AmbiguousTableError, Assumptions, listed, short
-from epifed.data.readers.regions import FACTS, NAME, POPULATION, SAID_FACTS
 from epifed.data.readers.tables import (
     LEAST_DAYS,
     PLUS,
     RATES,
+    AmbiguousTableError,
+    Assumptions,
     RawTable,
     likely,
     likely_day,
+    listed,
     refuse,
+    short,
     usual_population,
 )
-from epifed.data.readers.values import day_names
+from epifed.data.readers.values import FACTS, NAME, POPULATION, SAID_FACTS, day_names
 from epifed.errors import EpifedError
 
 _DEFAULTS = {"day": "date", "region": "region", "cases": "cases"}

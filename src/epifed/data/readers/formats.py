@@ -21,11 +21,9 @@ import polars as pl
 
 from epifed.data.calendar import german_calendars
 from epifed.data.panel import CasePanel
-from epifed.data.readers.case_tables import clean_rows
-from epifed.data.readers.cleaning import twice
-from epifed.data.readers.options import Assumptions, short
-from epifed.data.readers.regions import middles
+from epifed.data.readers.cleaning import clean_rows, twice
 from epifed.data.readers.tables import (
+    Assumptions,
     Content,
     collect,
     open_content,
@@ -33,6 +31,7 @@ from epifed.data.readers.tables import (
     refuse,
     require,
     scan_csv,
+    short,
     some,
     wrong,
 )
@@ -43,6 +42,7 @@ from epifed.data.readers.values import (
     INHABITANTS,
     ISO,
     LAST_DAY,
+    middles,
     parse_days,
     parse_numbers,
 )

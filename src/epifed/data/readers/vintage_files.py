@@ -19,8 +19,16 @@ import polars as pl
 
 from epifed.data.readers.cleaning import LONGEST_GAP
 from epifed.data.readers.formats import ATTRIBUTION, MERGED, county_id
-from epifed.data.readers.options import AmbiguousTableError, listed, short
-from epifed.data.readers.tables import RawTable, existing, open_table, refuse, some
+from epifed.data.readers.tables import (
+    AmbiguousTableError,
+    RawTable,
+    existing,
+    listed,
+    open_table,
+    refuse,
+    short,
+    some,
+)
 from epifed.data.readers.values import FIRST_DAY, LAST_DAY
 from epifed.data.vintages import SCHEMA, Vintages
 from epifed.data.weekly_vintages import WeeklyVintages

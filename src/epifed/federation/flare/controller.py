@@ -25,6 +25,8 @@ from epifed.federation.flare.engine_patches import GATE, shield_worker, with_par
 from epifed.federation.flare.executor import ADD, ASK, DELIVER, HELLO, TRAIN
 from epifed.federation.messages import (
     ASKED_FROM,
+    OLDEST,
+    SIGNED_FROM,
     Code,
     Parts,
     ProtocolRange,
@@ -48,7 +50,6 @@ from epifed.federation.roster import Federation
 from epifed.federation.secure_training import AwayError, SecureTraining
 from epifed.federation.server import (
     DELIVERED,
-    MODEL,
     Answers,
     Order,
     Problem,
@@ -345,7 +346,8 @@ class FederationController(Controller):  # type: ignore[misc]
         self._silences |= dict.fromkeys(present - answers.keys(), SILENT_ROUNDS)
         spoken = {name: ProtocolRange.of(said(parts)) for name, parts in answers.items()}
         self.status["versions"] = {name: one.epifed for name, one in sorted(spoken.items())}
-        self._foreign, self._spoken = foreign(spoken), spoken
+        oldest = SIGNED_FROM if self._aggregated else OLDEST
+        self._foreign, self._spoken = foreign(spoken, oldest), spoken
         return {name: str(said(answers[name]).get("keys", "")) for name in adders & answers.keys()}
 
     def ask(
@@ -403,14 +405,12 @@ class FederationController(Controller):  # type: ignore[misc]
         fl_ctx: FLContext,
     ) -> None:
         release = training.finish()
-        content = (training.folder / MODEL).read_bytes()
-        about = json.dumps({"training": self.order.training, "paid": training.paid})
         path = training.folder / DELIVERED
         delivered = set(json.loads(path.read_text())) if path.exists() else set()
         present = self._present(federation, fl_ctx) | self._adders(federation, fl_ctx)
         wanting = present - delivered
         answers: dict[str, Parts] = {}
-        parcel = {"about": about, "array": content}
+        parcel = training.delivery()
         self._exchange(
             DELIVER,
             dict.fromkeys(sorted(wanting), parcel),
@@ -502,7 +502,7 @@ class _Begun:
 def _affords(ledger: Ledger | None, plan: PrivacyPlan, training: str) -> Readiness:
     """Whether the server's ledger would pay for a training."""
     if ledger is None:
-        raise EpifedError("the server has no ledger; expected one that pays for the training")
+        raise EpifedError("the server has no ledger; expected one to charge the training to")
     book = ledger.book()
     own = book.named(training)
     part = (plan.priced_rate, plan.noise_multiplier, plan.rounds)

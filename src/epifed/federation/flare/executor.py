@@ -14,6 +14,7 @@ from nvflare.apis.signal import Signal
 from epifed.federation.aggregator import TERMS, AggregatorWork
 from epifed.federation.flare.engine_patches import with_party
 from epifed.federation.messages import Code, MessageError, Parts, ProtocolRange, pack_code, said
+from epifed.federation.round_terms import Evidence
 from epifed.federation.site import SiteWork
 
 HELLO, ASK, TRAIN, ADD, DELIVER = "hello", "ask", "train", "add", "deliver"
@@ -50,7 +51,8 @@ class FederationExecutor(Executor):  # type: ignore[misc]
                     self.log_warning(fl_ctx, f"no contribution: {error!r}", fire_event=False)
             elif task_name == DELIVER:
                 about = json.loads(shareable["about"])
-                release = self._work.receive(shareable["array"], about["training"])
+                evidence = Evidence.of(dict(shareable))
+                release = self._work.receive(shareable["array"], about["training"], evidence)
                 answer = {"about": json.dumps({"sha256": release.sha256})}
                 self.logger.info(f"'{about['training']}': release received: {release.sentence()}")
             else:

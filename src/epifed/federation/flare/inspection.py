@@ -14,7 +14,8 @@ from epifed.federation.flare.kits import authorization, certificate, connections
 from epifed.federation.messages import ProtocolRange, heard
 from epifed.federation.roster import SOON
 from epifed.federation.round_terms import report_bytes
-from epifed.federation.scaffold import SETTINGS
+from epifed.federation.scaffold import SCHEDULE, SETTINGS
+from epifed.federation.schedule import Schedule
 from epifed.federation.site import KEY, TERMS, LastAsked, Source, hosted_clients
 from epifed.federation.terms import Terms
 from epifed.learners.base import make_learner
@@ -202,12 +203,41 @@ def _clients(kit: Path, panel: CasePanel) -> Finding:
     )
 
 
+def planned_days(kit: Path, panel: CasePanel) -> tuple[date, date] | None:
+    """The days that a training by the kit's schedule learns from, if its last is the file's last.
+
+    None for a kit without a schedule, and for weeks.
+    """
+    path = kit / SCHEDULE
+    if not path.is_file() or panel.step != "day":
+        return None
+    return Schedule.read(path).period_to(panel.end)
+
+
+def too_short(kit: Path, panel: CasePanel) -> str:
+    """Why all clients of a site would count as zero in every training of its schedule, if so.
+
+    A site that offers days from a first one on says no by itself, and needs no warning.
+    """
+    days = planned_days(kit, panel)
+    if days is None or Terms.read(kit / TERMS).first_day or panel.covers(*days).any():
+        return ""
+    return (
+        f"{panel.source}: found counts from {panel.start} to {panel.end}; expected them from "
+        f"{days[0]} on, since each training learns from {(days[1] - days[0]).days + 1} days: all "
+        f"your clients would count as zero. Ask the coordinator for fewer days, or write first_day "
+        f"= {panel.start} into {TERMS}: then this site says no until it has enough"
+    )
+
+
 def _readable(
     kit: Path, panel: CasePanel, settings: Settings, period: tuple[date, date] | None
 ) -> Finding:
+    if period is None and (problem := too_short(kit, panel)):
+        return Finding("days", False, problem)
     needed = (settings.history or settings.window) + settings.horizon + 9
     first = panel.day(max(panel.index(panel.end) - max(needed, 30), 0))
-    first, last = period or (first, panel.end)
+    first, last = period or planned_days(kit, panel) or (first, panel.end)
     wanted = hosted_clients(kit)
     covers = dict(zip(panel.regions, panel.covers(first, last), strict=True))
     mine = [client for client in wanted if covers.get(client, False)]
@@ -283,7 +313,7 @@ def _sent(kit: Path, settings: Settings) -> Finding:
     bound = (
         f"of Euclidean norm at most S = {settings.clip_norm:g}"
         if settings.private
-        else "of ANY NORM, because ε = inf protects nobody"
+        else "of ANY NORM, because ε = inf means no privacy"
     )
     return Finding(
         "sent",

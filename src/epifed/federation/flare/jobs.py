@@ -206,7 +206,7 @@ def run_training(
             if time.monotonic() - course.heard > patience:
                 raise EpifedError(
                     f"training '{order.training}': the server has been away for {patience:g} "
-                    f"seconds ({error}); start it and repeat the command to go on"
+                    f"seconds ({error}); start it and repeat the command to resume"
                 ) from None
             watch({"waiting": str(error)})
             time.sleep(1)
@@ -490,6 +490,6 @@ class Trainings:
             self.say(f"{week.name} waits: {refused}")
             raise
         if not status["finished"]:
-            raise EpifedError(f"{week.name}: stopped; start the schedule again to go on")
+            raise EpifedError(f"{week.name}: stopped; start the schedule again to resume")
         self.finished(status)
         return nothing_learned(status)

@@ -30,7 +30,15 @@ from epifed.federation import aggregator
 from epifed.federation.aggregator import ROSTER
 from epifed.federation.crypto import ReportKey
 from epifed.federation.roster import AGAIN, Aggregator, Federation, Site
-from epifed.federation.scaffold import README, SETTINGS, commented, party_readme, request_readme
+from epifed.federation.scaffold import (
+    README,
+    SCHEDULE,
+    SETTINGS,
+    commented,
+    party_readme,
+    request_readme,
+)
+from epifed.federation.schedule import Schedule
 from epifed.federation.site import CLIENTS, KEY, TERMS
 from epifed.files import write_text
 from epifed.settings import Settings
@@ -49,8 +57,13 @@ MOST_STREAMS = 2_000
 MOST_BYTES = 256 * 2**20
 """Of a message between parties; the server's worker knows what its training can need and takes
 less."""
+CHUNK = 64 * 2**10
+"""Bytes of a piece in which a message is sent; FLARE holds a buffer of this size for each message.
+
+FLARE's own 1 MB would be most of a server's memory where hundreds of sites ask for tasks at once.
+"""
 MOST_FRAME = 32 * 2**20
-"""Bytes of one piece of it on the wire; FLARE sends pieces of 1 MiB."""
+"""Bytes of one piece of it on the wire, from whatever version of epifed."""
 HANDSHAKE = 10
 """Seconds in which a connection must have shown its certificate, or it is dropped."""
 
@@ -162,6 +175,9 @@ def connections() -> dict[str, Any]:
     return {
         "allow_adhoc_conns": False,
         "streaming_max_blob_size": MOST_BYTES,
+        "streaming_chunk_size": CHUNK,
+        "streaming_window_size": 64 * CHUNK,
+        "streaming_ack_interval": 16 * CHUNK,
         "grpc": {
             "max_workers": MOST_STREAMS,
             "options": [
@@ -268,11 +284,18 @@ class _Quiet:
         self.errors.append(message)
 
 
-def make_kits(federation: Federation, folder: Path, settings: Settings | None = None) -> Made:
+def make_kits(
+    federation: Federation,
+    folder: Path,
+    settings: Settings | None = None,
+    schedule: Schedule | None = None,
+) -> Made:
     """Kits for all parties of the roster that have none in `folder`, under one root certificate.
 
-    `settings` of the trainings go into the sites' kits, for `check` to look at.
+    `settings` and `schedule` of the trainings go into the sites' kits, for `check` to look at.
     """
+    planned = {SETTINGS: settings, SCHEDULE: schedule}
+    papers = {name: table.to_toml() for name, table in planned.items() if table is not None}
     kits, root = folder / "kits", folder / "ca"
     _make_root(federation, folder)
     new = [
@@ -285,8 +308,8 @@ def make_kits(federation: Federation, folder: Path, settings: Settings | None = 
     for site in federation.sites:
         if (kits / site.name).exists():
             introduce(kits / site.name, federation, site)
-            if settings is not None:
-                write_text(kits / site.name / SETTINGS, settings.to_toml())
+            for name, text in papers.items():
+                write_text(kits / site.name / name, text)
     federation = federation.with_signs(_signs(kits, federation))
     for adding in federation.aggregators:
         if (kits / adding.name).exists():
@@ -302,8 +325,8 @@ def make_kits(federation: Federation, folder: Path, settings: Settings | None = 
             write_text(path, _participant(federation, one.name))
             write_text(path.parent / ROSTER, federation.to_toml())
             write_text(path.parent / README, request_readme(federation, one.name))
-            if settings is not None and isinstance(one, Site):
-                write_text(path.parent / SETTINGS, settings.to_toml())
+            for name, text in papers.items() if isinstance(one, Site) else ():
+                write_text(path.parent / name, text)
             requests.append(path.parent)
     return Made(tuple(made), tuple(requests), fingerprint(root / "rootCA.pem"), roster)
 

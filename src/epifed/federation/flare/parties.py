@@ -16,6 +16,7 @@ from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.flare.controller import ROSTER, SERVER_FILE
+from epifed.federation.flare.inspection import too_short
 from epifed.federation.flare.kits import (
     ORGANISATION,
     certificate,
@@ -96,9 +97,11 @@ def site_command(kit: Path, source: Source) -> Command:
 
 
 def _refuse_other_data(kit: Path, source: Source) -> None:
-    """Refuse a file that cannot be read or has no row of any client of the site."""
+    """Refuse a file that cannot be read, has no row of the site's clients, or begins too late."""
     clients = hosted_clients(kit)
     loaded = source.load(clients)
+    if loaded.panel is not None and (problem := too_short(kit, loaded.panel)):
+        raise EpifedError(problem)
     if loaded.panel is None and not loaded.left_out:
         regions = "of others"
         with suppress(Exception):  # it is only for the sentence

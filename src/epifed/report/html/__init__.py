@@ -25,6 +25,7 @@ SCRIPTS = (
     "format.js",
     "data.js",
     "charts.js",
+    "shapes.js",
     "colours.js",
     "tables.js",
     "map.js",

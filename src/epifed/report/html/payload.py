@@ -21,7 +21,7 @@ from epifed.learners.base import Parts
 from epifed.ledger.budget import left, together
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.tradeoff import most_advantage, right_at_most
-from epifed.report.shapes import outlines
+from epifed.report.shapes import map_of
 from epifed.report.tables import compared
 
 WEEKS = (7, 14, 21, 28)
@@ -278,6 +278,7 @@ def ledger_summary(path: Path) -> dict[str, Any]:
         "spent": cap.price(book.released()),
         "taken": taken,
         "left": left(cap, taken),
+        "total": cap.price(book.since_the_beginning()),
         "head": book.head,
         "runs": [
             {
@@ -345,7 +346,7 @@ def payload(
         },
         "history": _history(panel, as_of) if panel else None,
         "anomalies": _anomalies(panel, as_of, rows) if panel and folder.newest else None,
-        "map": outlines(panel.boundaries, ids) if panel and panel.boundaries else None,
+        "map": map_of(panel) if panel else None,
         "forecast": _forecast(folder, rows),
         "total": _total(folder),
         "alone": manifest.randomness == "none",

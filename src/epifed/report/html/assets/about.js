@@ -53,7 +53,7 @@ function drawAbout() {
   const level = spoken();
   const s = DATA.settings;
   const experiment = GRID ? t('methodText', { level, windows: t('methodWindows', { window: s.window, horizon: s.horizon }) }) : '';
-  const trend = ['trend', 'nowcast', 'real-time trend'].includes(LEARNER);
+  const trend = ['trend', 'real-time', 'nowcast'].includes(LEARNER);
   const made = ALONE ? t('methodAlone', { level }) : trend ? t('methodTrend', { level }) : experiment || t('methodPlain', { level });
   $('method-text').textContent = made === experiment || !experiment ? made : `${made} ${t('methodExperiment', { learner: gridLearner() })} ${experiment}`;
   $('limits').replaceChildren(...(ALONE ? t('limitsAlone') : t('limits', { level, trust: t('trust')[DATA.settings.noise] })).map((text) => make('li', {}, text)));

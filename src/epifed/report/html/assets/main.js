@@ -80,9 +80,6 @@ function setUp() {
     drawBudget();
     if (!BACKTEST) drawPast(state.region);
   });
-  $('zoom-in').addEventListener('click', () => zoomTo(1.6));
-  $('zoom-out').addEventListener('click', () => zoomTo(1 / 1.6));
-  $('zoom-reset').addEventListener('click', () => zoomTo(0));
   const fit = (size, all) => charts.forEach((chart, id) => {
     if (!all && chart.getWidth() === $(id).clientWidth) return;
     if (id === 'map') resizeMap(size(id));

@@ -1,51 +1,4 @@
 const MOST_TILES = 400;
-const key = (region) => `r${region}`;
-let mapChart = null;
-let CENTRES = null;
-let MAP_BOX = null;
-
-// Whole steps on a grid back to a GeoJSON that the charting library takes.
-function decoded() {
-  const { origin, step, shapes } = DATA.map;
-  CENTRES = [];
-  const ring = (flat) => {
-    let [x, y] = [0, 0];
-    const points = [];
-    for (let i = 0; i < flat.length; i += 2) {
-      x += flat[i];
-      y += flat[i + 1];
-      points.push([origin[0] + x * step[0], origin[1] + y * step[1]]);
-    }
-    points.push(points[0]);
-    return points;
-  };
-  const features = shapes.map((polygons, i) => {
-    const coordinates = polygons.map((rings) => rings.map(ring));
-    const largest = coordinates.reduce((a, b) => (area(b[0]) > area(a[0]) ? b : a));
-    CENTRES.push(centre(largest[0]));
-    return { type: 'Feature', properties: { name: key(i) }, geometry: { type: 'MultiPolygon', coordinates } };
-  });
-  const corners = features.flatMap((f) => f.geometry.coordinates.flatMap((rings) => rings[0]));
-  MAP_BOX = [0, 1].map((axis) => corners.reduce(([low, high], p) => [Math.min(low, p[axis]), Math.max(high, p[axis])], [Infinity, -Infinity]));
-  return { type: 'FeatureCollection', features };
-}
-
-function area(ring) {
-  let sum = 0;
-  for (let i = 1; i < ring.length; i += 1) sum += ring[i - 1][0] * ring[i][1] - ring[i][0] * ring[i - 1][1];
-  return Math.abs(sum) / 2;
-}
-
-function centre(ring) {
-  let [x, y, sum] = [0, 0, 0];
-  for (let i = 1; i < ring.length; i += 1) {
-    const cross = ring[i - 1][0] * ring[i][1] - ring[i][0] * ring[i - 1][1];
-    x += (ring[i - 1][0] + ring[i][0]) * cross;
-    y += (ring[i - 1][1] + ring[i][1]) * cross;
-    sum += cross;
-  }
-  return sum ? [x / (3 * sum), y / (3 * sum)] : ring[0];
-}
 
 function mapTitle() {
   const at = WEEKS[state.week] ?? null;
@@ -68,24 +21,9 @@ function lines(region) {
   return found;
 }
 
-function mapTooltip(item) {
-  const region = Number(String(item.name).slice(1));
-  if (!Number.isInteger(region) || !(region in NAMES)) return '';
+function mapTooltip(region) {
   const rows = lines(region).map(([label, value]) => `<tr><th>${esc(label)}</th><td>${esc(value)}</td></tr>`).join('');
   return `<strong>${esc(NAMES[region])}</strong><table class="tip">${rows}</table>`;
-}
-
-// As large as fits without being stretched.
-function mapLayout() {
-  const [width, height] = [mapChart.getWidth() - 8, mapChart.getHeight() - 8];
-  const [xs, ys] = [0, 1].map((axis) => MAP_BOX[axis][1] - MAP_BOX[axis][0]);
-  const ratio = (xs * DATA.map.aspect) / ys;
-  return { layoutCenter: ['50%', '50%'], layoutSize: ratio < 1 ? Math.min(height, width / ratio) : Math.min(width, height * ratio) };
-}
-
-function resizeMap(size) {
-  mapChart.resize(size);
-  mapChart.setOption({ series: [{ id: 'map', ...mapLayout() }] });
 }
 
 function drawMap() {
@@ -98,65 +36,7 @@ function drawMap() {
   }
   $('map-hint').textContent = t('mapHint');
   $('map').setAttribute('aria-label', t('mapLabel', { title: mapTitle() }));
-  const fresh = !mapChart;
-  if (fresh) {
-    echarts.registerMap('country', decoded());
-    mapChart = echarts.init($('map'), null, { renderer: COUNT > 2000 ? 'canvas' : 'svg' });
-    charts.set('map', mapChart);
-    mapChart.on('click', (event) => { if (event.name) select(Number(event.name.slice(1))); });
-    $('map').addEventListener('wheel', (event) => {
-      if (document.activeElement !== $('map') && !event.ctrlKey && !event.metaKey) event.stopPropagation();
-    }, { capture: true });
-    $('map').addEventListener('keydown', mapKey);
-    $('map').addEventListener('pointerdown', () => $('map').focus({ preventScroll: true }));
-  }
-  const border = css('--border');
-  const strong = css('--ink');
-  const width = COUNT > 2000 ? 0.1 : 0.5;
-  mapChart.setOption({
-    animation: false,
-    tooltip: { trigger: 'item', confine: true, formatter: mapTooltip, backgroundColor: css('--card'), borderColor: css('--line'), textStyle: { color: strong, fontSize: 13 } },
-    series: [{
-      id: 'map', type: 'map', map: 'country', roam: true, scaleLimit: { min: 1, max: 40 }, aspectScale: DATA.map.aspect,
-      ...mapLayout(), selectedMode: false,
-      label: { show: false }, emphasis: { label: { show: false }, itemStyle: { areaColor: null, borderColor: strong, borderWidth: 1.5 } },
-      itemStyle: { borderColor: border, borderWidth: width },
-      data: NAMES.map((_, i) => {
-        const chosen = i === state.region;
-        const style = { areaColor: colourOf(shown(i)), borderColor: chosen ? css('--mark') : border, borderWidth: chosen ? 2 : width };
-        return { name: key(i), value: i, itemStyle: style, z2: chosen ? 10 : 0, emphasis: { itemStyle: { areaColor: style.areaColor } } };
-      }),
-      ...(fresh ? { zoom: 1 } : {}),
-    }],
-  });
-}
-
-function zoomTo(factor, centreAt) {
-  if (!mapChart) return;
-  const series = mapChart.getOption().series[0];
-  const zoom = factor === 0 ? 1 : Math.min(40, Math.max(1, (series.zoom || 1) * factor));
-  const middle = factor === 0 ? null : centreAt || (factor > 1 && zoom > 1 && !series.center ? CENTRES[state.region] : series.center);
-  mapChart.setOption({ series: [{ id: 'map', zoom, center: zoom === 1 ? null : middle }] });
-}
-
-// Arrow keys go to the nearest neighbour that lies that way.
-function mapKey(event) {
-  const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
-  if (way) {
-    const [x, y] = CENTRES[state.region];
-    const cost = (c) => {
-      const [dx, dy] = [(c[0] - x) * DATA.map.aspect, c[1] - y];
-      const along = dx * way[0] + dy * way[1];
-      const aside = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
-      return along > 1e-9 ? along + 2 * aside : Infinity;
-    };
-    const best = CENTRES.reduce((found, c, i) => (i !== state.region && cost(c) < cost(CENTRES[found] ?? [NaN, NaN]) ? i : found), -1);
-    if (best >= 0) select(best);
-  } else if (event.key === '+') zoomTo(1.6, CENTRES[state.region]);
-  else if (event.key === '-') zoomTo(1 / 1.6);
-  else if (event.key === '0') zoomTo(0);
-  else return;
-  event.preventDefault();
+  drawShapes(COUNT, state.region, select, (region) => colourOf(shown(region)), mapTooltip);
 }
 
 function drawTiles() {

@@ -112,6 +112,7 @@ function drawLedger(explorable) {
     const up = (value) => num(Math.ceil(value * 1e4) / 1e4, 3);
     const { cap } = book;
     parts.push(make('p', {}, t('ledgerLead', { cap: eps(cap.epsilon), delta: scientific(cap.delta), accountant: cap.accountant.toUpperCase(), taken: up(book.taken), left: num(Math.floor(book.left * 1000) / 1000, 3) }), ' ', book.taken > book.spent ? t('ledgerHeld', { spent: up(book.spent) }) : ''));
+    if (cap.weeks) parts.push(make('p', {}, t('ledgerRenews', { weeks: num(cap.weeks, 0), total: up(book.total) })));
     const fill = make('div', { class: 'fill' });
     fill.style.width = `${Math.min(100, (100 * book.taken) / cap.epsilon)}%`;
     parts.push(make('div', { class: 'meter', 'aria-hidden': 'true' }, fill));

@@ -210,6 +210,7 @@ const EN = {
   runs: 'Runs',
   epsilon: 'ε',
 
+  ledgerRenews: (v) => `This cap renews: it holds for every window of ${v.weeks} weeks, which is a weaker promise. Everything since the beginning together costs ε = ${v.total}, and no cap limits that.`,
   ledgerTitle: 'The ledger',
   ledgerLead: (v) => `Of the cap ε = ${v.cap} (δ = ${v.delta}, ${v.accountant}), ε = ${v.taken} is taken and ε = ${v.left} is left.`,
   ledgerHeld: (v) => `ε = ${v.spent} was spent; the rest is held by trainings that are still open.`,
