@@ -6,8 +6,7 @@ Every state is a client. Each forecast is made with the vintage of its week and 
 the default learner. Its forecaster is fitted on what was public before the season (`pretrained.py`
 with an earlier last day). The first part of each season was looked at when the learner was chosen
 (see docs/evidence/weekly.md). Relative WIS on exactly the tasks of the hub's baseline, states,
-horizons 0 to 3, beside all teams of the files. A last table has a disease without that season:
-COVID-19 cases of German and US states, summed to weeks, with final counts and no privacy.
+horizons 0 to 3, beside all teams of the files.
 Forecasts stay in the folder, so it may be stopped; `--keep` writes `results/hubs.json`.
 """
 
@@ -18,7 +17,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 import epifed
@@ -36,14 +34,6 @@ NAME, NATION, ALL = "epifed", "US", "all"
 HORIZONS = (0, 1, 2, 3)
 COLUMNS = ["rank", "", "tasks", ALL, *map(str, HORIZONS), "in 50 %", "in 95 %"]
 FORMS = ["{}", "{}", "{:,}", *[MEAN] * 5, "{:.1f}", "{:.1f}"]
-
-
-OTHERS = {
-    "Germany": ("county_cases.parquet", date(2020, 9, 1), date(2022, 6, 30)),
-    "US": ("us_county_cases.parquet", date(2020, 6, 1), date(2021, 2, 28)),
-}
-OTHER_COLUMNS = ["states", "weeks ahead", "WIS", "in 50 %", "in 95 %"]
-OTHER_FORMS = ["{}", "{}", "{:.3f}", "{:.1f}", "{:.1f}"]
 
 
 @dataclass(frozen=True)
@@ -135,23 +125,6 @@ def forecaster(hub: Hub, data: Path, work: Path) -> Path:
     return path
 
 
-def other_seasons(data: Path) -> list[list[Any]]:
-    """Relative WIS of states whose cases follow no season that the forecaster learned."""
-    rows = []
-    for country, (file, first, last) in OTHERS.items():
-        days = epifed.load_panel(data / file, region="county", negatives="spread")
-        names = sorted({county[:2] for county in days.regions})
-        inside = np.array([[county.startswith(name) for county in days.regions] for name in names])
-        states = CasePanel(inside @ days.counts, tuple(names), days.start).weekly()
-        scored = epifed.backtest(states, first, last, epsilon=math.inf, reference_day="sunday",
-                                 ahead=(1, 2, 3, 4), level="region").levels  # fmt: skip
-        assert scored is not None
-        for row in scored.summary():
-            inside_of = (100 * row[f"coverage_{name}"] for name in ("50", "95"))
-            rows.append([country, row["weeks_ahead"], row["wis_ratio"], *inside_of])
-    return rows
-
-
 def main() -> None:
     """Print the tables of both hubs, whole and rest, and keep them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -195,8 +168,6 @@ def main() -> None:
             rows = ranked(hub, of)
             kept[hub.name + part] = table(COLUMNS, FORMS, rows)
             print(hub.name + part, *rows, sep="\n")
-    kept["other seasons"] = table(OTHER_COLUMNS, OTHER_FORMS, other_seasons(asked.data))
-    print(*kept["other seasons"]["rows"], sep="\n")
     if asked.keep:
         command = f"python benchmarks/hubs.py --runs {asked.runs} --keep"
         print(keep("hubs", command, kept))
