@@ -105,6 +105,6 @@ def test_a_day_without_a_row_of_a_line_list_has_no_case_and_no_gap(tmp_path: Pat
     path = tmp_path / "list.csv"
     rows = [(day, "ab"[day % 2]) for day in range(1, 31)]
     path.write_text("date,region\n" + "".join(f"2024-05-{day:02d},{name}\n" for day, name in rows))
-    report = check_panel(load_panel(path, line_list=True))
+    report = check_panel(load_panel(path, line_list=True, cadence="day"))
     assert report.gaps.missing == 0 and report.zeros == 0.5
     assert not any("no report" in one for one in report.warnings)

@@ -342,7 +342,9 @@ def test_outlines_keep_their_places_and_neighbours(made: Path) -> None:
         f["properties"]["id"]: shapely.from_geojson(json.dumps(f["geometry"]))
         for f in json.loads(panel.boundaries.read_text())["features"]
     }
-    found = decoded(map_of(panel))
+    drawn = map_of(panel)
+    assert drawn is not None
+    found = decoded(drawn)
     whole = shapely.union_all(list(truth.values()))
     for region, shape in zip(panel.regions, found, strict=True):
         assert shape.symmetric_difference(truth[region]).area < 0.05 * truth[region].area
