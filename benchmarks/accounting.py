@@ -11,12 +11,17 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 
 from epifed.learners.base import make_learner
-from epifed.privacy.accounting import calibrate, spent
+from epifed.privacy.accounting import (
+    advantage_of_noise,
+    calibrate,
+    most_advantage,
+    right_at_most,
+    spent,
+)
 from epifed.privacy.plan import PrivacyPlan
-from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
 from epifed.report.tables import budget
 from epifed.settings import Settings
-from epifed.training.noise_preview import expect
+from epifed.training.loop import expect
 from kept import keep, table
 
 DELTA, Q, T = 1e-5, 0.25, 75

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from _clock import Times, clocked, machine, median
 from epifed.federation.aggregator import ROSTER, TERMS, AggregatorWork, own_keys
 from epifed.federation.crypto import ReportKey
-from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.round_terms import (
     PartialSum,
     Report,
@@ -30,7 +29,7 @@ from epifed.federation.round_terms import (
     pack_report,
 )
 from epifed.federation.secure_training import question_of
-from epifed.federation.terms import Terms
+from epifed.federation.terms import Aggregator, Federation, Server, Site, Terms
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
 from kept import keep, table

@@ -17,8 +17,8 @@ from typing import Any
 
 from epifed.audit.aggregator_checks import check_aggregators
 from epifed.audit.audit import paths
-from epifed.audit.findings import Check
 from epifed.audit.noise_checks import check_draws, check_mechanism
+from epifed.audit.statistics import Check
 from epifed.report.tables import budget
 from epifed.settings import Settings
 from kept import keep, table

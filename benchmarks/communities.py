@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from epifed.data.readers import read_communities, read_prepared
-from epifed.evaluation.communities import disaggregate
-from epifed.evaluation.experiment import Grid, run_grid
+from epifed.evaluation.experiment import Grid, disaggregate, run_grid
 from epifed.evaluation.metrics import CLIPPED
 from epifed.learners.base import settings_for
 from epifed.report.tables import budget

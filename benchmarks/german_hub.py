@@ -33,8 +33,16 @@ from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages
 from epifed.evaluation.backtest import mornings_between, run_backtest
 from epifed.forecasting import Targets, Totals
-from epifed.hubs.scores import DRAWS, compare, ratio, score
-from epifed.hubs.tables import TASK, read_forecasts, read_locations, read_truth
+from epifed.hubs.tables import (
+    DRAWS,
+    TASK,
+    compare,
+    ratio,
+    read_forecasts,
+    read_locations,
+    read_truth,
+    score,
+)
 from epifed.learners.base import settings_for
 from epifed.report import drawing
 from epifed.report.figures import hub_figure

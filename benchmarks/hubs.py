@@ -25,8 +25,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.readers.vintage_files import load_weekly_vintages
 from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.evaluation.experiment import code_digest
-from epifed.hubs.scores import compare, score
-from epifed.hubs.tables import TASK, read_forecasts, read_truth
+from epifed.hubs.tables import TASK, compare, read_forecasts, read_truth, score
 from kept import keep, table
 from pretrained import fitted
 

@@ -28,7 +28,7 @@ from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
 from epifed.data.readers import load_panel, read_communities
-from epifed.evaluation.communities import disaggregate
+from epifed.evaluation.experiment import disaggregate
 from epifed.evaluation.metrics import strata
 from epifed.forecasting import PointForecast, reckoned
 from epifed.intervals import LEVELS, hub_baseline, weighted_interval_score

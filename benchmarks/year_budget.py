@@ -21,8 +21,7 @@ from epifed.data.readers import load_panel
 from epifed.learners import trend
 from epifed.learners.base import Learner, make_learner, settings_for, smooth
 from epifed.learners.growth import Releases, signals
-from epifed.ledger.budget import Cap
-from epifed.ledger.year_plan import RULES, Rule, plan_year, shares, spend, total_of
+from epifed.ledger.budget import RULES, Cap, Rule, plan_year, shares, spend, total_of
 from kept import keep, table
 
 CAPS = (0.1, 0.25, 0.5, 1.0, 2.0)

@@ -16,13 +16,13 @@ from epifed.audit import epsilon_bounds as audit_one_run
 from epifed.audit.audit import Audit, audit
 from epifed.audit.bench import EngineMechanism, Puppets, Recorder, Trial, likelihood_ratio
 from epifed.audit.epsilon_bounds import many_runs
-from epifed.audit.findings import GROUPS
 from epifed.audit.noise_checks import check_mechanism
+from epifed.audit.statistics import GROUPS
 from epifed.errors import EpifedError
 from epifed.learners.base import Vector
+from epifed.privacy import accounting
 from epifed.privacy import noise as mechanism
 from epifed.privacy import noise as randomness
-from epifed.privacy import tradeoff
 from epifed.privacy.accounting import calibrate
 from epifed.privacy.noise import Rows, SeededRandomness, clip, release
 from epifed.privacy.plan import PrivacyPlan
@@ -229,11 +229,11 @@ def test_the_false_alarm_rate_is_within_the_confidence() -> None:
         noise = claim.noise_multiplier * rng.standard_normal((2, 3, 400))
         without = likelihood_ratio(noise[0], claim)
         with_it = likelihood_ratio(present + noise[1], claim)
-        errors = tradeoff.Errors(
-            tradeoff.upper_rate(int((without >= 0).sum()), 400, 0.05),
-            tradeoff.upper_rate(int((with_it < 0).sum()), 400, 0.05),
+        errors = accounting.Errors(
+            accounting.upper_rate(int((without >= 0).sum()), 400, 0.05),
+            accounting.upper_rate(int((with_it < 0).sum()), 400, 0.05),
         )
-        alarms += tradeoff.impossible(errors, claim.noise_multiplier, 0.5, 3)
+        alarms += accounting.impossible(errors, claim.noise_multiplier, 0.5, 3)
     assert alarms <= binom.ppf(0.999, 100, 0.1)
 
 
@@ -270,36 +270,36 @@ def test_refuses(changes: dict[str, object], words: str) -> None:
 @given(st.integers(1, 200), st.floats(0.001, 0.2), st.data())
 def test_clopper_pearson_inverts_the_binomial(of: int, level: float, data: st.DataObject) -> None:
     found = data.draw(st.integers(0, of - 1))
-    upper = tradeoff.upper_rate(found, of, level)
+    upper = accounting.upper_rate(found, of, level)
     assert binom.cdf(found, of, upper) == pytest.approx(level, rel=1e-6)
-    assert tradeoff.upper_rate(of, of, level) == 1.0
+    assert accounting.upper_rate(of, of, level) == 1.0
 
 
 @given(st.floats(0.05, 4), st.floats(1e-6, 0.4))
 def test_gaussian_formulas_invert_each_other(mu: float, false_positive: float) -> None:
     miss = float(norm.cdf(norm.isf(false_positive) - mu))
-    assert tradeoff.gaussian_mu(tradeoff.Errors(false_positive, miss)) == pytest.approx(
+    assert accounting.gaussian_mu(accounting.Errors(false_positive, miss)) == pytest.approx(
         mu, abs=1e-6
     )
 
 
 def test_without_sampling_the_exact_bound_is_the_gaussian_one() -> None:
     miss = float(norm.cdf(norm.isf(0.2) - 1.5))
-    errors = tradeoff.Errors(0.2, miss)
-    exact = tradeoff.sampled_gaussian_epsilon(errors, 1e-5, 1.0, 4)
-    assert exact == pytest.approx(tradeoff.gaussian_epsilon(1.5, 1e-5), rel=0.01)
-    assert exact > tradeoff.direct_epsilon(errors, 1e-5) > 0
-    assert tradeoff.sampled_gaussian_epsilon(tradeoff.Errors(0.5, 0.5), 1e-5, 0.5, 4) == 0
+    errors = accounting.Errors(0.2, miss)
+    exact = accounting.sampled_gaussian_epsilon(errors, 1e-5, 1.0, 4)
+    assert exact == pytest.approx(accounting.gaussian_epsilon(1.5, 1e-5), rel=0.01)
+    assert exact > accounting.direct_epsilon(errors, 1e-5) > 0
+    assert accounting.sampled_gaussian_epsilon(accounting.Errors(0.5, 0.5), 1e-5, 0.5, 4) == 0
 
 
 def test_the_advantage_of_noise_is_below_that_of_its_epsilon() -> None:
     found = calibrate(2.0, 1e-5, 0.25, 20)
-    tight = tradeoff.advantage_of_noise(found.noise_multiplier, 0.25, 20)
-    assert 0.1 < tight < tradeoff.most_advantage(2.0, 1e-5)
-    assert tradeoff.advantage_of_noise(0.0, 0.25, 20) == 1.0
-    assert tradeoff.most_advantage(math.inf, 1e-5) == 1.0
-    assert tradeoff.most_advantage(0.0, 0.1) == pytest.approx(0.1)
-    assert tradeoff.right_at_most(tradeoff.most_advantage(2.0, 0.0)) == pytest.approx(
+    tight = accounting.advantage_of_noise(found.noise_multiplier, 0.25, 20)
+    assert 0.1 < tight < accounting.most_advantage(2.0, 1e-5)
+    assert accounting.advantage_of_noise(0.0, 0.25, 20) == 1.0
+    assert accounting.most_advantage(math.inf, 1e-5) == 1.0
+    assert accounting.most_advantage(0.0, 0.1) == pytest.approx(0.1)
+    assert accounting.right_at_most(accounting.most_advantage(2.0, 0.0)) == pytest.approx(
         0.8808, abs=1e-4
     )
 

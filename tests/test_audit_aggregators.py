@@ -18,7 +18,7 @@ from epifed.audit import bench as audit_sealed
 from epifed.audit import statistics
 from epifed.audit.audit import run_checks
 from epifed.audit.bench import Layout
-from epifed.audit.findings import Check
+from epifed.audit.statistics import Check
 from epifed.federation import aggregator, crypto, round_terms, site, terms
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.answers import AnswerCache

@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 from epifed.audit import audit as suite
 from epifed.audit import figures as audit_figures
 from epifed.audit.bench import EngineMechanism
-from epifed.audit.findings import Check
-from epifed.audit.membership import (
+from epifed.audit.epsilon_bounds import (
     EPSILONS,
     SMALL,
     Attack,
@@ -23,6 +22,7 @@ from epifed.audit.membership import (
     membership_attack,
     small_federation,
 )
+from epifed.audit.statistics import Check
 from epifed.cli import audit as command
 from epifed.errors import EpifedError
 from epifed.privacy.plan import PrivacyPlan

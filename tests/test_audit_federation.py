@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from epifed.audit import process_checks as processes
-from epifed.audit.findings import Check
 from epifed.audit.leak_checks import read_folder, status_strangers
+from epifed.audit.statistics import Check
 from epifed.settings import Settings
 
 pytestmark = pytest.mark.field

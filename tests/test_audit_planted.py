@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from epifed.audit.audit import Size, run_checks
 from epifed.audit.bench import EngineMechanism
-from epifed.audit.findings import Check
+from epifed.audit.statistics import Check
 from epifed.federation import server
 from epifed.learners.base import Vector
 from epifed.privacy import noise as mechanism

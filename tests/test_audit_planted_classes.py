@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from epifed import explain
 from epifed.audit.audit import Size, run_checks
 from epifed.audit.bench import EngineMechanism
-from epifed.audit.findings import Check
+from epifed.audit.statistics import Check
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.federation import aggregator, answers, crypto, messages, round_terms, server, site
@@ -36,7 +36,7 @@ from epifed.learners.fedavg import FedAvg
 from epifed.learners.one_shot import OneShot
 from epifed.learners.weekly_trend import LastWeeks, WeeklyTrend
 from epifed.ledger import budget
-from epifed.ledger.rows import Book
+from epifed.ledger.budget import Book
 from epifed.privacy import accounting, plan
 from epifed.privacy import accounting as accountants
 from epifed.privacy import noise as secure
@@ -365,7 +365,7 @@ def ledger_composes_by_the_largest_noise(patch: Planter) -> None:
         most = max(noise for _, noise, _ in found)
         return honest((rate, most, number) for rate, _, number in found)
 
-    for place in ("epifed.ledger.budget", "epifed.ledger.rows"):
+    for place in ("epifed.ledger.budget", "epifed.ledger.budget"):
         patch.setattr(f"{place}.together", wrong)
 
 

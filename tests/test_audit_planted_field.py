@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from epifed.audit.audit import run_checks
-from epifed.audit.findings import Check
+from epifed.audit.statistics import Check
 from epifed.federation import messages, server, site
 from epifed.federation import terms as site_terms
 from epifed.federation.messages import Code

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from epifed.audit import noise_checks as checks
 from epifed.audit import statistics
 from epifed.audit.bench import EngineMechanism
-from epifed.audit.findings import Check, made, merged
 from epifed.audit.statistics import (
+    Check,
     check_sampling,
     deficit_power,
     deviations,
@@ -21,6 +21,8 @@ from epifed.audit.statistics import (
     least_deficit,
     least_rate_change,
     least_shift,
+    made,
+    merged,
     rates,
     shared_values,
     standard,

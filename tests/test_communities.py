@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from epifed.data.panel import CasePanel
 from epifed.data.readers import read_communities, read_prepared
 from epifed.errors import EpifedError
-from epifed.evaluation.communities import disaggregate, zero_entries
+from epifed.evaluation.experiment import disaggregate, zero_entries
 from epifed.settings import PERIODS, Settings
 from tests.helpers import START, small_panel
 

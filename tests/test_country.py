@@ -15,8 +15,8 @@ from epifed.data.readers.formats import BKG, DESTATIS, RKI
 from epifed.errors import EpifedError
 from epifed.evaluation.results_folder import DataRecord
 from epifed.report import figures, maps
+from epifed.report.drawing import map_of, read_shapes
 from epifed.report.maps import Atlas, Place, choose_place, panel_behind, read_country
-from epifed.report.shapes import map_of, read_shapes
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.simulation import write
 from tests.test_paper_figures import COMMUNITIES, COUNTIES, credit, parts, polygons

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from epifed.cli.app import COMMANDS, load_command
-from epifed.privacy.tradeoff import most_advantage, right_at_most
+from epifed.privacy.accounting import most_advantage, right_at_most
 
 pytestmark = pytest.mark.field
 

@@ -13,8 +13,7 @@ from epifed.explain import explain
 from epifed.learners.base import make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
-from epifed.training.loop import train
-from epifed.training.noise_preview import GOOD, NoisePreview, expect
+from epifed.training.loop import GOOD, NoisePreview, expect, train
 from tests.helpers import small_panel
 
 

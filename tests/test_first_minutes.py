@@ -23,7 +23,7 @@ from epifed.evaluation.backtest import origins_between, run_backtest
 from epifed.learners.base import settings_for
 from epifed.ledger.ledger import Ledger
 from epifed.settings import Settings
-from epifed.training.noise_preview import NoisePreview
+from epifed.training.loop import NoisePreview
 from tests.helpers import public_inputs, small_panel
 
 ROOT = Path(__file__).parent.parent

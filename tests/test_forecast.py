@@ -17,8 +17,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
 from epifed.errors import EpifedError
 from epifed.forecasting import forecast
-from epifed.hubs.config import TARGET
-from epifed.hubs.submission import write_hub
+from epifed.hubs.submission import TARGET, write_hub
 from epifed.intervals import LEVELS
 from epifed.learners.base import make_learner
 from epifed.learners.trend import Trend

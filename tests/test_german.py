@@ -16,7 +16,7 @@ READ_BY_OFFICES = (
     )),
     SOURCE / "data" / "panel.py", SOURCE / "data_check.py", SOURCE / "local_forecast.py",
     SOURCE / "site_report.py", SOURCE / "app" / "reading.py", SOURCE / "app" / "session.py",
-    SOURCE / "app" / "member.py",
+
 )  # fmt: skip
 ENGLISH = re.compile(
     r"\b(found|expected|the|of|is|are|were|and|or|not|with|which|that|no|a|for|your|row|"

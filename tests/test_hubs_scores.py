@@ -15,14 +15,18 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
-from epifed.hubs.scores import compare, ratio, relative_skill, score, wis_parts
 from epifed.hubs.tables import (
     TASK,
     by_last_days,
+    compare,
+    ratio,
     read_forecasts,
     read_locations,
     read_truth,
+    relative_skill,
+    score,
     weekly,
+    wis_parts,
 )
 from epifed.intervals import LEVELS, weighted_interval_score
 from tests.commands import refused

@@ -7,10 +7,19 @@ import dp_accounting as dp
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.ledger import rows
-from epifed.ledger.budget import Cap, least_noise, most_rounds, most_trainings, schedule, together
+from epifed.ledger import budget
+from epifed.ledger.budget import (
+    Book,
+    Cap,
+    canonical,
+    chained,
+    least_noise,
+    most_rounds,
+    most_trainings,
+    schedule,
+    together,
+)
 from epifed.ledger.ledger import Ledger, OverspendError, Run
-from epifed.ledger.rows import Book, canonical, chained
 from epifed.privacy.accounting import calibrate, epsilon_of, training_event
 
 CAP = Cap(2.0, 1e-5, "rdp")
@@ -245,7 +254,7 @@ def test_a_large_delta_says_what_it_means() -> None:
 
 
 def test_a_commit_is_durable(path: Path) -> None:
-    with rows.transaction(path, "BEGIN") as connection:
+    with budget.transaction(path, "BEGIN") as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
@@ -333,7 +342,7 @@ def test_a_busy_ledger_is_waited_for_and_then_says_so(
     run = reserve(Ledger(path))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr(rows, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(budget, "WAIT_SECONDS", 0.1)
     with pytest.raises(EpifedError, match="another process has been writing"):
         run.spend(1)
     other.close()

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.ledger.budget import Cap
+from epifed.ledger.budget import Cap, Key
 from epifed.ledger.ledger import Ledger, NameTakenError
-from epifed.ledger.rows import Key
 
 KEY: Key = {
     "training": "weekly",

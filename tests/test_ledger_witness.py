@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.ledger.budget import Cap
+from epifed.ledger.budget import Book, Cap
 from epifed.ledger.ledger import APPLICATION_ID, Ledger, Run, Seen, Witness
-from epifed.ledger.rows import Book
 
 CAP = Cap(2.0, 1e-5, "rdp")
 OLDER = r"an older copy: found \d+ rows; expected the \d+ .* rows missing: \d+"

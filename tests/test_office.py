@@ -23,10 +23,9 @@ from epifed.data.vintages import remember, together
 from epifed.errors import EpifedError
 from epifed.federation import site
 from epifed.federation.messages import Task, pack_task
-from epifed.federation.roster import Federation, Server, Site
 from epifed.federation.server import Answers, Order, ServedTraining, take_in
 from epifed.federation.site import FETCHED, Fetch, SiteWork, Source
-from epifed.federation.terms import Terms
+from epifed.federation.terms import Federation, Server, Site, Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.settings import Settings

@@ -14,10 +14,9 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from epifed.app.member import Member
 from epifed.app.reading import Memory
 from epifed.app.server import Door, make_app
-from epifed.app.session import PageSession
+from epifed.app.session import Member, PageSession
 from epifed.data.readers import load_panel
 from tests.test_office import FIRST as WEEK_OF_OFFICE
 from tests.test_office import MODEL, Office

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from epifed.app.member import Member
 from epifed.app.reading import Memory
 from epifed.app.server import Door, make_app
-from epifed.app.session import PageSession
+from epifed.app.session import Member, PageSession
 from epifed.federation.messages import GERMAN, SENTENCES, Code
 from epifed.federation.site import LastAsked, preview, remembered
 from epifed.settings import Settings

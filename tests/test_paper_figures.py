@@ -27,8 +27,8 @@ from epifed.evaluation.results_folder import GridFolder, read_grid
 from epifed.paper import Plan, plan
 from epifed.report import drawing, figures, maps
 from epifed.report import figures as data_figures
+from epifed.report.drawing import Shapes
 from epifed.report.maps import Atlas, choose_place, read_country
-from epifed.report.shapes import Shapes
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.simulation import write
 from tests.helpers import small_settings

@@ -21,11 +21,10 @@ from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
 from epifed.federation.flare import jobs
 from epifed.federation.messages import Task, pack_task
-from epifed.federation.roster import Federation, Server, Site
 from epifed.federation.schedule import Schedule, Weekday
 from epifed.federation.server import Answers, Order, ServedTraining, take_in
 from epifed.federation.site import SiteWork, Source
-from epifed.federation.terms import Terms
+from epifed.federation.terms import Federation, Server, Site, Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import Rows, SecureRandomness

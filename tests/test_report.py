@@ -37,9 +37,9 @@ from epifed.evaluation.results_folder import (
 from epifed.learners.base import smooth
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
+from epifed.report.drawing import map_of
 from epifed.report.html import LIBRARY, embedded_json, page, write_report
 from epifed.report.html.payload import payload
-from epifed.report.shapes import map_of
 from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
 from epifed.simulate.simulation import write

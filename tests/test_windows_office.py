@@ -131,7 +131,7 @@ import sys
 from pathlib import Path
 from epifed.federation.site import Fetch
 from epifed.federation.flare.parties import Command
-from epifed.federation.flare.service import Service, office_command
+from epifed.federation.flare.parties import Service, office_command
 import os
 kit, out, file = map(Path, sys.argv[1:4])
 client = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ))

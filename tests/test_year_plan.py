@@ -14,9 +14,8 @@ from scipy.stats import norm
 
 from epifed.errors import EpifedError
 from epifed.federation.training_history import budget_of
-from epifed.ledger.budget import Cap
+from epifed.ledger.budget import Cap, plan_year, shares, total_of
 from epifed.ledger.ledger import Ledger, OverspendError
-from epifed.ledger.year_plan import plan_year, shares, total_of
 from epifed.privacy.accounting import (
     calibrate,
     epsilon_of,
@@ -156,7 +155,7 @@ def test_a_cap_that_renews_holds_in_every_window(
             return clock
 
     monkeypatch.setattr("epifed.ledger.ledger.datetime", Clock)
-    monkeypatch.setattr("epifed.ledger.rows.datetime", Clock)
+    monkeypatch.setattr("epifed.ledger.budget.datetime", Clock)
 
     def train() -> None:
         with ledger.reserve(

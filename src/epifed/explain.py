@@ -11,11 +11,17 @@ import polars as pl
 from epifed.errors import EpifedError, counted
 from epifed.evaluation.results_folder import ALL, TRAINED, Results, ResultsFolder, read_folder
 from epifed.learners.base import make_learner
-from epifed.privacy.accounting import NEIGHBOURING, UNIT, rounded_up
+from epifed.privacy.accounting import (
+    NEIGHBOURING,
+    UNIT,
+    advantage_of_noise,
+    most_advantage,
+    right_at_most,
+    rounded_up,
+)
 from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
-from epifed.privacy.tradeoff import advantage_of_noise, most_advantage, right_at_most
 from epifed.settings import NoiseName, Settings
-from epifed.training.noise_preview import expect
+from epifed.training.loop import expect
 from epifed.training.release import read_release
 
 EXPECTED = (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from epifed.data.panel import CasePanel
 from epifed.errors import counted
-from epifed.evaluation.communities import zero_entries
+from epifed.evaluation.experiment import zero_entries
 from epifed.evaluation.metrics import METRICS, STRATA, strata
 from epifed.evaluation.results_folder import ALL, TRAINED, GridFolder, summary
 from epifed.files import write_atomic, write_text

@@ -43,7 +43,7 @@ from epifed.nowcasting.transmission import nowcast_on
 from epifed.privacy.plan import PrivacyPlan
 from epifed.report.html import write_report
 from epifed.settings import Settings
-from epifed.training.noise_preview import POOR, expect
+from epifed.training.loop import POOR, expect
 from epifed.training.release import Release, read_release
 
 STATUS, PROBLEM, LATEST, MARK = "status.json", "problem.txt", "latest", "week.txt"

@@ -13,10 +13,10 @@ import numpy as np
 
 from epifed.federation.flare.kits import make_kits
 from epifed.federation.messages import Code
-from epifed.federation.roster import Federation, Server, Site
 from epifed.federation.schedule import Journal, Outcome, Schedule, Week
 from epifed.federation.server import DELIVERED, Answers, Order, Problem, ServedTraining, write_line
 from epifed.federation.status import ROSTER, TRAININGS, Places
+from epifed.federation.terms import Federation, Server, Site
 from epifed.files import write_text
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger

@@ -14,12 +14,11 @@ from epifed.federation import aggregator, site
 from epifed.federation.aggregator import AggregatorWork, own_keys
 from epifed.federation.crypto import ReportKey
 from epifed.federation.messages import Code, Parts, Task, pack_task
-from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.round_terms import Evidence
 from epifed.federation.secure_training import SecureTraining
 from epifed.federation.server import Order, Problem
 from epifed.federation.site import SiteWork, Source
-from epifed.federation.terms import Terms
+from epifed.federation.terms import Aggregator, Federation, Server, Site, Terms
 from epifed.ledger.ledger import Ledger
 from epifed.training.release import Release
 from tests.federation.helpers import panel

@@ -15,9 +15,8 @@ from epifed.data.panel import CasePanel
 from epifed.data.vintages import FILE, mornings_kept
 from epifed.errors import EpifedError, printable
 from epifed.federation.messages import Code, MessageError
-from epifed.federation.roster import Federation, Server, Site
 from epifed.federation.site import LEDGER, TERMS, SiteWork, archive_of
-from epifed.federation.terms import Terms
+from epifed.federation.terms import Federation, Server, Site, Terms
 from epifed.files import write_sheet
 from epifed.learners.base import make_learner
 from epifed.ledger.ledger import Ledger

@@ -30,8 +30,7 @@ from epifed.federation.messages import (
     pack_task,
     unpack_task,
 )
-from epifed.federation.roster import Federation
-from epifed.federation.terms import SiteLedger, Terms
+from epifed.federation.terms import Federation, SiteLedger, Terms
 from epifed.learners.base import Vector, make_learner
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent

@@ -12,7 +12,6 @@ from epifed.errors import EpifedError
 from epifed.federation.flare.kits import kind_of, make_kits, own_lines_alone
 from epifed.federation.flare.parties import server_command, site_command
 from epifed.federation.readiness import Proposal, weigh
-from epifed.federation.roster import Federation
 from epifed.federation.scaffold import (
     README,
     ROSTER,
@@ -24,7 +23,7 @@ from epifed.federation.scaffold import (
 )
 from epifed.federation.schedule import Schedule, budgeted
 from epifed.federation.site import Source
-from epifed.federation.terms import SiteLedger, Terms
+from epifed.federation.terms import Federation, SiteLedger, Terms
 from epifed.rehearsal.local import free_port
 from epifed.settings import Settings, read_values
 from tests.commands import epifed

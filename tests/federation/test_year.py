@@ -17,8 +17,8 @@ from epifed.federation.schedule import Journal
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.rehearsal import runner
-from epifed.rehearsal.plan import Events, Plan
 from epifed.rehearsal.report import settle_accounts
+from epifed.rehearsal.runner import Events, Plan
 from epifed.settings import Settings
 from tests.waiting import GUARD
 

@@ -10,9 +10,18 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
-from epifed.rehearsal.plan import SAID, Event, Events, Plan, foreseen, least_sites, usual
 from epifed.rehearsal.report import HEIGHT, chart
-from epifed.rehearsal.runner import Clock, RestartError
+from epifed.rehearsal.runner import (
+    SAID,
+    Clock,
+    Event,
+    Events,
+    Plan,
+    RestartError,
+    foreseen,
+    least_sites,
+    usual,
+)
 from epifed.settings import Settings
 
 START = datetime(2021, 1, 1, tzinfo=UTC)

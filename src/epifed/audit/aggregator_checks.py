@@ -29,16 +29,18 @@ from epifed.audit.bench import (
     spent,
     work_in,
 )
-from epifed.audit.findings import Check, Names, made
 from epifed.audit.price_checks import independent_price, off, printed
 from epifed.audit.statistics import (
     LEVEL,
     SURE,
+    Check,
+    Names,
     check_sampling,
     deviations,
     largest_correlation,
     least_plain_share,
     limit,
+    made,
     shared_values,
     standard,
     two_sided,
@@ -59,14 +61,14 @@ from epifed.federation.secure_training import AwayError, SecureTraining, questio
 from epifed.federation.site import KEY
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.learners.base import Floats
-from epifed.privacy.noise import STEPS, from_grid
-from epifed.privacy.tradeoff import (
+from epifed.privacy.accounting import (
     Errors,
     impossible,
     sampled_gaussian_epsilon,
     separation,
     upper_rate,
 )
+from epifed.privacy.noise import STEPS, from_grid
 from epifed.settings import Settings, seed_sequence
 
 ATTACKS = 100

@@ -22,7 +22,6 @@ from epifed.audit.epsilon_bounds import (
     one_run,
 )
 from epifed.audit.epsilon_bounds import LENGTH as MANY_RUNS_LENGTH
-from epifed.audit.findings import GROUPS, Check, Group, Names, merged
 from epifed.audit.hostile_checks import check_hostile
 from epifed.audit.leak_checks import check_contents, check_learners
 from epifed.audit.neighbour_checks import check_neighbours
@@ -38,7 +37,7 @@ from epifed.audit.order_checks import check_order
 from epifed.audit.price_checks import check_labels, check_ledger
 from epifed.audit.process_checks import check_processes
 from epifed.audit.randomness_checks import check_generator
-from epifed.audit.statistics import LEVEL, alarms
+from epifed.audit.statistics import GROUPS, LEVEL, Check, Group, Names, alarms, merged
 from epifed.errors import EpifedError
 from epifed.settings import Settings
 

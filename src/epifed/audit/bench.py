@@ -32,7 +32,6 @@ from epifed.federation import aggregator, messages
 from epifed.federation.aggregator import AggregatorWork, own_keys
 from epifed.federation.crypto import ReportKey, Words, share, words
 from epifed.federation.messages import Code, Parts, Task, pack_task
-from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.round_terms import (
     Question,
     Report,
@@ -45,12 +44,11 @@ from epifed.federation.secure_training import SecureTraining
 from epifed.federation.server import Answers, Order, Problem, ServedTraining, take_in
 from epifed.federation.site import ANSWERS, CLIENTS, KEY, TERMS, Hosted, SiteWork, Source
 from epifed.federation.site import LEDGER as SITE_LEDGER
-from epifed.federation.terms import Terms
+from epifed.federation.terms import Aggregator, Federation, Server, Site, Terms
 from epifed.files import write_text
 from epifed.learners.base import Floats, Learner, Period, Vector
-from epifed.ledger.budget import Cap
+from epifed.ledger.budget import Cap, RunRecord
 from epifed.ledger.ledger import Ledger
-from epifed.ledger.rows import RunRecord
 from epifed.privacy.accounting import Calibration
 from epifed.privacy.noise import STEPS, Randomness, Rows, clip
 from epifed.privacy.plan import PrivacyPlan

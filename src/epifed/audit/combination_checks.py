@@ -28,14 +28,13 @@ from epifed.audit.bench import (
     site_works,
     workshop,
 )
-from epifed.audit.findings import Check, Names, made
 from epifed.audit.price_checks import (
     price_range,
     prices_sampling,
     printed_epsilons,
     remembered_prices,
 )
-from epifed.audit.statistics import SURE, Floats, deviations, least_deficit
+from epifed.audit.statistics import SURE, Check, Floats, Names, deviations, least_deficit, made
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError

@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from epifed.audit.audit import Audit
-from epifed.audit.membership import Attack
+from epifed.audit.epsilon_bounds import Attack
 from epifed.errors import EpifedError
 from epifed.report import drawing
 from epifed.report.tables import budget

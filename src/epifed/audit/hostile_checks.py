@@ -28,7 +28,7 @@ from epifed.audit.bench import (
     workshop,
 )
 from epifed.audit.combination_checks import panel_of
-from epifed.audit.findings import Check, Names, made
+from epifed.audit.statistics import Check, Names, made
 from epifed.errors import EpifedError
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.crypto import SecretKeys

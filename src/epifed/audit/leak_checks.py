@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from epifed.audit.bench import Post, answer_of, audit_panel, roster, serve, site_works, workshop
 from epifed.audit.combination_checks import REGIONS, panel_of, variants
-from epifed.audit.findings import Check, Names, made
+from epifed.audit.statistics import Check, Names, made
 from epifed.data.panel import CasePanel
 from epifed.federation.messages import Code, Parts, pack_code, unpack_task
 from epifed.federation.server import ServedTraining

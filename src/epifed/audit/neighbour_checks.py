@@ -24,16 +24,16 @@ import numpy as np
 
 from epifed.audit.bench import Parties, roster, site_works, workshop
 from epifed.audit.combination_checks import REGIONS, panel_of, variants
-from epifed.audit.findings import Check, Names, made
+from epifed.audit.statistics import Check, Names, made
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import LEAST_MORNINGS
 from epifed.federation import site
 from epifed.federation.messages import Parts
-from epifed.federation.roster import Federation
 from epifed.federation.secure_training import FIRST, SUMS
 from epifed.federation.server import Order
 from epifed.federation.site import archive_of
+from epifed.federation.terms import Federation
 from epifed.learners.base import Vector, make_learner
 from epifed.privacy.noise import SeededRandomness
 from epifed.privacy.plan import PrivacyPlan

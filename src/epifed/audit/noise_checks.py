@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.audit.bench import Mechanism, Recorder, Transcript, Trial
-from epifed.audit.findings import Check, Names, made
 from epifed.audit.statistics import (
     LEVEL,
     SURE,
+    Check,
+    Names,
     attendance,
     check_sampling,
     deviations,
@@ -24,6 +25,7 @@ from epifed.audit.statistics import (
     largest_correlation,
     least_shift,
     limit,
+    made,
     shared_values,
     standard,
 )

@@ -31,7 +31,7 @@ from epifed.audit.bench import (
     workshop,
 )
 from epifed.audit.combination_checks import panel_of
-from epifed.audit.findings import Check, Names, made
+from epifed.audit.statistics import Check, Names, made
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import Parts

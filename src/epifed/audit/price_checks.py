@@ -38,8 +38,7 @@ from epifed.audit.bench import (
     site_works,
     workshop,
 )
-from epifed.audit.findings import Check, Names, made
-from epifed.audit.statistics import attendance, deviations
+from epifed.audit.statistics import Check, Names, attendance, deviations, made
 from epifed.errors import EpifedError
 from epifed.explain import Explanation, explain
 from epifed.federation.messages import MessageError, Task

@@ -16,9 +16,9 @@ import numpy as np
 
 from epifed.audit.bench import AUDIT_REGIONS as REGIONS
 from epifed.audit.bench import audit_panel, remembering
-from epifed.audit.findings import Check, made
 from epifed.audit.leak_checks import read_folder, status_strangers
 from epifed.audit.price_checks import independent_price, noise_of, off, small
+from epifed.audit.statistics import Check, made
 from epifed.data.panel import CasePanel
 from epifed.federation.server import Order
 from epifed.federation.site import LOG

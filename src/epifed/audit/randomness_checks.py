@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from epifed.audit.bench import EngineMechanism, Mechanism, Played, ServedMechanism, Trial, at_work
-from epifed.audit.findings import Check, Names, made
 from epifed.audit.noise_checks import CORE_LENGTH, LOOSE, core
-from epifed.audit.statistics import LEVEL, alarms
+from epifed.audit.statistics import LEVEL, Check, Names, alarms, made
 from epifed.federation import site
 from epifed.privacy import noise as secure
 from epifed.privacy.noise import SecureRandomness

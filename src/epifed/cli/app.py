@@ -93,6 +93,7 @@ HOMES = {
     "explain": "report",
     "figures": "paper",
     "nowcast": "forecast",
+    "open": "report",
     "pretrain": "train",
     "reproduce": "paper",
     "simulate": "data",

@@ -13,8 +13,8 @@ from epifed.settings import Settings
 
 if TYPE_CHECKING:
     from epifed.audit.audit import Audit
-    from epifed.audit.findings import Check
-    from epifed.audit.membership import Attack
+    from epifed.audit.epsilon_bounds import Attack
+    from epifed.audit.statistics import Check
 
 _DEFAULTS = Settings()
 QUICK_RUNS = 600
@@ -137,7 +137,7 @@ def audit(
 
 
 def _as_text(found: "Audit") -> str:
-    from epifed.audit.findings import GROUPS
+    from epifed.audit.statistics import GROUPS
 
     s = found.settings
     lines = [
@@ -191,7 +191,7 @@ def _lines(check: "Check") -> list[str]:
 
 def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
     from epifed.audit import figures as audit_figures
-    from epifed.audit.membership import (
+    from epifed.audit.epsilon_bounds import (
         CONFIDENCE,
         EPSILONS,
         SMALL,

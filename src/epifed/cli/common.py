@@ -33,7 +33,7 @@ from epifed.settings import Settings, read_values
 if TYPE_CHECKING:
     from epifed.data.panel import CasePanel
     from epifed.forecasting import Forecast, Targets
-    from epifed.hubs.config import Calendar
+    from epifed.hubs.submission import Calendar
 
 
 Epsilons = Annotated[
@@ -532,7 +532,7 @@ class TargetOptions:
     @cached_property
     def _calendar(self) -> "Calendar | None":
         """How the hub counts weeks, if it says so itself."""
-        from epifed.hubs.config import form_of
+        from epifed.hubs.submission import form_of
 
         return form_of(self.hub, self.target).calendar if self.hub else None
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from epifed.data.vintages import Vintages
     from epifed.data_check import CheckReport
     from epifed.simulate import Simulation
-    from epifed.training.noise_preview import NoisePreview
+    from epifed.training.loop import NoisePreview
 
 
 LAGS = 8
@@ -207,7 +207,7 @@ def communities(
     import polars as pl
 
     from epifed.data.readers import read_communities, read_prepared
-    from epifed.evaluation.communities import disaggregate, zero_entries
+    from epifed.evaluation.experiment import disaggregate, zero_entries
     from epifed.files import write_parquet
     from epifed.learners.base import smooth
     from epifed.report import figures
@@ -548,7 +548,7 @@ def _expected(panel: "CasePanel") -> list["NoisePreview"]:
     """What noise to expect of a training with these regions, at usual budgets."""
     from epifed.learners.base import make_learner, settings_for
     from epifed.privacy.plan import PrivacyPlan
-    from epifed.training.noise_preview import expect
+    from epifed.training.loop import expect
 
     found = []
     for epsilon in USUAL_EPSILONS:

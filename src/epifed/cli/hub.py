@@ -85,9 +85,15 @@ def score(
     import polars as pl
 
     from epifed.files import write_parquet
-    from epifed.hubs.scores import EVERYWHERE, compare
-    from epifed.hubs.scores import score as score_tasks
-    from epifed.hubs.tables import by_last_days, read_forecasts, read_locations, read_truth
+    from epifed.hubs.tables import (
+        EVERYWHERE,
+        by_last_days,
+        compare,
+        read_forecasts,
+        read_locations,
+        read_truth,
+    )
+    from epifed.hubs.tables import score as score_tasks
 
     if truth_weeks not in ("first", "last"):
         raise EpifedError(f"--truth-weeks: found '{truth_weeks}'; expected first or last")

@@ -16,8 +16,7 @@ from epifed.files import to_json
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
-    from epifed.ledger.budget import Cap, Schedule, Spending
-    from epifed.ledger.rows import Book, RunRecord
+    from epifed.ledger.budget import Book, Cap, RunRecord, Schedule, Spending
     from epifed.privacy.accounting import Calibration
 
 
@@ -304,7 +303,7 @@ def _plan_year(
     as_json: bool,
 ) -> None:
     """Print what each week may spend."""
-    from epifed.ledger.year_plan import RULES, plan_year
+    from epifed.ledger.budget import RULES, plan_year
     from epifed.privacy.accounting import squared_mu, training_event
 
     if rule not in RULES:

@@ -10,12 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from epifed.audit.epsilon_bounds import OneRun
-from epifed.audit.findings import Check
+from epifed.audit.statistics import Check
 from epifed.data.calendar import Step
 from epifed.data_check import Anomaly, Gaps
 from epifed.evaluation.results_folder import BacktestRecord, GridRecord
-from epifed.ledger.budget import Schedule
-from epifed.ledger.rows import RunRecord
+from epifed.ledger.budget import RunRecord, Schedule
 from epifed.simulate import SimulationSettings
 
 Values = dict[str, Any]

@@ -193,7 +193,7 @@ def _read_communities(data: Path, seed: int) -> "CasePanel":
     import numpy as np
 
     from epifed.data.readers import read_communities, read_prepared
-    from epifed.evaluation.communities import disaggregate
+    from epifed.evaluation.experiment import disaggregate
     from epifed.settings import seed_sequence
 
     if not data.is_dir():
@@ -260,7 +260,7 @@ def _write_communities(
     out: Path, panel: "CasePanel", results: "Results", grid: "Grid"
 ) -> "pl.DataFrame":
     """The scores, the zeros behind them and the figures."""
-    from epifed.evaluation.communities import zero_entries
+    from epifed.evaluation.experiment import zero_entries
     from epifed.files import write_atomic
     from epifed.report import figures, tables
 

@@ -96,9 +96,8 @@ def train(
     from epifed.learners.base import make_learner
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
+    from epifed.training.loop import expect, train_releasable
     from epifed.training.loop import train as run
-    from epifed.training.loop import train_releasable
-    from epifed.training.noise_preview import expect
     from epifed.training.public_inputs import PublicRegions
     from epifed.training.release import read_release
 

@@ -14,7 +14,6 @@ from epifed.federation.answers import AnswerCache, keep_release, question_digest
 from epifed.federation.crypto import SecretKeys, share
 from epifed.federation.messages import Code, MessageError, Parts, pack_code
 from epifed.federation.readiness import Proposal, Readiness, weigh
-from epifed.federation.roster import Federation
 from epifed.federation.round_terms import (
     Evidence,
     Question,
@@ -23,7 +22,7 @@ from epifed.federation.round_terms import (
     seal_info,
     unpack_question,
 )
-from epifed.federation.terms import SiteLedger, Terms, book_key
+from epifed.federation.terms import Federation, SiteLedger, Terms, book_key
 from epifed.learners.base import make_learner
 from epifed.privacy.noise import grid_noise, seeded_share
 from epifed.privacy.plan import PrivacyPlan

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from epifed.errors import EpifedError
-from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.schedule import Schedule
-from epifed.federation.terms import Table, Terms
+from epifed.federation.terms import Aggregator, Federation, Server, Site, Table, Terms
 from epifed.files import write_text
 from epifed.ledger.budget import Cap, together
 from epifed.privacy.accounting import rounded_up

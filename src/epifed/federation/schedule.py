@@ -30,9 +30,8 @@ from epifed.federation.readiness import NotReadyError
 from epifed.federation.terms import Table
 from epifed.files import write_text
 from epifed.learners.base import Period
-from epifed.ledger.budget import Cap, Spending, most_trainings, together
+from epifed.ledger.budget import Book, Cap, Spending, most_trainings, together
 from epifed.ledger.ledger import Ledger
-from epifed.ledger.rows import Book
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from epifed.errors import EpifedError, counted
 from epifed.federation.messages import SENTENCES, Code, MessageError, Parts, Task
-from epifed.federation.roster import Federation
 from epifed.federation.round_terms import (
     MOST_EVIDENCE,
     Evidence,
@@ -35,6 +34,7 @@ from epifed.federation.round_terms import (
     pack_sums,
 )
 from epifed.federation.server import ORDER, Order, Problem, StoredTraining
+from epifed.federation.terms import Federation
 from epifed.files import save_part, write_atomic, write_text
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import SeededRandomness

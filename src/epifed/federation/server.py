@@ -21,7 +21,7 @@ from filelock import FileLock
 from epifed.errors import EpifedError, counted
 from epifed.federation import messages
 from epifed.federation.messages import NAME, Code, MessageError, Parts, Task
-from epifed.federation.roster import Federation
+from epifed.federation.terms import Federation
 from epifed.files import write_atomic, write_text
 from epifed.learners.base import Period, Vector, make_learner
 from epifed.ledger.ledger import Ledger

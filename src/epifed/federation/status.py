@@ -15,8 +15,8 @@ from pydantic import Field
 
 from epifed.errors import EpifedError
 from epifed.federation.messages import GERMAN, SENTENCES, Code, Standing
-from epifed.federation.roster import SOON, Federation, Site
 from epifed.federation.schedule import JOURNAL, Schedule, Week, read_outcomes
+from epifed.federation.terms import SOON, Federation, Site
 from epifed.federation.training_history import (
     Budget,
     Known,
@@ -29,10 +29,10 @@ from epifed.federation.training_history import (
     release_skill,
     standing_of,
 )
+from epifed.ledger.budget import Book
 from epifed.ledger.ledger import glance
-from epifed.ledger.rows import Book
 from epifed.privacy.plan import PrivacyPlan
-from epifed.training.noise_preview import POOR
+from epifed.training.loop import POOR
 
 SiteState = Literal["connected", "contributed", "absent", "late", "refused", "faulty", "unknown"]
 SITE_STATES: tuple[SiteState, ...] = get_args(SiteState)

@@ -23,10 +23,9 @@ from epifed.federation.messages import Code, Standing, standing
 from epifed.federation.schedule import Schedule
 from epifed.federation.server import DELIVERED, MODEL, ORDER, REPORT, Order
 from epifed.learners.base import smooth
-from epifed.ledger.budget import Part, Spending, left, most_trainings, together
-from epifed.ledger.rows import Book, RunRecord
+from epifed.ledger.budget import Book, Part, RunRecord, Spending, left, most_trainings, together
 from epifed.privacy.plan import PrivacyPlan, Spent, price_together
-from epifed.training.noise_preview import expect
+from epifed.training.loop import expect
 from epifed.training.release import Release, read_release
 
 ALL = "all"

@@ -28,11 +28,11 @@ import platformdirs
 
 from epifed.errors import EpifedError
 from epifed.files import write_text
-from epifed.ledger.budget import Cap, refusal, together
-from epifed.ledger.rows import (
+from epifed.ledger.budget import (
     GENESIS,
     TAKEN,
     Book,
+    Cap,
     Key,
     Outcome,
     Row,
@@ -40,6 +40,8 @@ from epifed.ledger.rows import (
     canonical,
     chained,
     read_book,
+    refusal,
+    together,
     transaction,
 )
 from epifed.privacy.accounting import training_event

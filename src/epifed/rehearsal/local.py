@@ -35,10 +35,9 @@ from epifed.federation.flare.parties import (
     server_command,
     site_command,
 )
-from epifed.federation.roster import Aggregator, Federation, Server, Site
 from epifed.federation.server import Order, read_state
 from epifed.federation.site import TERMS, Source
-from epifed.federation.terms import Terms
+from epifed.federation.terms import Aggregator, Federation, Server, Site, Terms
 from epifed.files import write_atomic, write_text
 from epifed.learners.base import Vector, make_learner, slide
 from epifed.rehearsal.fork_server import POSSIBLE, Child, Wanted, learners_loaded, nursery

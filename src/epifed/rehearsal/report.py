@@ -24,12 +24,19 @@ from epifed.federation.flare.controller import TRAININGS
 from epifed.federation.schedule import JOURNAL, read_outcomes
 from epifed.federation.site import LEDGER
 from epifed.files import to_json, write_text
-from epifed.ledger.budget import together
+from epifed.ledger.budget import Book, RunRecord, together
 from epifed.ledger.ledger import Ledger
-from epifed.ledger.rows import Book, RunRecord
 from epifed.privacy.accounting import UNIT, rounded_up
-from epifed.rehearsal.plan import Plan, foreseen, renamed
-from epifed.rehearsal.runner import BUDGET, HORIZONS, course_of, forecasts_of, summed
+from epifed.rehearsal.runner import (
+    BUDGET,
+    HORIZONS,
+    Plan,
+    course_of,
+    forecasts_of,
+    foreseen,
+    renamed,
+    summed,
+)
 from epifed.training.release import read_release
 
 TOLERANCE = 1e-9

@@ -27,11 +27,19 @@ from epifed.data.panel import CasePanel
 from epifed.data.readers import read_communities, read_counties, read_prepared
 from epifed.data.readers.formats import BKG, DESTATIS, RKI, Level
 from epifed.errors import EpifedError
-from epifed.evaluation.communities import disaggregate
+from epifed.evaluation.experiment import disaggregate
 from epifed.evaluation.results_folder import DataRecord, ResultsFolder
-from epifed.report.drawing import THOUSANDS, WIDTH, credit, panel_title, period_title, style
+from epifed.report.drawing import (
+    THOUSANDS,
+    WIDTH,
+    Shapes,
+    credit,
+    panel_title,
+    period_title,
+    read_shapes,
+    style,
+)
 from epifed.report.figures import daily_counts
-from epifed.report.shapes import Shapes, read_shapes
 from epifed.settings import seed_sequence
 from epifed.simulate import simulate
 from epifed.simulate.simulation import write

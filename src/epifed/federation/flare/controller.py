@@ -46,7 +46,6 @@ from epifed.federation.readiness import (
     Role,
     refuse_unready,
 )
-from epifed.federation.roster import Federation
 from epifed.federation.secure_training import AwayError, SecureTraining
 from epifed.federation.server import (
     DELIVERED,
@@ -60,6 +59,7 @@ from epifed.federation.server import (
     take_in,
     write_line,
 )
+from epifed.federation.terms import Federation
 from epifed.files import write_text
 from epifed.learners.base import make_learner
 from epifed.ledger.budget import together

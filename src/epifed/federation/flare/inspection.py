@@ -12,12 +12,11 @@ from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError, counted
 from epifed.federation.flare.kits import authorization, certificate, connections, site_resources
 from epifed.federation.messages import ProtocolRange, heard
-from epifed.federation.roster import SOON
 from epifed.federation.round_terms import report_bytes
 from epifed.federation.scaffold import SCHEDULE, SETTINGS
 from epifed.federation.schedule import Schedule
 from epifed.federation.site import KEY, TERMS, LastAsked, Source, hosted_clients
-from epifed.federation.terms import Terms
+from epifed.federation.terms import SOON, Terms
 from epifed.learners.base import make_learner
 from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.privacy.plan import TRUST

@@ -33,9 +33,9 @@ from epifed.federation.flare.executor import ADD, ASK, DELIVER, HELLO, TRAIN
 from epifed.federation.flare.kits import CONTROLLER, EXECUTOR, certificate, kind_of
 from epifed.federation.messages import SENTENCES, Code
 from epifed.federation.readiness import NotReadyError, Party, Readiness
-from epifed.federation.roster import Federation
 from epifed.federation.schedule import Schedule, Week
 from epifed.federation.server import Order
+from epifed.federation.terms import Federation
 from epifed.ledger.ledger import Ledger
 from epifed.settings import Settings
 

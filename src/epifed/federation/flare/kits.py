@@ -29,7 +29,6 @@ from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import ROSTER
 from epifed.federation.crypto import ReportKey
-from epifed.federation.roster import AGAIN, Aggregator, Federation, Site
 from epifed.federation.scaffold import (
     README,
     SCHEDULE,
@@ -40,6 +39,7 @@ from epifed.federation.scaffold import (
 )
 from epifed.federation.schedule import Schedule
 from epifed.federation.site import CLIENTS, KEY, TERMS
+from epifed.federation.terms import AGAIN, Aggregator, Federation, Site
 from epifed.files import write_text
 from epifed.settings import Settings
 

@@ -11,7 +11,7 @@ from nvflare.private.fed.server.client_manager import ClientManager
 
 from epifed.errors import counted
 from epifed.federation.flare.engine_patches import shield_server, with_parent
-from epifed.federation.roster import Federation
+from epifed.federation.terms import Federation
 
 ROSTER = "federation.toml"
 PROGRAM = "nvflare.private.fed.app.server.server_train"

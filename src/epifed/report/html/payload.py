@@ -20,8 +20,8 @@ from epifed.explain import explain_folder
 from epifed.learners.base import Parts
 from epifed.ledger.budget import left, together
 from epifed.ledger.ledger import Ledger
-from epifed.privacy.tradeoff import most_advantage, right_at_most
-from epifed.report.shapes import map_of
+from epifed.privacy.accounting import most_advantage, right_at_most
+from epifed.report.drawing import map_of
 from epifed.report.tables import compared
 
 WEEKS = (7, 14, 21, 28)
