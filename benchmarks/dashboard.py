@@ -12,9 +12,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from playwright.sync_api import Browser, sync_playwright
-from tests.federation.overlooked import Folders
-from tests.test_dashboard_browser import Board
-from tests.test_report_browser import CHROMIUM, FLAGS
+from tests.dashboard.test_dashboard_browser import Board
+from tests.federation.status_folders import Folders
+from tests.report.test_report_browser import CHROMIUM, FLAGS
 
 from epifed.federation.messages import Code
 

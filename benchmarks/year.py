@@ -14,7 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from playwright.sync_api import ViewportSize, sync_playwright
-from tests.test_report_browser import CHROMIUM, FLAGS
+from tests.report.test_report_browser import CHROMIUM, FLAGS
 
 from _clock import machine
 from epifed.privacy.accounting import rounded_up

@@ -23,14 +23,14 @@ settings.load_profile("epifed")
 
 
 LONGEST = (
-    "test_year",
+    "test_runner",
     "test_kills",
     "test_audit",
     "test_docs",
     "test_aggregators",
     "test_federation",
     "test_network",
-    "test_audit_aggregators",
+    "test_aggregator_checks",
 )
 """Files that take minutes by themselves, most of them waiting, some computing."""
 
@@ -43,7 +43,7 @@ def _in_turn(items: list[pytest.Item]) -> None:
     places = {name: place - len(LONGEST) for place, name in enumerate(LONGEST)}
     kinds: dict[bool, list[Path]] = {True: [], False: []}
     for path in dict.fromkeys(item.path for item in items):
-        kinds["federation" in path.parts].append(path)
+        kinds[not {"federation", "rehearsal"}.isdisjoint(path.parts)].append(path)
     order = {
         path: places.get(path.stem, place / len(paths))
         for paths in kinds.values()

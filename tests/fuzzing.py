@@ -12,7 +12,7 @@ from typing import Any
 from epifed.data.readers import load_panel, load_table, to_panel
 from epifed.errors import EpifedError
 from tests import offices
-from tests.test_reading_offices import TEXTS, following
+from tests.data.test_reading_offices import TEXTS, following
 
 LONGEST = 500
 """Characters of an error, at most."""

@@ -14,7 +14,7 @@ from epifed.learners.base import Floats, Vector, Windows
 from epifed.ledger.budget import Cap
 from epifed.privacy.accounting import spent
 from epifed.testing import check_learner, example_panel
-from tests.late import late_list
+from tests.late_lists import late_list
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def federation(
 def on_path(folder: str, **more: str) -> dict[str, str]:
     """An environment whose processes run the sitecustomize of a folder here."""
     before = os.environ.get("PYTHONPATH")
-    folders = [str(HERE / folder), str(HERE / "changing")]
+    folders = [str(HERE / folder), str(HERE / "import_hooks")]
     path = os.pathsep.join([*folders, *([before] if before else [])])
     return {"PYTHONPATH": path, **more}
 

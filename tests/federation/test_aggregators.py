@@ -27,9 +27,9 @@ from epifed.rehearsal.local import LocalFederation
 from epifed.settings import Settings
 from epifed.training.loop import train
 from epifed.training.release import read_release
+from tests.federation.dishonest_server import deeds
 from tests.federation.helpers import Training, federation, on_path, panel, plan, settings_of
 from tests.federation.parties import spent
-from tests.federation.tampering import deeds
 
 pytestmark = pytest.mark.field
 
@@ -46,7 +46,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
     ledger = folder / "budget.ledger"
     Ledger.create(ledger, Cap(1e6, 1e-5, "rdp"))
     (folder / "kept").mkdir()
-    told = on_path("tampering", TAMPER_FOLDER=str(folder / "kept"))
+    told = on_path("dishonest_server", DISHONEST_FOLDER=str(folder / "kept"))
     parties = (SERVER, "site-1", "site-2", "site-3")
     with federation(
         folder,

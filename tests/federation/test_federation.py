@@ -21,7 +21,6 @@ from epifed.registry import LEARNERS
 from epifed.rehearsal.local import LocalFederation
 from epifed.training.loop import train
 from epifed.training.release import read_release
-from tests.federation.evil import deeds as evil
 from tests.federation.helpers import (
     HERE,
     Training,
@@ -33,13 +32,14 @@ from tests.federation.helpers import (
     silenced,
     view_of,
 )
+from tests.federation.hostile_site import deeds as hostile
 from tests.helpers import conforming, small_settings
 from tests.waiting import GUARD, wait_for
 
 pytestmark = pytest.mark.field
 
-EVIL = "site-3"
-"""The site that runs changed code. Outside the trainings called evil it is only overheard."""
+HOSTILE = "site-3"
+"""The site that runs changed code. Outside the trainings called hostile it is only overheard."""
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
     folder = tmp_path_factory.mktemp("federation")
     overheard = folder / "overheard"
     overheard.mkdir()
-    report = folder / "kits" / SERVER / "trainings" / "evil-deeds" / "report.jsonl"
-    environment = {EVIL: on_path("evil", EVIL_FOLDER=str(overheard), EVIL_REPORT=str(report))}
+    report = folder / "kits" / SERVER / "trainings" / "hostile-deeds" / "report.jsonl"
+    environment = {
+        HOSTILE: on_path("hostile_site", HOSTILE_FOLDER=str(overheard), HOSTILE_REPORT=str(report))
+    }
     with federation(
-        folder, 3, environment=environment, rounds_per_job=20, round_timeout=evil.ROUND
+        folder, 3, environment=environment, rounds_per_job=20, round_timeout=hostile.ROUND
     ) as local:
         yield local
 
@@ -83,9 +85,9 @@ def test_federation_and_simulation_give_the_same_weights(
 def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
     local: LocalFederation,
 ) -> None:
-    rounds = len(evil.DEEDS)
+    rounds = len(hostile.DEEDS)
     settings = small_settings(rounds=rounds, epsilon=2.0, clients_per_round=12, epochs=1)
-    wanted = plan("evil-deeds", settings)
+    wanted = plan("hostile-deeds", settings)
     status = local.train(wanted)
     assert status["finished"]
     lines = (local.training_folder(wanted) / "report.jsonl").read_text().splitlines()
@@ -113,31 +115,31 @@ def test_what_must_not_reach_the_model_does_not_and_the_report_says_who_and_why(
         "stale": ["late"],
         "good": [],
     }
-    for number, deed in evil.DEEDS.items():
-        found = [reason for site, reason in reasons[number] if site == EVIL]
+    for number, deed in hostile.DEEDS.items():
+        found = [reason for site, reason in reasons[number] if site == HOSTILE]
         assert found == expected[deed], (number, deed, reasons[number])
-    assert {site for problems in reasons.values() for site, _ in problems} == {EVIL}
-    mine = [panel().regions.index(c) for c in local.federation.site(EVIL).clients]
+    assert {site for problems in reasons.values() for site, _ in problems} == {HOSTILE}
+    mine = [panel().regions.index(c) for c in local.federation.site(HOSTILE).clients]
     rows = {
-        number: mine[:1] if deed in evil.ALONE else mine
-        for number, deed in evil.DEEDS.items()
+        number: mine[:1] if deed in hostile.ALONE else mine
+        for number, deed in hostile.DEEDS.items()
         if deed != "good"
     }
     simulated = train(view_of(settings), settings, learner=silenced(settings, rows))
-    model = read_release(local.kit(EVIL) / "models" / f"{wanted.training}.epifed")
+    model = read_release(local.kit(HOSTILE) / "models" / f"{wanted.training}.epifed")
     np.testing.assert_allclose(model.vector, simulated.vector, rtol=1.3e-6, atol=1e-5)
 
 
 def _overheard(local: LocalFederation) -> bytes:
-    """All that the evil site sent, up to the trainings in which it is evil."""
+    """All that the hostile site sent, up to the trainings in which it is hostile."""
     folder = local.folder / "overheard"
     files = [path.read_bytes() for path in sorted(folder.glob("sent-*.bin"))]
-    return b"".join(sent for sent in files if b"evil-deeds" not in sent)
+    return b"".join(sent for sent in files if b"hostile-deeds" not in sent)
 
 
 def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFederation) -> None:
     sent = _overheard(local)
-    certificate = (local.kit(EVIL) / "startup" / "client.crt").read_bytes().strip()
+    certificate = (local.kit(HOSTILE) / "startup" / "client.crt").read_bytes().strip()
     assert certificate in sent
     rest, arrays = _without_arrays(sent.replace(certificate, b""))
     metadata = [json.loads(text) for text in METADATA.findall(rest)]
@@ -145,14 +147,14 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     for about in metadata:
         assert about.keys() == {"training", "round", "dtype", "shape"}
         assert about["dtype"] == "float32"
-        assert about["shape"][0] == len(local.federation.site(EVIL).clients)
+        assert about["shape"][0] == len(local.federation.site(HOSTILE).clients)
     shapes = [tuple(about["shape"]) for about in metadata]
     assert sorted(arrays) == sorted(4 * rows * length for rows, length in shapes)
     rest = METADATA.sub(b"", rest)
     greetings = GREETING.findall(rest)
     assert {json.dumps(ProtocolRange.own().about).encode()} == set(greetings)
     rest = READY.sub(_terms_alone, GREETING.sub(b"", rest))
-    models = [local.kit(EVIL) / "models" / f"{_name(*one)}.epifed" for one in TRAININGS]
+    models = [local.kit(HOSTILE) / "models" / f"{_name(*one)}.epifed" for one in TRAININGS]
     assert {text.decode() for text in RECEIPT.findall(rest)} == {
         read_release(path).sha256 for path in models
     }
@@ -209,10 +211,10 @@ def test_no_count_window_path_or_word_of_an_exception_leaves_a_site(
     folder = local.folder / "overheard"
     sent = b"".join(path.read_bytes() for path in sorted(folder.glob("sent-*.bin")))
     assert b"same-fedavg-private" in sent, "nothing was overheard"
-    assert evil.SECRET.encode() not in sent
+    assert hostile.SECRET.encode() not in sent
     assert str(local.folder / "data").encode() not in sent
     mine = panel()
-    rows = [mine.regions.index(c) for c in local.federation.site(EVIL).clients]
+    rows = [mine.regions.index(c) for c in local.federation.site(HOSTILE).clients]
     windows = slide(mine, small_settings(), (mine.start, mine.end))
     for k in rows:
         for window in windows.inputs[k]:
@@ -289,7 +291,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 def test_the_bytes_that_a_site_sends_do_not_depend_on_who_was_drawn(
     local: LocalFederation, draws: _Draws
 ) -> None:
-    counts = {len(clients) for clients in draws.drawn[EVIL]}
+    counts = {len(clients) for clients in draws.drawn[HOSTILE]}
     assert 0 in counts and len(counts) > 1, "the draw does not vary: change the seed"
     folder = local.folder / "overheard"
     (sent,) = (

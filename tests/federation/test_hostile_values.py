@@ -25,7 +25,7 @@ from epifed.settings import of_training
 from epifed.training.release import Release
 from tests.federation.helpers import panel, settings_of
 from tests.federation.test_site import MINE, _kit, _long, _rows, _task
-from tests.test_forged_releases import forge, release
+from tests.training.test_forged_releases import forge, release
 
 __all__ = ["release"]  # a fixture
 ESCAPE = "\x1b[31m"

@@ -22,8 +22,8 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
 from epifed.rehearsal.local import LocalFederation
 from epifed.training.release import read_release
-from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import Training, federation, on_path, plan
+from tests.federation.server_kills.stages import STAGES
 from tests.helpers import small_settings
 from tests.waiting import wait_for
 
@@ -38,7 +38,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]
     folder = tmp_path_factory.mktemp("kills")
     ledger = folder / "budget.ledger"
     Ledger.create(ledger, Cap(1000.0, 1e-5, "rdp"))
-    environment = {SERVER: on_path("deadly", DEADLY_FILE=str(folder / "deadly"))}
+    environment = {SERVER: on_path("server_kills", KILL_FILE=str(folder / "killing"))}
     with federation(
         folder,
         SITES,
@@ -89,14 +89,14 @@ def _restart(local: LocalFederation, party: str) -> None:
 def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> None:
     stages = list(STAGES)
     rounds = max(4, KILLS + 2)
-    wanted = plan("deadly", small_settings(rounds=rounds, epsilon=4.0), seeded=False)
-    deadly = local.folder / "deadly"
-    deadly.write_text("")
+    wanted = plan("killing", small_settings(rounds=rounds, epsilon=4.0), seeded=False)
+    killing = local.folder / "killing"
+    killing.write_text("")
     training = Training(local, wanted)
     released = 0
     for kill in range(KILLS):
         stage = stages[(kill + 3) % len(stages)]
-        deadly.write_text(f"{stage} {kill + 1}")
+        killing.write_text(f"{stage} {kill + 1}")
         training.until(lambda: local.processes[SERVER].poll() is not None, "a crash")
         record = _record(local, wanted)
         assert record.spent >= training.done() >= released

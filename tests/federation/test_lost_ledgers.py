@@ -24,7 +24,7 @@ from tests.federation.helpers import panel, settings_of
 from tests.federation.helpers import plan as ordered
 from tests.federation.parties import Parties
 from tests.federation.test_messages import PLAN, SETTINGS, _task
-from tests.federation.test_relay import _ledger, _played
+from tests.federation.test_secure_training import _ledger, _played
 
 TOTAL = 3.0
 TERMS = Terms(epsilon_total=TOTAL, epsilon_per_release=50.0)

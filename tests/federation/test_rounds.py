@@ -23,8 +23,8 @@ from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import rehearsal_federation
 from epifed.training.rounds import Rounds
-from tests.federation.deadly.stages import STAGES
 from tests.federation.helpers import panel, plan
+from tests.federation.server_kills.stages import STAGES
 from tests.helpers import small_settings
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
@@ -57,7 +57,7 @@ def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) 
         method, when = STAGES[stage]
         original = getattr(rounds, method)
 
-        def deadly(*args: Any) -> Any:
+        def killing(*args: Any) -> Any:
             due = rounds.done + 1 >= number
             if due and when == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -66,7 +66,7 @@ def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) 
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
-        setattr(rounds, method, deadly)
+        setattr(rounds, method, killing)
         while not rounds.finished:
             rounds.play(_nobody_drawn, lambda _: None)
     finally:

@@ -110,7 +110,7 @@ def test_neighbours_go_on_and_a_stranger_is_named_before_it_costs(tmp_path: Path
         "site-3": "nothing",
         "site-4": f"{PROTOCOL + 3}-{PROTOCOL + 4}",
     }
-    environment = {site: on_path("neighbour", SPEAKS=said) for site, said in speaks.items()}
+    environment = {site: on_path("other_version", SPEAKS=said) for site, said in speaks.items()}
     ledger = tmp_path / "budget.ledger"
     Ledger.create(ledger, Cap(5.0, 1e-5, "rdp"))
     before = Ledger(ledger).book().head
