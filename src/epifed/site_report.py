@@ -239,7 +239,7 @@ def _make(
     plain = replace(panel, history=None)
     used, sentence = timely(
         plain, panel, release.learner, release.last_day,
-        f"{found.mornings} of {LEAST_MORNINGS} mornings are kept",
+        f"{found.mornings} of {LEAST_MORNINGS} days are archived",
     )  # fmt: skip
     since = None if used.history is None else _real_time_since(kit, used)
     if since is not None:

@@ -65,7 +65,8 @@ def test_every_sentence_that_an_office_reads_is_there_in_german(path: Path) -> N
     ("english", "german"),
     [
         (
-            "f.csv: row 20, column the day: found '1.141'; expected a number, its signs said; add "
+            "f.csv: row 20, column the day: found '1.141'; expected a number, its decimal "
+            "and thousands signs given; add "
             "--thousands . or --decimal .",
             "f.csv: Zeile 20, Spalte the day: gefunden: '1.141'; erwartet: eine Zahl, deren "
             "Zeichen angegeben sind; ergänzen Sie --thousands . oder --decimal .",

@@ -254,7 +254,7 @@ def test_a_file_is_obeyed_and_an_option_given_wins_over_it(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("--epsilon", "0"), "--epsilon: found '0'; expected a number above 0, or inf"),
+        (("--epsilon", "0"), "--epsilon: found '0'; expected a number above 0: try 1"),
         (("--learner", "magic"), "learner: found 'magic'; expected one of"),
         (("--from", "2019-01-01"), "expected origins from 2019-01-01"),
         (("--holidays", "XX"), "holidays: found 'XX'; expected a code such as DE"),

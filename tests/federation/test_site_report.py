@@ -297,7 +297,7 @@ def test_the_real_time_learner_reads_vintages_once_enough_are_kept_and_says_sinc
             north.train(morning)
         status = north.update_site(morning)
         if morning == first:
-            assert any("8 of 14 mornings are kept" in note for note in status["notes"])
+            assert any("8 of 14 days are archived" in note for note in status["notes"])
     since = FIRST + timedelta(days=13)
     assert any(f"of your own list, since {since}" in note for note in status["notes"])
     records = [

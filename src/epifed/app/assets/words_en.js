@@ -23,7 +23,7 @@ const EN = {
   problemHelpNoTable: 'Mend the file and drop it again.',
   inDetail: 'In detail',
 
-  questionKicker: 'One question before it goes on',
+  questionKicker: 'One question first',
   question: {
     sheet: () => 'Which sheet holds the counts?',
     member: () => 'The zip holds several files. Which one holds the counts?',
@@ -75,7 +75,7 @@ const EN = {
     cadence: (v) => ({ day: ['A day', ''], week: ['A week', ''] })[v],
     weeks_dated: (v) => ({ first: ['The first day', 'the week begins then'], last: ['The last day', 'the week ends then'] })[v],
     counts: (v) => ({ new: ['New cases', 'of each day or week'], cumulative: ['All cases so far', 'new cases are the differences'], 'cumulative-yearly': ['All cases of the year so far', 'they start anew each January'] })[v],
-    negatives: (v) => ({ spread: ['Corrections', 'taken off the days before'], zero: ['Mistakes', 'taken as 0'] })[v],
+    negatives: (v) => ({ spread: ['Corrections', 'subtracted from the days before'], zero: ['Mistakes', 'taken as 0'] })[v],
     totals: (v) => ({ drop: ['Totals', 'left out'], keep: ['Regions', 'kept'] })[v],
     line_list: () => ['Every row is one case', 'rows are counted'],
     layout: (v) => ({ 'regions-across': ['Yes, every column is a region', 'a column for each region'], 'days-across': ['A column for each day', ''], long: ['No', ''] })[v],
@@ -168,7 +168,7 @@ const EN = {
   memberClients: 'Your regions', memberReleaseTitle: 'The newest release', memberTrainingTitle: 'This week’s training', memberPreviewTitle: 'What would be sent', memberOwnTitle: 'Your own forecast',
   memberNoRelease: 'No release has arrived yet.',
   memberRelease: (v) => `“${v.training}”: learned from ${v.first} to ${v.last}, with ε = ${v.epsilon}${v.seen ? ` (ε = ${v.seen} against whoever sees which regions were drawn)` : ''}, δ = ${v.delta}, for one region more or less, by the accountant ${v.accountant}.`,
-  memberSeeded: 'Its noise is predictable: it is a test and protects nobody.',
+  memberSeeded: 'Its noise is predictable: it is a test and gives no privacy.',
   memberNoTraining: 'This site was not asked for a training yet.',
   memberTraining: (v) => `Last asked for “${v.training}”, days ${v.first} to ${v.last}, with ${v.enrolled} clients.`,
   memberAnswered: 'This site took part.', memberRefused: 'This site did not take part:', memberWouldZero: (v) => `${v.client} would count as zero: ${v.reason}`, memberLeftOut: (v) => `${v.client} counted as zero: ${v.reason}`,

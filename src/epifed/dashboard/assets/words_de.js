@@ -119,7 +119,7 @@ const DE = {
   round: 'Runde',
   without: 'Ohne',
 
-  budgetRenews: (v) => `Diese Grenze erneuert sich: Sie gilt für je ${v.weeks} Wochen und verspricht weniger. Alles seit dem Beginn kostet zusammen ε = ${v.total}; dafür gibt es keine Grenze.`,
+  budgetRenews: (v) => `Diese Grenze erneuert sich: Sie gilt für je ${many(v.weeks, 'Woche', 'Wochen')} und verspricht weniger. Alles seit dem Beginn kostet zusammen ε = ${v.total}; dafür gibt es keine Grenze.`,
   budgetTitle: 'Das Budget neben dem Plan',
   budgetLead: (v) => `Grenze ε = ${v.cap} bei δ = ${v.delta} (ein Klient mehr oder weniger, ${v.accountant}-Rechnung). Ausgegeben: ${v.spent}. Übrig: ${v.left}.${v.held ? ` ${v.held} hält ein laufendes Training.` : ''} ${v.each ? `Eine weitere Woche kostet für sich ε = ${v.each}; zusammen kosten Wochen weniger als ihre Summe.` : ''}`,
   burnLabel: (v) => `Was vom Budget mit der Zeit übrig bleibt: ${v.left} von ${v.cap}`,

@@ -119,7 +119,7 @@ const EN = {
   round: 'Round',
   without: 'Without',
 
-  budgetRenews: (v) => `This cap renews: it holds for every window of ${v.weeks} weeks, which is a weaker promise. Everything since the beginning together costs ε = ${v.total}, and no cap limits that.`,
+  budgetRenews: (v) => `This cap renews: it holds for every window of ${many(v.weeks, 'week', 'weeks')}, which is a weaker promise. Everything since the beginning together costs ε = ${v.total}, and no cap limits that.`,
   budgetTitle: 'The budget, against the plan',
   budgetLead: (v) => `Cap ε = ${v.cap} at δ = ${v.delta} (one client added or removed, ${v.accountant} accountant). Spent: ${v.spent}. Left: ${v.left}.${v.held ? ` ${v.held} are reserved by a training that runs.` : ''} ${v.each ? `One more week costs ε = ${v.each} by itself; together weeks cost less than their sum.` : ''}`,
   burnLabel: (v) => `What is left of the budget over time: ${v.left} of ${v.cap}`,

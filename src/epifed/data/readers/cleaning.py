@@ -246,7 +246,7 @@ def as_new(state: Cleaning) -> Cleaning:
     if state.said.counts == "cumulative" and anew:
         raise AmbiguousTableError(
             f"{state.where}: column {short(state.columns['cases'])}: found accumulated counts that "
-            "start anew with the year; expected that to be said",
+            "start anew with the year; expected that to be stated",
             {"counts": YEARLY},
         )
     change = pl.col("cases").diff()
@@ -336,14 +336,15 @@ def without_negatives(state: Cleaning) -> Cleaning:
         left += lost
         parts.append(rows.with_columns(cases=spread))
     rest = frame.filter(~(mine & pl.col("cases").is_not_null()))
-    note = f"{what} {was(len(negative))} taken off the days before, in proportion to their counts"
+    done = f"{was(len(negative))} subtracted from the days before"
+    note = f"{what} {done}, in proportion to their counts"
     if left:
-        note += f"; {left:,.6g} cases found no day to be taken off"
+        note += f"; {left:,.6g} cases could not be subtracted"
     return state.now(pl.concat([*parts, rest]), note, negatives="spread")
 
 
 def spread_back(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Counts in order of time with each negative one taken off the days before; what was left.
+    """Counts in order of time, each negative one subtracted from the days before; what was left.
 
     In proportion to their counts, over as few whole weeks back as hold twice as many cases, or
     all days; whole numbers stay whole.
@@ -736,7 +737,7 @@ def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
     if FIRST_DAY_NAMES.search(column.casefold()):
         raise AmbiguousTableError(
             f"{state.where}: column {short(column)}: found weeks that may be dated by their first "
-            "day; expected it said which day it is",
+            "day; expected that day to be given",
             {"weeks_dated": "first"},
             {"weeks_dated": "last"},
         )

@@ -553,7 +553,7 @@ def _refuse_text_above(content: Content, wanted: Collection[str]) -> None:
         if found := header_below(rows, wanted):
             raise AmbiguousTableError(
                 f"{content.where}: row {filled[0][0]}: found '{short(filled[0][1])}' above the "
-                "names of the columns; expected their row to be said",
+                "names of the columns; expected their row to be given",
                 {"header_row": found},
             )
         if header_below([*rows[:1], (0, [*wanted, "date", "cases"])], wanted) is None:
@@ -897,7 +897,7 @@ def _of_sheet(
         text_above = next(cell for cell in first[0][1:] if cell.strip())
         raise AmbiguousTableError(
             f"{content.where}: row {first[0][0]}: found '{short(text_above)}' above the names of "
-            "the columns; expected their row to be said",
+            "the columns; expected their row to be given",
             {"header_row": found_below},
         )
     header_row, *names = rows.row(0)

@@ -423,7 +423,7 @@ def _offer_missing(
         more = {"missing": word}
         raise AmbiguousTableError(
             f"{at(where, first['row'], column)}: found '{short(word)}'; expected {COUNT}, or a "
-            "word for no report that is said",
+            "word given by --missing",
             more,
             column=column,
             example=word,
@@ -525,7 +525,7 @@ def _offer(
 ) -> None:
     assert cell is not None
     found = f"{at(where, cell['row'], column)}: found '{short(cell['text'])}'"
-    sentence = f"{found}; expected a number, its signs said"
+    sentence = f"{found}; expected a number, its decimal and thousands signs given"
     raise AmbiguousTableError(sentence, *ways, column=column, example=str(cell["text"]))
 
 
@@ -589,7 +589,7 @@ def refuse_alike(where: str, ids: Sequence[str]) -> None:
         if not spelling or spelling != name:
             raise EpifedError(
                 f"{where}: found the client {name!a}; expected {spelling or 'an id'!a}, without "
-                "blanks around it or signs that nobody sees"
+                "blanks around it or invisible characters"
             )
         digits = re.fullmatch(r"0*(\d+?)(\.0+)?", spelling)
         other = plain.setdefault(digits[1] if digits else spelling.casefold(), name)

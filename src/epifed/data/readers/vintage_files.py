@@ -190,7 +190,7 @@ def _refuse_pooling(path: Path, table: RawTable, used: Iterable[str]) -> None:
         if several > 1:
             raise AmbiguousTableError(
                 f"{path}: found {several} values in the column {short(name)}; expected the column "
-                "of the regions to be said, or that all rows are one region",
+                "of the regions to be given, or that all rows are one region",
                 {"region": name},
                 {"one_region": True},
             )
@@ -210,7 +210,7 @@ def _refuse_leap(path: Path, frame: pl.DataFrame, column: str) -> None:
         row = after[1] if place > len(mornings) / 2 else before[1]
         raise EpifedError(
             f"{path}: row {row}, column {column}: found {before[0]} and then nothing until "
-            f"{after[0]}; expected no more than a year between mornings"
+            f"{after[0]}; expected no more than a year between vintages"
         )
 
 

@@ -210,7 +210,7 @@ const DE = {
   runs: 'Läufe',
   epsilon: 'ε',
 
-  ledgerRenews: (v) => `Diese Grenze erneuert sich: Sie gilt für je ${v.weeks} Wochen und verspricht weniger. Alles seit dem Beginn kostet zusammen ε = ${v.total}; dafür gibt es keine Grenze.`,
+  ledgerRenews: (v) => `Diese Grenze erneuert sich: Sie gilt für je ${many(v.weeks, 'Woche', 'Wochen')} und verspricht weniger. Alles seit dem Beginn kostet zusammen ε = ${v.total}; dafür gibt es keine Grenze.`,
   ledgerTitle: 'Das Budgetbuch',
   ledgerLead: (v) => `Von der Obergrenze ε = ${v.cap} (δ = ${v.delta}, ${v.accountant}) sind ε = ${v.taken} vergeben, ε = ${v.left} ist übrig.`,
   ledgerHeld: (v) => `Ausgegeben sind ε = ${v.spent}; der Rest ist für noch offene Trainings zurückgelegt.`,

@@ -20,7 +20,7 @@ const EN = {
   simulatedLabel: 'Simulated data.',
   simulatedText: 'The country, its places and its cases are invented. Nothing here describes a real epidemic.',
   seededLabel: 'Privacy is only simulated.',
-  seededText: 'The noise came from a seeded generator and can be predicted. This shows what privacy costs; it protects nobody, and the models must not be released.',
+  seededText: 'The noise came from a seeded generator and can be predicted. This shows what privacy costs; it gives no privacy, and the models must not be released.',
   otherDataLabel: 'Other data.',
   otherDataText: 'The case data shown is not the data the results were computed from.',
 
@@ -70,7 +70,7 @@ const EN = {
   sureAlone: (v) => `On ${many(v.n, 'past week', 'past weeks')} of these data the trend had a relative error of ${v.ratio} for the next week, and of ${v.together} for all weeks ahead together, against “next week is like today”; below 1 is better.`,
   sureGrid: (v) => `On test days the learner ${v.learner} (ε = ${v.eps}) had errors ${v.percent} ${v.better ? 'smaller' : 'larger'} than “next week is like today”.`,
   sureNone: 'No past forecasts were scored, so nothing is known about how sure this is.',
-  privacyLine: (v) => `With ε = ${v.eps}, whoever guesses from the result whether one ${v.level.one} took part is right at most ${v.right} of the time; a coin toss is right 50 %.`,
+  privacyLine: (v) => `With ε = ${v.eps}, someone who guesses from the result whether one ${v.level.one} took part is right at most ${v.right} of the time; a coin toss is right 50 %.`,
   privacyAll: (v) => `All ${v.n} releases together cost ε = ${v.eps}: at most ${v.right}.`,
   whereNowhere: (v) => `In no ${v.level.one} is a rise expected.`,
   privacySeeded: 'Here the noise is simulated: this is an estimate of the cost, not protection.',
@@ -210,7 +210,7 @@ const EN = {
   runs: 'Runs',
   epsilon: 'ε',
 
-  ledgerRenews: (v) => `This cap renews: it holds for every window of ${v.weeks} weeks, which is a weaker promise. Everything since the beginning together costs ε = ${v.total}, and no cap limits that.`,
+  ledgerRenews: (v) => `This cap renews: it holds for every window of ${many(v.weeks, 'week', 'weeks')}, which is a weaker promise. Everything since the beginning together costs ε = ${v.total}, and no cap limits that.`,
   ledgerTitle: 'The ledger',
   ledgerLead: (v) => `Of the cap ε = ${v.cap} (δ = ${v.delta}, ${v.accountant}), ε = ${v.taken} is taken and ε = ${v.left} is left.`,
   ledgerHeld: (v) => `ε = ${v.spent} was spent; the rest is held by trainings that are still open.`,
