@@ -1,4 +1,4 @@
-"""What lies before the person at the page: one file, its reading, its check and its forecast."""
+"""The state of the page: one file, its check and forecast, and a member's week."""
 
 import hashlib
 import json

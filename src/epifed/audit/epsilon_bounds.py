@@ -2,7 +2,8 @@
 
 Every client is a canary with a direction of its own, in the training with probability 1/2. The
 auditor guesses for some of them which it was, and abstains for the rest. Too many right guesses
-refute (ε, δ), whatever the mechanism.
+refute (ε, δ), whatever the mechanism. The membership attack shows the same on a small simulated
+federation.
 """
 
 import math

@@ -1,7 +1,8 @@
 """The tests of noise and sampling that the checks use, each with its level and its power.
 
 Every test is two-sided and exact, or close to it, at a `LEVEL` that all its comparisons share
-(Bonferroni). What a test can find is computed from the same distribution that decides it.
+(Bonferroni). What a test can find is computed from the same distribution that decides it. A
+`Finding` is what a check reports.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""`epifed federation new`: a federation from a few questions.
-
-`epifed federation`: a real federation between machines, on NVIDIA FLARE.
-"""
+"""`epifed federation`: set up a federation, and run its server, sites and aggregators."""
 
 import shutil
 import sys

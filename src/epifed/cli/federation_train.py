@@ -1,4 +1,4 @@
-"""The coordinator's commands: train, status, stop, schedule and dashboard."""
+"""The coordinator's commands: train, status, stop, schedule, dashboard and rehearse."""
 
 import contextlib
 import logging

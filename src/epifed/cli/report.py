@@ -1,4 +1,4 @@
-"""`epifed report` and `epifed explain`: the HTML page, and the guarantee in plain sentences."""
+"""`epifed open`, `report` and `explain`: the local page, the HTML report, the guarantee."""
 
 import tempfile
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""The site's own terms (`site.toml`) and its ledger of the trainings it took part in.
+"""The roster of a federation, and a site's own terms (`site.toml`) with its ledger.
 
 The site prices every training itself, from the announced noise and sampling rate, and writes it
 into its own ledger before it contributes. So it refuses what is beyond its terms, whatever the

@@ -1,7 +1,7 @@
 """Submissions in the hubverse layout: written, and checked by the rules of hubValidations.
 
 A hub asks for cases of a week: the value of a week, or seven times the 7-day average. The horizon
-counts weeks from the hub's own reference date.
+counts weeks from the hub's own reference date. What a hub asks for is read from its configuration.
 """
 
 import json

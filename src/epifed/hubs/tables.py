@@ -1,7 +1,8 @@
 """Forecasts, observed counts and location codes of hubs, read into one form.
 
 Forecasts come from a hubverse folder (`model-output/<model>/…`, CSV or parquet) or from one table
-of several models. Observed counts are daily, or of weeks that end on a date.
+of several models. Observed counts are daily, or of weeks that end on a date. Models are scored on
+the tasks that they share.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,8 @@
 """What several trainings cost together, and what else fits under a cap.
 
 Composition is not a sum: the ε of two trainings is less than the sum of theirs. So every question
-is answered by composing all events that count and pricing the whole.
+is answered by composing all events that count and pricing the whole. Here are also the rows of a
+ledger file, chained by hashes, and the plan of a year's weekly budgets.
 """
 
 import hashlib

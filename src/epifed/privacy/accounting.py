@@ -4,7 +4,8 @@ An event records what happened; an accountant gives an upper bound on its cost. 
 1 is a Poisson-sampled Gaussian mechanism (the paper's Definition 5). The Rényi accountant is the
 paper's (Theorems 1 to 4 of its appendix); the privacy loss distribution (PLD) accountant composes
 numerically and is tighter. Both are Google's dp-accounting. A further one is a class with the same
-methods, named under the entry point `epifed.accountants`.
+methods, named under the entry point `epifed.accountants`. The trade-off of an (ε, δ) bounds what
+an attacker can tell.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Runs a rehearsed year: the real schedule on a simulated clock, over real processes.
+"""A rehearsed year: its plan of events, and the real schedule on a simulated clock.
 
 Parties are stopped, killed, restored and renamed as the plan says.
 """

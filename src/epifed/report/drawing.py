@@ -1,4 +1,4 @@
-"""The look of all figures: one style, the same colour for the same ε, axes and their ticks."""
+"""The look of all figures and maps: one style, the same colour for the same ε, axes, shapes."""
 
 import json
 import math

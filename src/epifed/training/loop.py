@@ -1,4 +1,6 @@
-"""A training in one process: Algorithm 1 with every cohort as one stack of vectors."""
+"""A training in one process: Algorithm 1 with every cohort as one stack of vectors.
+
+`expect` says before it how much of a release noise will hide."""
 
 import math
 from collections.abc import Callable, Collection

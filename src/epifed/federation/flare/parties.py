@@ -1,6 +1,7 @@
 """How the parties are started: FLARE's own server and client programs, in the foreground.
 
-They run under the Python of this environment, so that their workers find the installed epifed.
+They run under the Python of this environment, so that their workers find the installed epifed. A
+site's service looks after its file and its weekly report beside them.
 """
 
 import contextlib
