@@ -58,7 +58,7 @@ def test_the_readme_of_an_index_has_no_link_that_leads_nowhere() -> None:
         text = re.sub(change["pattern"], change["replacement"], text)
     targets = re.findall(r"\]\(([^)]+)\)", text)
     assert targets and all(target.startswith(("http", "#")) for target in targets)
-    assert "forecasting (`docs/forecasting.md`)" in text
+    assert "Privacy (`docs/privacy.md`)" in text
 
 
 def test_extras_are_those_that_the_documentation_names() -> None:
@@ -75,8 +75,8 @@ def test_extras_are_those_that_the_documentation_names() -> None:
         "cluster",
     }
     assert named == set(extras)
-    readme = (ROOT / "README.md").read_text()
-    assert all(f"`{extra}`" in readme for extra in extras)
+    page = (ROOT / "docs" / "index.md").read_text()
+    assert all(f"`{extra}`" in page for extra in extras)
     light = " ".join(PROJECT["project"]["dependencies"])
     assert not any(name in light for name in ("torch", "nvflare", "distributed", "opendp"))
 

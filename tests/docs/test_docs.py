@@ -233,6 +233,6 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert "Zurück" in (tmp_path / "de" / "betrieb.html").read_text()
     assert "predictions.png" in made["tutorials/paper"] and "persistence" in made["tutorials/paper"]
     assert "P, days (or weeks) from last input to target" in made["reference/settings"]
-    assert "another --learner" in made["reference/commands"]
+    assert "below 1 is better" in made["reference/commands"]
     assert "epsilon_without_amplification" in made["reference/json"]
     assert json.loads((tmp_path / "schemas" / "ledger-verify.json").read_text())["properties"]

@@ -259,4 +259,3 @@ def test_rounds_are_not_spent_while_nobody_can_be_reached(networked: Networked) 
     networked.check(wanted, training.finished())
     without = networked.report(wanted)
     assert not any(len(sites) == 3 for sites in without.values())
-    assert without[ROUNDS] == []

@@ -27,6 +27,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, recognise
 from epifed.data.readers.cleaning import Tidy, clean_rows, open_tidy
 from epifed.data.readers.columns import lay_long, wanted_names
+from epifed.data.readers.formats import is_simulated
 from epifed.data.readers.tables import (
     Assumptions,
     Content,
@@ -68,7 +69,6 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import sample_clients, to_grid
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
-from epifed.simulate.epidemic import is_simulated
 from epifed.training.release import Release
 from epifed.training.rounds import contribution
 

@@ -3,9 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from epifed.simulate.epidemic import SimulationSettings
-
 if TYPE_CHECKING:
+    from epifed.simulate.epidemic import SimulationSettings
     from epifed.simulate.simulation import Simulation, default_panel, simulate
 
 __all__ = ["Simulation", "SimulationSettings", "default_panel", "simulate"]
@@ -15,4 +14,5 @@ def __getattr__(name: str) -> Any:
     """Import on first use: whoever reads settings does not wait for what simulates."""
     if name not in __all__:
         raise AttributeError(f"module 'epifed.simulate' has no attribute '{name}'")
-    return getattr(import_module("epifed.simulate.simulation"), name)
+    home = "epidemic" if name == "SimulationSettings" else "simulation"
+    return getattr(import_module(f"epifed.simulate.{home}"), name)

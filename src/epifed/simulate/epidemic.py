@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from scipy.special import betaincinv
 
 from epifed.data.readers.formats import SIMULATION, simulation_record
 from epifed.errors import EpifedError, sentence_of
-from epifed.simulate.country import Country
+
+if TYPE_CHECKING:
+    from epifed.simulate.country import Country
 
 Array = NDArray[np.float64]
 
@@ -338,11 +340,6 @@ def settings_of(folder: Path) -> SimulationSettings | None:
         raise EpifedError(f"{folder / SIMULATION}: settings: {error}") from None
 
 
-def is_simulated(path: Path) -> bool:
-    """Whether a directory, or a file of one, is marked as invented by 'epifed simulate'."""
-    return ((path if path.is_dir() else path.parent) / SIMULATION).is_file()
-
-
 Counts = NDArray[np.int32]
 People = NDArray[np.int64]
 
@@ -430,7 +427,7 @@ def course(preset: Preset) -> Course:
 
 
 def spread(
-    country: Country, preset: Preset, national: Course, seed: np.random.SeedSequence
+    country: "Country", preset: Preset, national: Course, seed: np.random.SeedSequence
 ) -> Epidemic:
     """Let the epidemic run through the communities."""
     field_seed, start_seed, draw_seed = seed.spawn(3)
@@ -473,7 +470,7 @@ def spread(
     return Epidemic(infections, falls_ill, np.stack([S, E, J, R]))
 
 
-def commuting(country: Country) -> csr_array:
+def commuting(country: "Country") -> csr_array:
     """Share of their contacts that the people of a row have in a column; a gravity law."""
     places, people = country.positions, country.community_population.astype(float)
     n = len(people)
@@ -496,7 +493,7 @@ def commuting(country: Country) -> csr_array:
 
 
 def local_factors(
-    country: Country, preset: Preset, days: int, seed: np.random.SeedSequence
+    country: "Country", preset: Preset, days: int, seed: np.random.SeedSequence
 ) -> Array:
     """By how much R differs from the national one, by day and county."""
     rng = np.random.default_rng(seed)
@@ -512,19 +509,19 @@ def local_factors(
     return np.asarray(np.exp(shared[:, None] * region + own[:, None] * local + tilt))
 
 
-def _east(country: Country) -> Array:
+def _east(country: "Country") -> Array:
     """How far east each county lies, in deviations from the middle."""
     east = country.county_positions[:, 0]
     return np.asarray((east - east.mean()) / max(float(east.std()), 1e-9))
 
 
-def smallness(country: Country) -> Array:
+def smallness(country: "Country") -> Array:
     """How much more a county's own luck matters in small counties: one for the median county."""
     people = country.county_population
     return np.asarray((np.median(people) / people) ** SIZE_OF_LUCK)
 
 
-def _features(country: Country, rng: np.random.Generator) -> Array:
+def _features(country: "Country", rng: np.random.Generator) -> Array:
     """Random Fourier features of an exponential correlation in space: linear in counties."""
     wave = rng.normal(size=(FEATURES, 2)) / np.abs(rng.normal(size=(FEATURES, 1))) / REGION_KM
     phase = wave @ country.county_positions.T
@@ -544,7 +541,7 @@ def waves(memory: Array, width: int, rng: np.random.Generator) -> Array:
 
 
 def _start(
-    country: Country, preset: Preset, national: Course, rng: np.random.Generator
+    country: "Country", preset: Preset, national: Course, rng: np.random.Generator
 ) -> tuple[People, People, People, People]:
     """People by state on the first day; incidence differs between counties and regions."""
     level = rng.normal(size=2 * FEATURES) @ _features(country, rng)
@@ -646,7 +643,7 @@ class Reports:
 
 
 def report(
-    country: Country, preset: Preset, national: Course, ill: Counts, seed: np.random.SeedSequence
+    country: "Country", preset: Preset, national: Course, ill: Counts, seed: np.random.SeedSequence
 ) -> Reports:
     """Find a share of the ill, send them through two stages of testing and over a desk."""
     test_seed, office_seed, draw_seed, correction_seed, habit_seed = seed.spawn(5)
@@ -691,7 +688,7 @@ def _sent_at_once(sending: Array, counties: int, rng: np.random.Generator) -> Ar
 
 
 def found_shares(
-    country: Country, preset: Preset, national: Course, rng: np.random.Generator
+    country: "Country", preset: Preset, national: Course, rng: np.random.Generator
 ) -> Array:
     """Share of infections that will be reported, by day of onset and county."""
     first, days = preset.start - timedelta(days=BURN_IN), len(national.infections)
@@ -702,7 +699,7 @@ def found_shares(
 
 
 def desk_chances(
-    country: Country, preset: Preset, national: Course, rng: np.random.Generator
+    country: "Country", preset: Preset, national: Course, rng: np.random.Generator
 ) -> Array:
     """Probability, by day and county, that a case on the desk is reported that day.
 

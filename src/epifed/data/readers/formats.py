@@ -377,6 +377,11 @@ CALENDAR = "DE"
 """The code of the calendar whose holidays an invented country has."""
 
 
+def is_simulated(path: Path) -> bool:
+    """Whether a directory, or a file of one, is marked as invented by 'epifed simulate'."""
+    return ((path if path.is_dir() else path.parent) / SIMULATION).is_file()
+
+
 def simulation_record(directory: Path) -> dict[str, Any] | None:
     """The settings that a simulated directory records; none if it is not simulated."""
     path = directory / SIMULATION
