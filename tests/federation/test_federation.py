@@ -160,7 +160,8 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     }
     rest = RECEIPT.sub(b"", rest)
     assert len(set(SIGNATURE.findall(rest))) == 1, "the server's own token, sent back"
-    rest = UUID.sub(b"", SIGNATURE.sub(b"", rest))
+    assert len(LOGIN.findall(rest)) == 1, "the proof of the site's key when it connects"
+    rest = TIME.sub(b"", UUID.sub(b"", LOGIN.sub(b"", SIGNATURE.sub(b"", rest))))
     known = set((HERE / "vocabulary.txt").read_text().split())
     # A byte that tells a length may look like a letter beside a word.
     unknown = {
@@ -189,6 +190,10 @@ RECEIPT = re.compile(rb'\{"sha256": "([0-9a-f]{64})"\}')
 """What a site says of a release that it has got."""
 SIGNATURE = re.compile(rb"[A-Za-z0-9+/]{340,}=*")
 UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LOGIN = re.compile(rb"signature\xc5\x01\x00.{256}", re.DOTALL)
+"""256 random bytes, among which 2 % of the runs would see a word."""
+TIME = re.compile(rb"\xcbA[\xd0-\xdf].{6}", re.DOTALL)
+"""The time, as MessagePack writes it: at some hours its bytes are letters."""
 WORD = re.compile(rb"[A-Za-z_][A-Za-z_.]{4,}[A-Za-z_]")
 ARRAY = re.compile(rb"array(?:\xc4(.)|\xc5(..)|\xc6(....))", re.DOTALL)
 """The key and the length before an array, as MessagePack writes them."""
