@@ -68,7 +68,7 @@ def audit(
         bool,
         typer.Option(
             "--quick",
-            help="Measure ε in fewer trainings (about a minute in all), sure of its verdict.",
+            help="Fewer trainings and a part of each kind of check (two to three minutes).",
         ),
     ] = False,
     out: Annotated[
