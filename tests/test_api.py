@@ -251,3 +251,9 @@ def test_an_own_network_is_trained(panel: epifed.CasePanel) -> None:
         assert training.vector.shape == (10 * 4 + 4 + 4 + 1,)
     with pytest.raises(epifed.EpifedError, match="model: found 'tanh'"):
         epifed.train(panel, model="tanh", rounds=2)
+
+
+def test_a_training_without_settings_is_the_trend() -> None:
+    panel = example_panel()
+    assert epifed.train(panel).settings.learner == "trend"
+    assert epifed.train(panel, model="linear", rounds=1).settings.learner == "fedavg"

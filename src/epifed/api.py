@@ -23,7 +23,7 @@ from epifed.forecasting import SiteForecast, Targets, Totals, forecast_releases
 from epifed.hubs.tables import truth_of
 from epifed.learners.base import make_learner, settings_for
 from epifed.ledger.ledger import Ledger
-from epifed.settings import Settings
+from epifed.settings import USUAL, Settings
 from epifed.training.loop import Clients, Training, train_releasable
 from epifed.training.loop import train as train_view
 from epifed.training.public_inputs import PublicRegions, ReleasableData
@@ -197,8 +197,8 @@ def backtest(
     """
     panel = _panel(panel)
     if settings is None:
-        learner = "real-time" if isinstance(vintages, Vintages) else "trend"
-        changes = {"learner": learner, "epsilon": 1.0} | changes
+        real_time = {"learner": "real-time"} if isinstance(vintages, Vintages) else {}
+        changes = real_time | changes
     chosen = _settings(settings, panel, changes)
     begin, end = to_day(first, "first"), to_day(last, "last")
     if vintages is None:
@@ -256,4 +256,4 @@ def _settings(
         return settings.but(**changes)
     if isinstance(data, Clients):
         return Settings.resolve(len(data), changes)
-    return settings_for(data, changes)
+    return settings_for(data, {} if "model" in changes else USUAL, changes)

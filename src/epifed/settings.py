@@ -42,6 +42,8 @@ NoiseName = Literal["server", "aggregators", "clients", "local"]
 
 DEFAULT_LEARNER = "fedavg"
 """The paper's."""
+USUAL: dict[str, Any] = {"learner": "trend", "epsilon": 1.0}
+"""What a release is trained and scored with, if neither settings nor a model are given."""
 
 PERIODS: dict[str, tuple[date, date]] = {
     "2020-11": (date(2020, 11, 1), date(2020, 12, 1)),

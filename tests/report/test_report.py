@@ -414,7 +414,7 @@ def test_the_command_writes_the_report_and_a_mistake_is_exit_2(made: Path, tmp_p
     done = CliRunner().invoke(app, ["report", results, "--data", data, "--out", str(out)])
     assert done.exit_code == 0 and "Wrote" in done.stdout and out.is_file()
     failed = epifed("report", tmp_path, "--out", tmp_path / "n.html", expect=2)
-    assert failed.stderr.count("\n") == 1 and "manifest.json: cannot be read" in failed.stderr
+    assert failed.stderr.count("\n") == 1 and "found no results" in failed.stderr
     assert not (tmp_path / "n.html").exists()
 
 

@@ -192,14 +192,16 @@ def load_command(name: str) -> Any:
         holder.command(name)(getattr(module, name))
     _leave_files_to_us(holder)
     command = get_group(holder).commands[name]
-    _group_rare_options(command)
+    _lay_out_help(command)
     return command
 
 
-def _group_rare_options(command: Any) -> None:
-    """Show the rare options of a command, and of its subcommands, under "Advanced"."""
+def _lay_out_help(command: Any) -> None:
+    """Fill the paragraphs of a command's help, and show rare options under "Advanced"."""
     for inner in getattr(command, "commands", {}).values():
-        _group_rare_options(inner)
+        _lay_out_help(inner)
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
     for option in command.params:
         if ADVANCED.intersection(option.opts) and not option.rich_help_panel:
             option.rich_help_panel = "Advanced"

@@ -110,10 +110,7 @@ def schedule(
         weeks, ledger, out = weeks / SCHEDULE, ledger or weeks / LEDGER, out or weeks / "weeks"
     elif settings is None or ledger is None or out is None:
         missing = "settings" if settings is None else "ledger" if ledger is None else "out"
-        raise EpifedError(
-            f"--{missing}: found nothing; expected it, or the folder of 'epifed federation new' in "
-            f"place of {weeks}"
-        )
+        raise _no_place(f"--{missing}", weeks)
     else:
         place = Place.of(settings, federation, kit)
     federation, kit = place.roster, place.kit
@@ -330,6 +327,16 @@ def _serve(watching: "StatusPoller", access: "Access", listener: socket.socket) 
         uvicorn.Server(config).run(sockets=[listener])
 
 
+def _no_place(option: str, path: Path) -> EpifedError:
+    """An option is missing, and `path` is not the folder that would replace it."""
+    if not path.exists():
+        return EpifedError(f"{path}: no such folder; expected that of 'epifed federation new'")
+    return EpifedError(
+        f"{option}: found nothing; expected it, or the folder of 'epifed federation new' in place "
+        f"of {path}"
+    )
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a federation's files are: each given, or all in the folder of `federation new`."""
@@ -347,11 +354,7 @@ class Place:
             roster, kit = roster or folder / "federation.toml", kit or folder / "kits/coordinator"
             return cls(folder / "settings.toml", roster, kit, folder)
         if roster is None or kit is None:
-            missing = "--federation" if roster is None else "--kit"
-            raise EpifedError(
-                f"{missing}: found nothing; expected it, or the folder of 'epifed federation new' "
-                f"in place of {settings}"
-            )
+            raise _no_place("--federation" if roster is None else "--kit", settings)
         return cls(settings, roster, kit)
 
     def period(self, first: datetime | None, last: datetime | None) -> tuple[date, date]:

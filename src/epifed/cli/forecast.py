@@ -31,6 +31,7 @@ from epifed.cli.common import (
 from epifed.data.calendar import DAYS_OF
 from epifed.errors import EpifedError, counted, spoken
 from epifed.files import to_json
+from epifed.settings import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +140,12 @@ def forecast(
     names the option to add.
     """
     if data is None:
-        raise EpifedError("--data: found none; expected your file of cases, such as cases.xlsx")
+        raise EpifedError(
+            "--data: found none; expected your file of cases, such as cases.xlsx"
+            if model is None
+            else f"--data: found none; expected the cases to forecast. Is {model} a file of cases? "
+            f"Then use: epifed forecast --data {model}"
+        )
     refuse_unwritable(out)
     if model is None:
         if ledger or archive or horizon or aims.asked():
@@ -631,8 +637,7 @@ def _row(made: "Nowcast", number: "Reproduction", row: int) -> list[str]:
 
 TOTALS = ("US", "nation", "total")
 """Rows of vintages that are sums of the others."""
-BASE = {"learner": "trend", "epsilon": 1.0}
-REAL_TIME_BASE = {"learner": "real-time", "epsilon": 1.0}
+REAL_TIME_BASE = USUAL | {"learner": "real-time"}
 BACKTEST_HEADER = ["", "regions", "MAE / persistence", "WIS / hub baseline", "in 50 %", "in 95 %"]
 REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 
@@ -730,7 +735,7 @@ def backtest(
     weekly = vintages is not None and holds_weeks(vintages)
     wish = SettingsRequest(
         settings,
-        REAL_TIME_BASE if vintages and not weekly else BASE,
+        REAL_TIME_BASE if vintages and not weekly else USUAL,
         learner=learner,
         epsilon=budget,
         horizon=horizon,

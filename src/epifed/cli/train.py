@@ -10,7 +10,6 @@ from epifed.cli.common import (
     FirstDay,
     GridProgress,
     LastDay,
-    LearnerName,
     ModelName,
     Reading,
     SettingsRequest,
@@ -22,6 +21,7 @@ from epifed.cli.common import (
 )
 from epifed.errors import EpifedError
 from epifed.files import to_json
+from epifed.settings import USUAL
 
 if TYPE_CHECKING:
     from datetime import date
@@ -46,7 +46,14 @@ def train(
             help="For research: predictable noise, no ledger, not for release.",
         ),
     ] = False,
-    learner: LearnerName = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            "--learner",
+            help="The learner: trend, one-shot, fedavg (the paper), or one of another package.",
+            show_default="of the settings, else trend",
+        ),
+    ] = None,
     model_name: ModelName = None,
     earlier: Annotated[
         Path | None,
@@ -58,10 +65,12 @@ def train(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Privacy budget ε of this training.", show_default="of the settings"),
+        typer.Option(
+            help="Privacy budget ε of this training.", show_default="of the settings, else 1"
+        ),
     ] = None,
     settings: Annotated[
-        Path | None, typer.Option(help="Settings as TOML.", show_default="the operational ones")
+        Path | None, typer.Option(help="Settings as TOML.", show_default="those of the learner")
     ] = None,
     first: FirstDay = None,
     last: LastDay = None,
@@ -91,7 +100,8 @@ def train(
             "research that is never released"
         )
     refuse_unwritable_file(out)
-    wish = SettingsRequest(settings, learner=learner, model=model_name, epsilon=epsilon)
+    base = {} if settings or model_name else USUAL
+    wish = SettingsRequest(settings, base, learner=learner, model=model_name, epsilon=epsilon)
 
     from epifed.learners.base import make_learner
     from epifed.ledger.ledger import Ledger

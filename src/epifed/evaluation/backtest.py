@@ -396,6 +396,8 @@ def origins_between(
     first: date, last: date, every: int, panel: CasePanel, horizon: int
 ) -> list[date]:
     """The origins of a backtest; the last target lies within the panel and the period."""
+    if last < first:
+        raise EpifedError(f"found days from {first} to {last}; expected the first before the last")
     if every % panel.step_days:
         raise EpifedError(
             f"every: found {counted(every, 'day')}; expected whole weeks, as {panel.source} has"

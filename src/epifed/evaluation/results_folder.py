@@ -587,6 +587,8 @@ def read_folder(path: Path) -> ResultsFolder:
         raise EpifedError(f"{path}: no such directory; {EXPECTED}")
     if not (path / _MANIFEST).is_file() and (path / RESULTS / _MANIFEST).is_file():
         path = path / RESULTS
+    if not (path / _MANIFEST).is_file():
+        raise EpifedError(f"{path}: found no results; {EXPECTED}")
     manifest = _manifest(path / _MANIFEST)
     settings = path / _SETTINGS
     chosen = read_settings(settings)
