@@ -31,7 +31,7 @@ from epifed.privacy.noise import Rows, SecureRandomness
 from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
 from epifed.settings import Settings
-from epifed.training.public_inputs import PublicRegions
+from epifed.training.public_inputs import PublicRegions, ReleasableData
 from epifed.training.release import Release, read_release
 from epifed.training.rounds import Rounds
 from tests.helpers import START, small_panel
@@ -40,7 +40,8 @@ REGIONS = tuple(f"{i:05d}" for i in range(6))
 HOSTILE = REGIONS[3]
 STEPS = 63
 SMALL: dict[str, dict[str, Any]] = {
-    "fedavg": {"rounds": 1, "epochs": 1, "model": "linear", "clients_per_round": 6}
+    "fedavg": {"rounds": 1, "epochs": 8, "learning_rate": 0.05, "model": "linear"}
+    | {"clients_per_round": 6}
 }
 CASES = [(learner, "day") for learner in LEARNERS.names()] + [
     ("trend", "week"),
@@ -141,11 +142,12 @@ def test_one_client_s_rows_change_nothing_that_others_send(
     plain = cases(step)
     about = un_noised(trained(plain, learner, step, tmp_path))
     expected = others(plain, sums[0])
+    assert len(np.unique(expected, axis=0)) == len(expected)  # they do depend on the counts
     for change in CHANGES:
         sums.clear()
         frame = changed(plain, change, step)
         assert un_noised(trained(frame, learner, step, tmp_path)) == about, change
-        np.testing.assert_allclose(others(frame, sums[0]), expected, atol=1e-6, err_msg=change)
+        np.testing.assert_array_equal(others(frame, sums[0]), expected, err_msg=change)
 
 
 @settings(
@@ -220,6 +222,62 @@ def test_the_command_takes_nothing_shared_from_rows(
         write(tmp_path, frame)
         assert un_noised(run(tmp_path, data, "--regions", listed, *options)) == about, change
         np.testing.assert_array_equal(others(frame, sums[-1]), others(plain, sums[0]))
+
+
+def test_no_counts_decide_that_another_region_is_dropped_as_a_sum(
+    sums: list[Rows], tmp_path: Path
+) -> None:
+    """With --totals drop, a region whose counts are the sum of others' is left out."""
+    first, last = given_days(cases("day"), "day")
+    whole = pl.col("cases").round()
+    plain = cases("day").with_columns(whole).pivot("region", index="date", values="cases")
+    total = pl.sum_horizontal("00001", "00002", HOSTILE) + 50
+    plain = plain.with_columns(total.alias("00004"))
+    options = ("--from", str(first), "--to", str(last), "--totals", "drop")
+    for hostile, dropped in ((pl.col(HOSTILE), False), (pl.col(HOSTILE) + 50, True)):
+        wide = plain.with_columns(hostile.alias(HOSTILE))
+        data, listed = write(tmp_path, wide.unpivot(REGIONS, index="date").rename(
+            {"variable": "region", "value": "cases"}))  # fmt: skip
+        if not dropped:
+            run(tmp_path, data, "--regions", listed, *options)
+            assert len(sums[0]) == len(REGIONS)
+            continue
+        with pytest.raises(EpifedError, match="found region 00004, which is in the list and was"):
+            run(tmp_path, data, "--regions", listed, *options)
+        pl.DataFrame({"region": [name for name in REGIONS if name != "00004"]}).write_csv(listed)
+        run(tmp_path, data, "--regions", listed, *options)  # a total, as the list says
+    assert len(sums) == 2
+
+
+def test_a_region_of_a_line_list_counts_by_its_own_cases_alone(
+    sums: list[Rows], tmp_path: Path
+) -> None:
+    first, last = given_days(cases("day"), "day")
+    others_days = {name: [first - timedelta(days=3)] for name in REGIONS if name != HOSTILE}
+    options = ("--from", str(first), "--to", str(last), "--line-list")
+    for day in (first - timedelta(days=2), first + timedelta(days=20)):
+        rows = [
+            (day, name) for name, days in (others_days | {HOSTILE: [day]}).items() for day in days
+        ]
+        frame = pl.DataFrame(rows, schema=["date", "region"], orient="row")
+        data, listed = write(tmp_path, frame)
+        run(tmp_path, data, "--regions", listed, *options)
+    assert [len(rows) for rows in sums] == [0, 1]
+
+
+def test_weeks_summed_up_to_the_last_row_of_all_regions_are_refused() -> None:
+    """One region's row a day ahead would move all regions' weeks by a day."""
+    panel = load_panel(changed(cases("day"), "row ahead", "day"), cadence="day").weekly()
+    ReleasableData.of(panel, panel.start, panel.end, REGIONS, "week")
+    with pytest.raises(EpifedError, match=f"expected {panel.end} or another day by which a week"):
+        ReleasableData.of(panel, panel.start, panel.end + timedelta(days=6), REGIONS, "week")
+
+
+def test_vintages_of_weeks_are_refused_for_a_release() -> None:
+    vintages: Any = object()
+    panel = replace(load_panel(cases("week"), cadence="week"), revisions=vintages)
+    with pytest.raises(EpifedError, match="found data vintages of all regions together"):
+        ReleasableData.of(panel, panel.start, panel.end, REGIONS, "week")
 
 
 DAYS = ("--from", "2020-10-05", "--to", "2020-11-20")

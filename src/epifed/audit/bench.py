@@ -270,6 +270,9 @@ PLENTY = 1e9
 SERVED_SITES = 3
 _START = date(2021, 1, 4)
 _STATE = "EPIFED_STATE"
+_SHARED_MEMORY = Path("/dev/shm")
+IN_MEMORY = str(_SHARED_MEMORY) if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) else None
+"""Where files are written without a disk; none: a folder as any other."""
 
 Answer = Callable[[Parts], Parts]
 """A site: a task as it travels, and the answer as it travels."""
@@ -446,9 +449,12 @@ def plenty(folder: Path, settings: Settings) -> Ledger:
 
 @contextmanager
 def workshop() -> Iterator[Path]:
-    """A folder for kits and ledgers, whose witnesses stay in it too; gone at the end."""
+    """A folder for kits and ledgers, whose witnesses stay in it too; gone at the end.
+
+    In memory where the system has such a folder: no check is of what a disk keeps without power.
+    """
     with (
-        tempfile.TemporaryDirectory(prefix="epifed-audit-") as folder,
+        tempfile.TemporaryDirectory(prefix="epifed-audit-", dir=IN_MEMORY) as folder,
         remembering(Path(folder) / "state"),
     ):
         yield Path(folder)

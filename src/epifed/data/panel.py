@@ -172,6 +172,8 @@ class CasePanel:
     """Of weeks: what was known in earlier ones, and further signals; the panel is the last."""
     regions_given: bool = False
     """Whether the list of regions was given, and not read from the rows of cases."""
+    sums_dropped: tuple[str, ...] = ()
+    """Regions that were left out because their counts are sums of those of others."""
 
     def __post_init__(self) -> None:
         """Refuse a panel that cannot be one."""
@@ -251,6 +253,7 @@ class CasePanel:
         simulated: Mapping[str, Any] | None = None,
         step: Step = "day",
         regions_given: bool = False,
+        sums_dropped: tuple[str, ...] = (),
     ) -> "CasePanel":
         """Lay a long table with the columns `day`, `region` and `cases` out as regions × days.
 
@@ -312,6 +315,7 @@ class CasePanel:
             simulated=simulated,
             step=step,
             regions_given=regions_given,
+            sums_dropped=sums_dropped,
         )
 
     def to_long(self) -> pl.DataFrame:

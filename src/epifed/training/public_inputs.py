@@ -142,14 +142,26 @@ class ReleasableData:
                 f"{step or 'day'}, since what a count is of is given for a release, not "
                 f"recognised: add --cadence {panel.step}"
             )
-        if panel.history is not None:
+        if panel.step == "week" and (ahead := (end - panel.end).days % WEEK):
+            raise EpifedError(
+                f"last day: found {end}; expected {end - timedelta(days=ahead)} or another day by "
+                "which a week is dated, since the days of a week are given for a release, too"
+            )
+        if panel.history is not None or panel.revisions is not None:
             raise EpifedError(
                 f"{panel.source}: found data vintages of all regions together; expected none for a "
                 "release, since the days on which they were kept come from all regions' rows (the "
                 "sites of a federation keep vintages of each region alone)"
             )
-        if regions is not None:
-            panel = PublicRegions.of(regions).lay_out(panel)
+        listed = PublicRegions.of(regions) if regions is not None else None
+        if taken := set(panel.sums_dropped) & set(listed.regions if listed else panel.regions):
+            raise EpifedError(
+                f"{panel.source}: found region {min(taken)}, which is in the list and was dropped "
+                "as a sum of others; expected it out of the list, or --totals keep, since no "
+                "region's counts may decide that another one is left out"
+            )
+        if listed is not None:
+            panel = listed.lay_out(panel)
         elif not panel.regions_given:
             raise EpifedError(
                 f"{panel.source}: found no public list of regions; expected one for a release, "
@@ -194,9 +206,12 @@ def _lines(path: Path) -> Table | Path:
 
 
 def _reported(panel: CasePanel) -> NDArray[np.bool_]:
-    if panel.reported is None:
-        return np.ones(panel.counts.shape, dtype=np.bool_)
-    return panel.reported
+    """Which days each region reports, by its own rows alone.
+
+    Where a day without a row is one without a case, the last row of all regions says nothing of
+    one: a day with a case is a report.
+    """
+    return panel.counts > 0 if panel.reported is None else panel.reported
 
 
 def _column(values: dict[str, Any] | None, regions: Sequence[str]) -> NDArray[Any] | None:

@@ -74,6 +74,7 @@ class Cleaning:
     said: Assumptions
     found: dict[str, Any]
     notes: tuple[str, ...] = ()
+    sums_dropped: tuple[str, ...] = ()
 
     def now(self, frame: pl.DataFrame, note: str = "", **found: Any) -> Self:
         """The next state, with one more sentence if something was done."""
@@ -522,6 +523,7 @@ def without_sums(state: Cleaning, order: Sequence[str]) -> Cleaning:
             "once, so regions of several levels are mixed; expected those of one level"
         )
     state = _drop_totals(state, state.frame.filter(pl.col("region").is_in(found)))
+    state = replace(state, sums_dropped=tuple(found))
     same = sums.alike()
     note = f"regions with the same counts on every day: {listed(same)}" if same else ""
     return state.now(state.frame, note)
@@ -809,6 +811,8 @@ class Tidy:
     columns: dict[str, str]
     read_as: dict[str, Any]
     notes: tuple[str, ...]
+    sums_dropped: tuple[str, ...]
+    """Regions that were left out because their counts are sums of those of others."""
 
     @property
     def step(self) -> Step:
@@ -854,9 +858,7 @@ def cleaned(table: RawTable, said: Assumptions) -> Tidy:
     read_as = table.found | {"layout": long.layout} | {
         key: name for key, name in long.columns.items() if not name.startswith("(")
     }  # fmt: skip
-    return Tidy(
-        tidy.where, tidy.frame, tidy.columns, read_as | tidy.read_as, long.notes + tidy.notes
-    )
+    return replace(tidy, read_as=read_as | tidy.read_as, notes=long.notes + tidy.notes)
 
 
 def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions) -> Tidy:
@@ -884,7 +886,7 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
         for name in ("decimal", "thousands", "missing", "below", "id_width", "line_list")
         if (value := getattr(said, name)) is not None
     }
-    return Tidy(where, state.frame, columns, state.found | used, state.notes)
+    return Tidy(where, state.frame, columns, state.found | used, state.notes, state.sums_dropped)
 
 
 def to_panel(tidy: Tidy) -> CasePanel:
@@ -906,5 +908,6 @@ def to_panel(tidy: Tidy) -> CasePanel:
         **vars(tidy.facts()),
         notes=(*tidy.notes, *notes),
         step=tidy.step,
+        sums_dropped=tidy.sums_dropped,
     )
     return replace(panel, reported=None) if tidy.read_as.get("line_list") else panel

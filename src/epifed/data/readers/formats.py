@@ -363,6 +363,7 @@ def read_prepared(directory: Path | str, level: str = "county", **options: Any) 
         positions=middles(boundaries) if mapped else None,
         regions=regions[level].to_list(),
         regions_given=True,
+        sums_dropped=tidy.sums_dropped,
         attribution=_attribution(directory, level, mapped=mapped),
         boundaries=boundaries if mapped else None,
         notes=tidy.notes,
