@@ -1,21 +1,31 @@
-"""What each command prints with `--json`, as models from which the JSON Schemas are made.
+"""What each command prints with `--json`, as types from which the JSON Schemas are made.
 
-A test runs the commands and validates what they print.
+A result that is a dataclass is its own type (`shape`). A test runs the commands and validates what
+they print.
 """
 
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic.dataclasses import dataclass
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from epifed.audit.epsilon_bounds import OneRun
-from epifed.audit.statistics import Check
-from epifed.data.calendar import Step
-from epifed.data_check import Anomaly, Gaps
+from epifed.audit.audit import Audit
+from epifed.audit.epsilon_bounds import Attack
+from epifed.data.readers.download import Record
+from epifed.data_check import CheckReport
 from epifed.evaluation.results_folder import BacktestRecord, GridRecord
-from epifed.ledger.budget import RunRecord, Schedule
+from epifed.explain import Explanation
+from epifed.federation.flare.inspection import Finding
+from epifed.federation.flare.kits import Made
+from epifed.ledger.budget import Cap, RunRecord, Schedule, Week
+from epifed.nowcasting.transmission import Generation
+from epifed.privacy.accounting import Calibration
+from epifed.rehearsal.local import Rehearsed
+from epifed.report.tables import Compared
 from epifed.simulate import SimulationSettings
+from epifed.training.loop import NoisePreview
 
 Values = dict[str, Any]
 Row = dict[str, str | float | bool | None]
@@ -28,21 +38,28 @@ class Output(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class ExpectedNoise(Output):
-    """What noise will do to what the learner is to find out."""
+def shape(result: type, *without: str, **more: Any) -> Any:
+    """The model of a dataclass as it is printed: its fields, without some, and with more.
 
-    clients: int
-    epsilon: float
-    signal: str
-    typical: float
-    """How much the signal usually moves, as a logarithm."""
-    noise: float
-    """How much the noise moves it, as a logarithm."""
-    epsilon_for_good: float | None
-    clients_for_good: int | None
-    believed: float
-    """The share of what the release says that can be believed."""
-    sentence: str
+    >>> list(shape(Finding, "ok", row=int).model_fields)
+    ['what', 'sentence', 'row']
+    """
+    frozen = vars(result)["__dataclass_params__"].frozen
+    described = ConfigDict(use_attribute_docstrings=True, defer_build=True)
+    own = dataclass(result, config=described, frozen=frozen).__pydantic_fields__
+    kept: dict[str, Any] = {
+        name: (more.get(name, field.annotation), Field(description=field.description))
+        for name, field in own.items()
+        if name not in without
+    }
+    added: dict[str, Any] = {
+        name: (kind, Field()) for name, kind in more.items() if name not in own
+    }
+    return create_model(result.__name__, __base__=Output, __doc__=result.__doc__, **kept, **added)
+
+
+CapRecord = shape(Cap, unit=str, neighbouring=str)
+ExpectedNoise = shape(NoisePreview, believed=float, sentence=str)
 
 
 class Simulated(Output):
@@ -85,51 +102,14 @@ class Mornings(Output):
     notes: list[str]
 
 
-class Checked(Output):
-    """What is in case data."""
-
-    source: str
-    regions: int
-    step: Step
-    first_day: date
-    last_day: date
-    days: int
-    """Or weeks, if that is the step."""
-    cases: float
-    population: int | None
-    fractional: int
-    gaps: Gaps
-    zeros: float
-    """The share of region-days without a case."""
-    silent_regions: list[str]
-    silent_weekends: list[str]
-    weekdays: dict[str, float] | None
-    anomaly_counts: dict[str, int]
-    anomalies: list[Anomaly]
-    days_needed: int
-    enough_days: bool
-    incomplete_days: int
-    future_days: int
-    notes: list[str]
-    attribution: list[str]
-    warnings: list[str]
-    vintages: Mornings | None = None
-    """With `--vintages`."""
-    read_as: Values
-    """What was assumed when it was read."""
-    expected_noise: list[ExpectedNoise]
-
-
-class Fetched(Output):
-    """Where the official file is, and what it is."""
-
-    path: str
-    url: str
-    retrieved: str
-    sha256: str
-    bytes: int
-    etag: str | None
-    last_modified: str | None
+Checked = shape(
+    CheckReport,
+    weekdays=dict[str, float] | None,
+    warnings=list[str],
+    vintages=Annotated[Mornings | None, Field(default=None, description="With `--vintages`.")],
+    read_as=Annotated[Values, Field(description="What was assumed when it was read.")],
+    expected_noise=list[ExpectedNoise],  # type: ignore[valid-type]
+)
 
 
 class ZeroEntries(Output):
@@ -186,13 +166,6 @@ class WeekEstimate(Output):
     upper_95: float
 
 
-class GenerationTime(Output):
-    """Days between an infection and those it causes."""
-
-    mean: float
-    sd: float
-
-
 class Nowcasted(Output):
     """The last two weeks as they will be known."""
 
@@ -204,18 +177,7 @@ class Nowcasted(Output):
     """The share of cases whose onset is known."""
     reproduction: list[Row]
     """R(t) of each region and day."""
-    generation_time: GenerationTime
-
-
-class Compared(Output):
-    """One method at one budget, over "like today"; below 1 is better."""
-
-    kind: Literal["weekly", "experiment"]
-    method: str
-    epsilon: float | None
-    error: float | None
-    interval_score: float | None
-    coverage: float | None
+    generation_time: Generation
 
 
 class Experiment(Output):
@@ -296,26 +258,6 @@ class HubScores(Output):
     """Locations of which the truth knows nothing."""
 
 
-class Calibrated(Output):
-    """The noise of a budget, or the price of noise."""
-
-    noise_multiplier: float
-    """c."""
-    epsilon: float
-    """ε that was asked for."""
-    epsilon_spent: float
-    """ε of this noise."""
-    delta: float
-    """δ."""
-    sampling_rate: float
-    """q = m / N."""
-    rounds: int
-    """T_cl."""
-    accountant: str
-    neighbouring: str
-    unit: str
-
-
 class Trained(Output):
     """The release file that was written."""
 
@@ -330,46 +272,7 @@ class Trained(Output):
     accountant: str
     randomness: Literal["seeded", "secure"]
     ledger_run: str | None
-    expected_noise: ExpectedNoise | None
-
-
-class Explained(Output):
-    """What a result guarantees."""
-
-    result: str
-    clients: int
-    clip_norm: float
-    delta: float
-    accountant: str
-    noise: str
-    trust: str
-    unit: str
-    neighbouring: str
-    secure: bool
-    ledger_run: str | None
-    smoothing: str
-    budgets: list[Values]
-    composed_epsilon: float
-    beside: str | None
-    vouched: str | None
-    expected_noise: str | None
-    trainings: int
-    private_trainings: int
-    looks_ahead: bool
-    tuned_on_private_data: str
-    sentences: list[str]
-
-
-class CapRecord(Output):
-    """The most that all trainings of a ledger may cost."""
-
-    epsilon: float
-    delta: float
-    accountant: str
-    neighbouring: str
-    unit: str
-    weeks: int | None
-    """A cap that renews holds for every window of so many weeks."""
+    expected_noise: ExpectedNoise | None  # type: ignore[valid-type]
 
 
 class LedgerShown(Output):
@@ -377,7 +280,7 @@ class LedgerShown(Output):
 
     ledger: str
     created: str
-    cap: CapRecord
+    cap: CapRecord  # type: ignore[valid-type]
     spent_epsilon: float
     taken_epsilon: float
     """With what open runs still hold."""
@@ -396,7 +299,7 @@ class LedgerPlan(Output):
     releases: int
     noise_multiplier: float
     epsilon_each: float
-    cap: CapRecord
+    cap: CapRecord  # type: ignore[valid-type]
     taken_epsilon: float
     sampling_rate: float
     rounds: int
@@ -405,23 +308,13 @@ class LedgerPlan(Output):
     """With `--noise-multiplier` or `--epsilon-each`."""
 
 
-class YearWeek(Output):
-    """What one week of a year may spend."""
-
-    week: int
-    shares: float
-    noise_multiplier: float
-    epsilon_alone: float
-    epsilon_together: float
-
-
 class YearPlan(Output):
     """With `--year`: what each week may spend."""
 
-    cap: CapRecord
+    cap: CapRecord  # type: ignore[valid-type]
     rule: str
     taken_epsilon: float
-    weeks: list[YearWeek]
+    weeks: list[Week]
 
 
 class LedgerVerified(Output):
@@ -442,68 +335,6 @@ class ManyRuns(Output):
     false_positive_rate_at_most: float
     false_negative_rate_at_most: float
     threshold: float
-
-
-class Audited(Output):
-    """A lower bound on ε from outside, and the rules."""
-
-    claimed_epsilon: float
-    lower_bound: float | None
-    confidence: float
-    passed: bool
-    delta: float
-    runs: int
-    method: str
-    mechanism: str
-    clients: int
-    clients_per_round: int
-    rounds: int
-    clip_norm: float
-    accountant: str
-    noise_multiplier: float
-    unit: str
-    neighbouring: str
-    many_runs: ManyRuns | None
-    one_run: OneRun | None
-    coverage: list[tuple[str, str]]
-    left_out: list[str]
-    false_alarms: float
-    code: str
-    checks: list[Check]
-
-
-class Attacked(Output):
-    """A membership attack at one budget (`audit --membership`)."""
-
-    epsilon: float
-    delta: float
-    trainings: int
-    right: float
-    right_low: float
-    right_high: float
-    auc: float
-    auc_low: float
-    auc_high: float
-    allowed: float
-    allowed_by_noise: float
-    advantage: float
-
-
-class Kits(Output):
-    """The startup kits that were made."""
-
-    kits: list[str]
-    requests: list[str]
-    fingerprint: str
-    roster: str | None
-
-
-class Finding(Output):
-    """One thing that was looked at."""
-
-    what: str
-    ok: bool
-    sentence: str
 
 
 class RoundProblem(Output):
@@ -653,30 +484,6 @@ class SiteReport(Output):
     """Whether the week's forecast is there."""
 
 
-class Rehearsal(Output):
-    """What came of a rehearsal."""
-
-    sites: int
-    clients: int
-    rounds: int
-    epsilon: float
-    epsilon_without_amplification: float
-    delta: float
-    accountant: str
-    randomness: str
-    sites_with_model: int
-    sha256: str
-    largest_difference: float
-    """To a training in one process, with the same seeds."""
-    loss: float
-    seconds_start: float
-    seconds_training: float
-    seconds_per_round: float | None
-    aggregator_memory: float | None
-    losses: Values
-    """Of each round."""
-
-
 class WeekScores(Output):
     """How good forecasts of a rehearsed year were, held to the final counts."""
 
@@ -746,31 +553,52 @@ OUTPUTS: dict[str, Any] = {
     "hub score": HubScores,
     "nowcast": Nowcasted,
     "simulate": Simulated,
-    "explain": Explained,
-    "audit": Audited | list[Attacked],
-    "calibrate": Calibrated,
+    "explain": shape(
+        Explanation,
+        budgets=list[Values],
+        trainings=int,
+        private_trainings=int,
+        looks_ahead=bool,
+        tuned_on_private_data=str,
+        sentences=list[str],
+    ),
+    "audit": shape(
+        Audit,
+        "settings",
+        clients_per_round=int,
+        rounds=int,
+        clip_norm=float,
+        accountant=str,
+        unit=str,
+        neighbouring=str,
+        lower_bound=float | None,
+        many_runs=ManyRuns | None,
+    )
+    | list[shape(Attack, advantage=float)],  # type: ignore[misc]
+    "calibrate": shape(Calibration, "order", "trust"),
     "data check": Checked,
-    "data fetch rki": Fetched,
+    "data fetch rki": shape(Record, path=str),
     "data communities": dict[str, list[ZeroEntries]],
     "ledger show": LedgerShown,
     "ledger plan": LedgerPlan | YearPlan,
     "ledger verify": LedgerVerified,
-    "federation init": Kits,
+    "federation init": Made,
     "federation check": list[Finding],
     "federation report": SiteReport,
     "federation site": SitePreview,
     "federation train": TrainingStatus,
     "federation status": FederationStatus,
-    "federation rehearse": Rehearsal | RehearsedYear,
+    "federation rehearse": shape(Rehearsed, losses=Values) | RehearsedYear,
 }
 """Each command with `--json`, and what it prints."""
 
 
 class _Schema(GenerateJsonSchema):
-    """JSON has no infinity: epifed prints the text "inf". A dataclass, too, has no other fields."""
+    """JSON has no infinity: epifed prints the text "inf". A dataclass prints all of its fields."""
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
-        return super().dataclass_schema(schema) | {"additionalProperties": False}
+        made = super().dataclass_schema(schema)
+        return made | {"additionalProperties": False, "required": list(made["properties"])}
 
     def float_schema(self, schema: Any) -> JsonSchemaValue:
         return {"anyOf": [super().float_schema(schema), {"enum": ["inf", "-inf"]}]}
