@@ -1,5 +1,6 @@
 """What is in a panel before anyone trains on it: gaps, zeros, the week, anomalies."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from epifed.data.calendar import Step
 from epifed.data.panel import CasePanel
 from epifed.data.quality import ANOMALOUS, clean
+from epifed.data.readers.tables import AmbiguousTableError
 from epifed.errors import counted
 from epifed.intervals import LEAST_STEPS
 from epifed.nowcasting.late_reports import incomplete_days
@@ -182,6 +184,22 @@ def check_panel(panel: CasePanel, top: int = 10, today: date | None = None) -> C
         notes=panel.notes,
         attribution=panel.attribution,
     )
+
+
+def refuse_future(panel: CasePanel, options: Mapping[str, Any], today: date | None = None) -> None:
+    """Refuse days after today, by default that of the clock, unless the last one to read is said.
+
+    A week may end after today.
+    """
+    today = today or date.today()
+    after = (panel.end - today).days - (panel.step_days - 1)
+    if after > 0 and options.get("until") is None:
+        raise AmbiguousTableError(
+            f"{panel.source}: found days up to {panel.end}, {counted(after, 'day')} after today; "
+            "expected no day after today",
+            {"until": today.isoformat()},
+            {"until": panel.end.isoformat()},
+        )
 
 
 def _named(panel: CasePanel, chosen: NDArray[np.bool_]) -> tuple[str, ...]:

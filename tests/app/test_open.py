@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import zipfile
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +492,28 @@ def test_a_memory_that_cannot_be_kept_or_read_is_none(tmp_path: Path) -> None:
     csv = plain_csv(tmp_path / "a.csv")
     assert shape_of(csv) == shape_of(plain_csv(tmp_path / "b.csv", days=40))
     assert shape_of(csv) != shape_of(office_csv(tmp_path / "c.csv"))
+
+
+def test_days_after_today_are_asked_about_and_not_remembered(tmp_path: Path) -> None:
+    today = datetime.now().date()
+    first = today - timedelta(days=59)
+    lines = [f"{first + timedelta(days=i)},Nord,{30 if i < 60 else 0}" for i in range(90)]
+    path = tmp_path / "template.csv"
+    path.write_text("\n".join(["date,region,cases", *lines]) + "\n", encoding="utf-8")
+    found = read_file(path, path.name, {})
+    assert asked(found) == "until" and found.panel is None
+    last = today + timedelta(days=30)
+    assert options_of(found) == [{"until": f"{today}"}, {"until": f"{last}"}]
+    shorter = read_file(path, path.name, {"until": f"{today}"})
+    assert shorter.panel is not None and shorter.panel.end == today
+    assert f"--until {today}" in shorter.command()
+    assert read_file(path, path.name, {"until": f"{last}"}).panel is not None
+    memory = Memory(tmp_path / "memory.json")
+    memory.keep(shape_of(path), {"until": f"{today}", "cadence": "day"})
+    assert memory.answers(shape_of(path)) == {"cadence": "day"}
+    command = ["forecast", "--data", str(path), "--out", str(tmp_path / "out")]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code and f"--until {today}" in str(refused.exception)
 
 
 def test_the_command_that_is_shown_reads_the_same(

@@ -60,9 +60,9 @@ def test_signs_in_a_number(
 
 def test_a_population_is_written_like_the_counts(tmp_path: Path) -> None:
     path = csv(tmp_path, "date;region;cases;population\n2021-03-01;a;12;83.166\n")
-    assert choices(path) == ({"thousands": "."}, {"decimal": "."})
-    people = load_panel(path, thousands=".").population
-    assert people is not None and people.tolist() == [83166]
+    for said in ({}, {"thousands": "."}, {"thousands": "'", "decimal": "."}):
+        people = load_panel(path, **said).population
+        assert people is not None and people.tolist() == [83166]
 
 
 def test_a_word_for_no_report(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ COUNTS = (
     .poisson(np.array([[8], [15], [1400], [60]]) * np.exp(np.sin(np.arange(42) / 6)) * _WEEK)
     .astype(int)
 )
+EPOCH = date(1899, 12, 30)
+"""Excel's day 0."""
 SO_FAR = COUNTS.cumsum(axis=1)
 WEEKS = [DAYS[7 * week].isocalendar()[:2] for week in range(6)]
 BY_WEEK = COUNTS.reshape(4, 6, 7).sum(axis=2)
@@ -161,6 +163,16 @@ TEXTS: dict[str, tuple[list[str], str, str]] = {
     "year and week": (
         weeks(lambda y, w: f"{y};{w}", "Meldejahr;Meldewoche;Landkreis;Fälle"), "utf-8", "week",
     ),
+    "year and KW": (
+        weeks(lambda y, w: f"{y};{w}", "Jahr;KW;Gebiet;Fälle"), "utf-8", "week",
+    ),
+    "units below the header": (
+        ["Tag;Stadt;Fälle", ";;Anzahl", *lines(";;", "%d.%m.%Y")[1:]], "utf-8", "day",
+    ),
+    "three ways to write a day": (
+        lines("date;region;cases", lambda d: (f"{d}", f"{d:%d.%m.%Y}", f"{(d - EPOCH).days}")[
+            d.day % 3]), "utf-8", "day",
+    ),
     "month spelled out": (
         lines("date;region;cases", lambda d: f"{d.day}. {MONTHS[d.month]} {d.year}"),
         "utf-8", "day",
@@ -269,9 +281,8 @@ def test_a_workbook_with_days_across_under_a_title(tmp_path: Path) -> None:
 def test_a_workbook_with_numbers_for_days_and_ids(tmp_path: Path) -> None:
     def fill(book: Any, sheet: Any) -> None:
         sheet.write_row(0, 0, ["Datum", "AGS", "Anzahl"])
-        start = date(1899, 12, 30)
         rows = [
-            [(d - start).days, int(region), int(COUNTS[row, column])]
+            [(d - EPOCH).days, int(region), int(COUNTS[row, column])]
             for row, region in enumerate(REGIONS)
             for column, d in enumerate(DAYS)
         ]
@@ -279,6 +290,112 @@ def test_a_workbook_with_numbers_for_days_and_ids(tmp_path: Path) -> None:
             sheet.write_row(place, 0, row)
 
     is_true(following(workbook(tmp_path / "cases.xlsx", fill))[0], "day")
+
+
+def test_a_workbook_of_regions_across_under_titles_and_above_units(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        day = book.add_format({"num_format": "dd.mm.yyyy"})
+        sheet.merge_range(0, 0, 0, 5, "Gesundheitsamt Musterland: Meldungen je Tag")
+        sheet.merge_range(1, 0, 1, 5, "alle Angaben vorläufig")
+        sheet.write_row(3, 0, ["Datum", *REGIONS, "Summe"])
+        sheet.write_row(4, 1, ["Fälle"] * 5)
+        for i, d in enumerate(DAYS):
+            if i % 3 == 0:
+                sheet.write(5 + i, 0, f"{d:%d.%m.%Y}")
+            elif i % 3 == 1:
+                sheet.write(5 + i, 0, (d - EPOCH).days)
+            else:
+                sheet.write_datetime(5 + i, 0, datetime(d.year, d.month, d.day), day)
+            sheet.write_row(5 + i, 1, COUNTS[:, i].tolist())
+            sheet.write_formula(5 + i, 5, f"=SUM(B{6 + i}:E{6 + i})", None, int(COUNTS[:, i].sum()))
+
+    panel, said = following(workbook(tmp_path / "cases.xlsx", fill))
+    is_true(panel, "day")
+    assert said["header_row"] == 4 and said["layout"] == "regions-across"
+
+
+def test_sheets_of_regions_may_have_their_columns_in_another_order(tmp_path: Path) -> None:
+    book = xlsxwriter.Workbook(tmp_path / "cases.xlsx")
+    for row, region in enumerate(REGIONS):
+        sheet = book.add_worksheet(region)
+        names = ["Fälle", "Bemerkung", "Datum"]
+        names = names[row % 3 :] + names[: row % 3]
+        sheet.write_row(0, 0, names)
+        for i, d in enumerate(DAYS):
+            cells = {"Fälle": int(COUNTS[row, i]), "Bemerkung": "", "Datum": str(d)}
+            sheet.write_row(1 + i, 0, [cells[name] for name in names])
+    book.close()
+    panel, said = following(tmp_path / "cases.xlsx")
+    is_true(panel, "day")
+    assert said["regions_from"] == "sheets"
+
+
+def test_the_files_of_a_zip_are_read_together_where_their_columns_are_the_same(
+    tmp_path: Path,
+) -> None:
+    head, *rows = plain()
+    path = tmp_path / "cases.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for region in REGIONS:
+            own = [row for row in rows if row.split(",")[1] == region]
+            archive.writestr(f"{region}.csv", "\n".join([head, *own]))
+    panel, said = following(path)
+    is_true(panel, "day")
+    assert said == {"member": "*"}
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("people.csv", "region,population\n01001,5\n")
+    with pytest.raises(AmbiguousTableError) as refused:
+        load_panel(path)
+    assert {"member": "*"} not in refused.value.choices
+    with pytest.raises(EpifedError, match="another first line in people"):
+        load_panel(path, member="*")
+
+
+def test_words_and_hidden_counts_and_thousands_stand_in_one_column(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    words = ["1,440", "<12", "suppressed", "7"]
+    rows = [f'{DAYS[i]},Kent,"{words[i % 4]}","1,234,567"' for i in range(40)]
+    path.write_text("\n".join(["date,county,cases,population", *rows]), encoding="utf-8")
+    panel, said = following(path)
+    assert said["below"] == 6 and said["missing"] == "suppressed"
+    np.testing.assert_array_equal(panel.counts[0, :4], [1440, 6, 0, 7])
+    assert panel.reported is not None and not panel.reported[0, 2]
+    assert panel.population is not None and panel.population[0] == 1_234_567
+
+
+@pytest.mark.parametrize("people", ["663 202", "663.202", "663\u202f202", "663'202", "663202"])
+def test_people_are_whole_numbers_however_their_thousands_are_set_apart(people: str) -> None:
+    table = pl.DataFrame({"date": DAYS, "region": "01", "cases": COUNTS[0], "population": people})
+    population = load_panel(table).population
+    assert population is not None and population[0] == 663_202
+
+
+def test_rates_alone_are_no_list_of_cases(tmp_path: Path) -> None:
+    path = tmp_path / "rates.csv"
+    rates = lines("Datum;Landkreis;7-Tage-Inzidenz", "%d.%m.%Y", lambda n: f"{n / 7:.1f}")
+    path.write_text("\n".join(rates).replace(".0\n", ",0\n"), encoding="utf-8")
+    with pytest.raises(EpifedError, match="rates in 7-Tage-Inzidenz") as refused:
+        load_panel(path)
+    assert not isinstance(refused.value, AmbiguousTableError)
+
+
+def test_a_count_that_was_corrected_can_be_the_last_one() -> None:
+    table = frame()
+    again = table.slice(40, 5).with_columns(cases=pl.lit(9999, dtype=pl.Int64))
+    wrong_first = pl.concat([again, table])
+    with pytest.raises(AmbiguousTableError) as refused:
+        load_panel(wrong_first)
+    assert refused.value.choices == ({"duplicates": "sum"}, {"duplicates": "last"})
+    is_true(load_panel(wrong_first, duplicates="last"), "day")
+
+
+def test_rows_after_the_last_day_to_read_are_left_out() -> None:
+    panel = load_panel(frame(), until=str(DAYS[20]))
+    assert panel.end == DAYS[20]
+    np.testing.assert_array_equal(panel.counts, COUNTS[:, :21])
+    for word, expected in (("tomorrow", "a day such as"), ("1999-01-01", "no row up to")):
+        with pytest.raises(EpifedError, match=expected):
+            load_panel(frame(), until=word)
 
 
 def frame() -> pl.DataFrame:

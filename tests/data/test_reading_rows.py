@@ -76,7 +76,7 @@ def test_a_correction_is_not_spread_over_other_regions_nor_missing_days(tmp_path
 
 def test_several_rows_of_a_region_and_day(tmp_path: Path) -> None:
     path = csv(tmp_path, table([3, 4]) + table([1, ""]).split("\n", 1)[1])
-    assert choices(path) == ({"duplicates": "sum"},)
+    assert choices(path) == ({"duplicates": "sum"}, {"duplicates": "last"})
     assert load_panel(path, duplicates="sum").counts.tolist() == [[4, 4]]
 
 
@@ -214,7 +214,7 @@ def test_zip_and_gzip(tmp_path: Path) -> None:
     with zipfile.ZipFile(buffer, "a") as archive:
         archive.writestr("other.csv", table([5]))
     path = csv(tmp_path, buffer.getvalue())
-    assert choices(path) == ({"member": "b/cases.csv"},)
+    assert choices(path) == ({"member": "*"}, {"member": "b/cases.csv"}, {"member": "other.csv"})
     assert load_panel(path, member="other.csv").counts.sum() == 5
 
 

@@ -21,6 +21,8 @@ from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, load_table, to_panel
 from epifed.data.readers.cleaning import Tidy, open_tidy
 from epifed.data.readers.tables import (
+    PLUS,
+    RATES,
     AmbiguousTableError,
     Assumptions,
     Content,
@@ -33,6 +35,7 @@ from epifed.data.readers.tables import (
     short,
 )
 from epifed.data.readers.values import parse_days
+from epifed.data_check import refuse_future
 from epifed.errors import EpifedError
 from epifed.files import write_text
 from epifed.ledger.ledger import state_root
@@ -51,6 +54,8 @@ MOST_REMEMBERED = 200
 MEMORY = "open.json"
 ENTRY = "entry"
 """What is said of a list of cases alone: the column of the day on which a row was entered."""
+NOT_KEPT = {"until"}
+"""Answers that hold for one file, not for the next of its shape."""
 LEFT_OUT = "left out"
 """The answer that takes hidden counts such as <5 for no report."""
 _PLAIN = ({"header_row"}, {"encoding"}, {"fill_down"}, {"totals"})
@@ -210,7 +215,7 @@ def read_file(path: Path, name: str, said: Mapping[str, Any]) -> FileReading:
             found.question = _which_columns(found)
             found.problem = "" if found.question else str(error)
         if found.panel is not None:
-            found.question = _when_entered(found)
+            found.question = _when_entered(found) or _in_future(found)
             found.panel = None if found.question else found.panel
         return found
     found.problem = f"{name}: found no end of what must be said of it; expected a plain table"
@@ -247,7 +252,7 @@ def _plain_step(error: AmbiguousTableError, found: FileReading) -> dict[str, Any
     columns = {*ROLES, "name", "line_list"}
     if keys <= columns and len(error.choices) == 1:
         return first
-    if keys == {"id_width"} and len(error.choices) == 1:
+    if keys in ({"id_width"}, {"decimal"}) and len(error.choices) == 1:
         return first
     if keys == {"below"} and found.said.get("below") == LEFT_OUT:
         words = _words(found.options.get("missing"))
@@ -262,11 +267,9 @@ def _asked(error: AmbiguousTableError, found: FileReading) -> Question:
     sentence = found._without_folder(error.sentence)
     kind = next((key for key in _KINDS if key in keys), "other")
     if kind == "below":
-        choices = [{"below": 2}, {"below": 0}, {"below": LEFT_OUT}]
-    elif kind == "member":
-        choices = [{"member": name} for name in _members(found.path)]
-    elif kind == "sheet":
-        choices = _sheet_choices(found.path)
+        choices += [{"below": 0}, {"below": LEFT_OUT}]
+    elif kind == "sheet" and "regions_from" not in keys:
+        choices.append({"regions_from": "sheets"})
     elif kind == "layout":
         choices = [*choices, {"layout": "long"}]
     if kind in ("cases", "layout"):
@@ -282,7 +285,7 @@ def _asked(error: AmbiguousTableError, found: FileReading) -> Question:
 _KINDS = (
     "sheet", "member", "delimiter", "date_format", "thousands", "decimal", "below", "missing",
     "only", "duplicates", "id_width", "cadence", "weeks_dated", "counts", "negatives", "totals",
-    "layout", "cases", "line_list", "fill_down", "header_row", "encoding",
+    "layout", "cases", "line_list", "fill_down", "header_row", "encoding", "until",
 )  # fmt: skip
 """What a question is about: the first of these that its options have."""
 
@@ -317,18 +320,37 @@ def _which_columns(found: FileReading) -> Question | None:
     if not needed or len(names) < 2:
         return None
     for role in needed:
-        free = [name for name in names if name not in roles.values()]
+        free = _free(names, roles)
         guess = likely_day(free) if role == "date" else likely(role, free)
         if guess:
             found.assumed[role] = roles[role] = guess
     needed = [role for role in needed if not roles.get(role)]
-    free = [name for name in names if name not in roles.values()]
+    free = _free(names, roles)
+    if needed[:1] == ["cases"]:
+        rates = [name for name in free if RATES.search(name.casefold())]
+        free = [] if rates == free else free
     if not needed or not free:
         return None
     answers = [Answer({needed[0]: name}) for name in free[:MOST_COLUMNS]]
     if needed[0] == "cases":
         answers.append(Answer({"line_list": True}))
     return Question(f"column_{needed[0]}", tuple(answers))
+
+
+def _free(names: Sequence[str], roles: Mapping[str, str]) -> list[str]:
+    """The columns that have no role yet, alone or as a part of a week."""
+    used = {part for role in roles.values() for part in (role, *role.split(PLUS))}
+    return [name for name in names if name not in used]
+
+
+def _in_future(found: FileReading, today: date | None = None) -> Question | None:
+    """The question for days after today."""
+    try:
+        if found.panel is not None and found.tidy is not None:
+            refuse_future(found.panel, found.options, today)
+    except AmbiguousTableError as error:
+        return _asked(error, found)
+    return None
 
 
 def _when_entered(found: FileReading) -> Question | None:
@@ -352,22 +374,6 @@ def _when_entered(found: FileReading) -> Question | None:
             answers = (Answer({ENTRY: name}), Answer({ENTRY: ""}))
             return Question(ENTRY, answers, name, str(pair["second"][0]))
     return None
-
-
-def _members(path: Path) -> list[str]:
-    import zipfile  # noqa: PLC0415
-
-    with zipfile.ZipFile(path) as archive:
-        names = [one.filename for one in archive.infolist() if not one.is_dir()]
-    return [name for name in names if not name.rpartition("/")[2].startswith((".", "_"))]
-
-
-def _sheet_choices(path: Path) -> list[dict[str, Any]]:
-    """All sheets as regions, or any one sheet of a workbook; the reader's sentence names some."""
-    import fastexcel  # noqa: PLC0415
-
-    names = fastexcel.read_excel(open_content(path).read()).sheet_names
-    return [{"regions_from": "sheets"}, *({"sheet": name} for name in names)]
 
 
 def _first_lines(content: Content, table: RawTable) -> list[tuple[int, list[str]]]:
@@ -455,7 +461,7 @@ class Memory:
         """What was said of the last file of a shape; nothing if there was none."""
         found = self._read().get(shape, {}).get("answers", {})
         names = {ENTRY, *(one.name for one in fields(Assumptions))}
-        return {name: value for name, value in found.items() if name in names}
+        return {name: value for name, value in found.items() if name in names - NOT_KEPT}
 
     def keep(self, shape: str, answers: Mapping[str, Any]) -> None:
         """Keep answers, or forget those of a shape where there are none."""

@@ -310,18 +310,28 @@ class Reading:
         """The same with some options more."""
         return replace(self, options=self.options | options)
 
+    def look(self, path: Path) -> "tuple[dict[str, Any], CasePanel]":
+        """What a file is read as, and its panel."""
+        from epifed.data.readers import load_panel, load_table, to_panel
+
+        table = load_table(path, self.format, **self.options)
+        if table is None:
+            return self.options, load_panel(path, self.format, **self.options)
+        return table.read_as, to_panel(table)
+
     def read(self, path: Path, *, ask: bool = False) -> "CasePanel":
         """The panel of the file that these options describe; what it warns of goes to stderr.
 
         With `ask`, and in a terminal, what can be read in more ways than one is asked.
         """
-        from epifed.data.readers import load_panel
-        from epifed.data_check import check_panel
+        from epifed.data_check import check_panel, refuse_future
 
         options = dict(self.options)
         while True:
             try:
-                panel = load_panel(path, self.format, **options)
+                read_as, panel = replace(self, options=options).look(path)
+                if ask and "cadence" in read_as:
+                    refuse_future(panel, options)
                 break
             except AmbiguousTableError as error:
                 if not (ask and in_terminal()):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -418,7 +417,7 @@ def check(
     from epifed.data_check import check_panel
 
     try:
-        read_as, panel = _look(file, reading)
+        read_as, panel = reading.look(file)
     except AmbiguousTableError as first:
         _say_what_reads(file, reading, first)
         raise typer.Exit(2) from None
@@ -443,16 +442,6 @@ def check(
         raise typer.Exit(1)
 
 
-def _look(file: Path, reading: Reading) -> tuple[dict[str, Any], "CasePanel"]:
-    """What a file was read as, and its panel."""
-    from epifed.data.readers import load_panel, load_table, to_panel
-
-    table = load_table(file, reading.format, **reading.options)
-    if table is None:
-        return dict(reading.options), load_panel(file, reading.format, **reading.options)
-    return table.read_as, to_panel(table)
-
-
 def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") -> None:
     """Say everything that must be said of a file, and the options that read it."""
     from epifed.cli.common import messages
@@ -468,7 +457,7 @@ def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") 
         say(error)
         added |= error.choices[0]
         try:
-            _look(file, replace(reading, options=reading.options | added))
+            reading.at(**added).look(file)
             error = None
         except EpifedError as next_error:
             error = next_error

@@ -280,7 +280,7 @@ def _from_release(
     refuse_other(out, "week")
     horizons = sorted(set(horizon or [trained.settings.horizon]))
     aims.refuse_early([DAYS_OF[trained.settings.step] * steps for steps in horizons])
-    given = reading.at(**aims.reading()).read(data)
+    given = reading.at(**aims.reading()).read(data, ask=True)
     panel, timeliness = _on_its_morning(given, data, vintages, archive, trained, incomplete_days)
     trained.age_on(panel.end)
     vouching = trained.vouching(ledger)

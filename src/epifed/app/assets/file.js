@@ -78,7 +78,7 @@ function drawFile() {
 
 const quoted = (options) => JSON.stringify(options);
 
-function answerWords(kind, { options, reading }) {
+function answerWords(kind, { options, reading }, last) {
   const [key] = Object.keys(options).filter((name) => name !== 'duplicates' || !options.only);
   if (key === 'date_format') {
     const day = reading ? longDay(dayNumber(reading)) : options.date_format;
@@ -88,7 +88,7 @@ function answerWords(kind, { options, reading }) {
   if (key === 'thousands' || key === 'decimal') return [t('casesShown', reading === null ? '–' : num(reading, Number.isInteger(reading) ? 0 : 3)), t('signs')[key](options[key])];
   const name = ['cases', 'column_cases'].includes(kind) && options.line_list ? 'line_list' : ['cases', 'date', 'region'].find((one) => kind.endsWith(one) && options[one]) ?? key;
   const words = t('answer')[name];
-  const found = words ? words(options[name]) : quoted(options);
+  const found = words ? words(options[name], last) : quoted(options);
   return Array.isArray(found) ? found : [found, ''];
 }
 
@@ -103,8 +103,8 @@ function drawQuestion() {
   $('question-sentence').textContent = said(question.sentence);
   $('question-sentence').parentElement.hidden = !question.sentence;
   $('choices').classList.toggle('many', question.answers.length > 6);
-  $('choices').replaceChildren(...question.answers.map((one) => {
-    const [words, more] = answerWords(question.kind, one);
+  $('choices').replaceChildren(...question.answers.map((one, at) => {
+    const [words, more] = answerWords(question.kind, one, at > 0);
     return make('button', { type: 'button', class: 'choice', onclick: () => answer(one.options) }, words, more ? make('small', {}, more) : null);
   }));
 }

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +34,7 @@ from epifed.data.readers.tables import (
 from epifed.data.readers.values import (
     ISO,
     WEEKLY,
+    Days,
     Facts,
     parse_counts,
     parse_days,
@@ -102,6 +103,15 @@ def table_alone(state: Cleaning) -> Cleaning:
                 f"{counted(repeated, 'row')} with the names of the columns again {was(repeated)} "
                 "left out"
             )
+    first = frame.filter(pl.col("day").is_not_null())["row"].min()
+    if frame.schema["cases"] == pl.String and first is not None:
+        units = frame.filter(pl.col("row") < first, ~pl.col("cases").str.contains(r"\d"))
+        if len(units) and not frame.filter(pl.col("row") < first).height > len(units):
+            frame = frame.filter(pl.col("row") >= first)
+            notes.append(
+                f"the text below the names of the columns was left out: "
+                f"'{short(units['cases'][0])}'"
+            )
     whole = pl.col("day").is_not_null() & pl.col("region").is_not_null()
     holds = whole if state.said.line_list else whole | pl.col("cases").is_not_null()
     last = frame.filter(holds)["row"].max()
@@ -144,6 +154,15 @@ def summed(state: Cleaning) -> Cleaning:
     frame = state.frame.sort("region", "day")
     if not frame.select((SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
         return state.now(frame)
+    if state.said.duplicates == "last":
+        last = frame.sort("region", "day", "row").unique(
+            ["region", "day"], keep="last", maintain_order=True
+        )
+        again = len(frame) - len(last)
+        note = (
+            f"{counted(again, 'row')} {was(again)} left out: a later row has their region and day"
+        )
+        return state.now(last, note, duplicates="last")
     if state.said.duplicates != "sum" and not state.said.line_list:
         same = frame.unique(["region", "day", "cases"], keep="first", maintain_order=True)
         alike = not same.select("region", "day").is_duplicated().any()
@@ -155,7 +174,8 @@ def summed(state: Cleaning) -> Cleaning:
         sentence = twice(state.where, frame, columns)
         assert sentence is not None
         told = f"{sentence}, and the same counts again" if alike else sentence
-        raise AmbiguousTableError(told, *[{"duplicates": "drop"}] * alike, {"duplicates": "sum"})
+        ways = ("drop", "sum") if alike else ("sum", "last")
+        raise AmbiguousTableError(told, *({"duplicates": way} for way in ways))
     others = [name for name in frame.columns if name not in ("row", "region", "day", "cases")]
     merged = frame.group_by("region", "day").agg(
         pl.col("row").min(),
@@ -867,7 +887,10 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
     state = filled_down(table_alone(state))
     rows = parse_regions(where, state.frame, columns["region"], said.id_width)
     days = parse_days(where, rows, columns["day"], said.date_format)
+    days, later = _until(days, said)
     counts = parse_counts(where, days.frame, columns["cases"], said)
+    if later:
+        state = state.now(counts.frame, later, until=said.until)
     for note in counts.notes:
         state = state.now(counts.frame, note)
     if days.format not in (None, ISO):
@@ -887,6 +910,32 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
         if (value := getattr(said, name)) is not None
     }
     return Tidy(where, state.frame, columns, state.found | used, state.notes, state.sums_dropped)
+
+
+def _until(days: Days, said: Assumptions) -> tuple[Days, str]:
+    """Without the rows after the last day to read."""
+    if said.until is None:
+        return days, ""
+    kept = days.frame.filter(pl.col("day") <= day_of("until", said.until))
+    after = len(days.frame) - len(kept)
+    if not len(kept):
+        raise EpifedError(f"until: found no row up to {said.until}; expected some")
+    note = f"{counted(after, 'row')} after {said.until} {was(after)} left out" if after else ""
+    return replace(days, frame=kept), note
+
+
+def day_of(name: str, word: str) -> date:
+    """A day that an option says.
+
+    >>> day_of("until", "2026-01-31")
+    datetime.date(2026, 1, 31)
+    """
+    try:
+        return date.fromisoformat(word)
+    except ValueError:
+        raise EpifedError(
+            f"{name}: found '{short(word)}'; expected a day such as 2026-01-31"
+        ) from None
 
 
 def to_panel(tidy: Tidy) -> CasePanel:

@@ -205,7 +205,13 @@ def _missing(
         offered = {"day": offers.get("date"), "region": offers.get("region")}
         known = {**columns, **{key: name for key, name in offered.items() if name}}
         numbers = _numbers(table, known)
-        ways = [{"line_list": True}] if numbers is None else [{"cases": name} for name in numbers]
+        rates = [name for name in table.names if RATES.search(name.casefold())]
+        if rates and not numbers:
+            return EpifedError(
+                f"{table.where}: found no column of counts, and rates in {listed(rates)}; expected "
+                "new cases, which are no rates"
+            )
+        ways: list[dict[str, Any]] = [{"cases": name} for name in numbers or ()]
         return AmbiguousTableError(
             sentence, *(offers | way for way in ways or [{"line_list": True}])
         )

@@ -75,7 +75,7 @@ class Assumptions:
     regions_from: str | None = _said(
         "Excel file with a sheet for each region, named as it: sheets.", "sheets"
     )
-    member: str | None = _said("File within a zip.")
+    member: str | None = _said("File within a zip; *: all, of the same columns.")
     header_row: int | None = _said("Row of the column names (default: the first with text).")
     delimiter: str | None = _said("Between the cells of a CSV: ',', ';', '|' or tab.")
     encoding: str | None = _said("Of a text file: utf-8, latin-1, cp1252, utf-16, …")
@@ -98,12 +98,14 @@ class Assumptions:
     )
     fill_down: bool | None = _said("An empty region or day is that of the row above: merged cells.")
     duplicates: str | None = _said(
-        "Several rows of a region and day: refuse (default), sum, or drop those that say the same.",
-        "refuse", "sum", "drop",
+        "Several rows of a region and day: refuse (default), sum, drop those that say the same, or "
+        "take the last.",
+        "refuse", "sum", "drop", "last",
     )  # fmt: skip
     totals: str | None = _said(
         "Rows that sum up others: refuse (default), drop or keep.", "refuse", "drop", "keep"
     )
+    until: str | None = _said("Last day to read, as 2026-01-31; later rows are left out.")
     cadence: str | None = _said("What a row counts: a day, or a week.", "day", "week")
     weeks_dated: str | None = _said(
         "Which day of a week stands in the column of the day.", "first", "last"
@@ -187,6 +189,10 @@ def _quoted(value: object) -> str:
     return text if plain else "'" + text.replace("'", "'\\''") + "'"
 
 
+MOST_WAYS = 5
+"""Ways that a sentence names."""
+
+
 class AmbiguousTableError(EpifedError):
     """A table that can be read in more ways than one, or only with something changed in it.
 
@@ -197,7 +203,7 @@ class AmbiguousTableError(EpifedError):
     def __init__(
         self, sentence: str, *choices: Mapping[str, Any], column: str = "", example: str = ""
     ) -> None:
-        ways = " or ".join(in_words(choice) for choice in choices)
+        ways = " or ".join(in_words(choice) for choice in choices[:MOST_WAYS])
         super().__init__(f"{sentence[: LONGEST - len(ways)]}; add {ways}")
         self.sentence = sentence
         self.choices = choices
@@ -211,7 +217,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "date_reported", "date_report", "daterep", "day", "onset", "fecha", "jour", "week", "woche",
         "kw", "epiweek", "meldewoche", "year_week", "yearweek", "target_end_date", "week_end",
         "week_start", "weekstart", "time_period", "data", "semaine", "semana", "settimana",
-        "iso_weekstartdate", "mmwr_week",
+        "iso_weekstartdate", "mmwr_week", "timestamp", "datetime",
     ),
     "region": (
         "region", "fips", "ags", "county", "id", "location", "geo", "state", "landkreis", "kreis",
@@ -219,7 +225,8 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "kommune", "gemeinde", "country", "country_region", "country_code", "bundesland",
         "countriesandterritories", "geoid", "reporting_area", "dep", "departement", "département",
         "provincia", "departamento", "municipio", "regione", "comune", "powiat", "województwo",
-        "country_area_territory", "name",
+        "country_area_territory", "name", "gebiet", "stadt", "ort", "bezirk", "kanton", "canton",
+        "commune", "ville", "city", "town", "gesundheitsamt",
     ),
     "cases": (
         "cases", "count", "counts", "new_cases", "cases_new", "fälle", "faelle", "anzahl",
@@ -301,10 +308,14 @@ def header_below(
     >>> header_below(rows)
     3
     """
-    numbered = [(row, _kinds(cells, wanted)) for row, cells in rows]
+    numbered = [(row, _kinds(cells, wanted), sum(map(bool, cells))) for row, cells in rows]
     if not numbered or numbered[0][1] > 0:
         return None
-    return next((row for row, kinds in numbered if kinds > 1), None)
+    sure = next((row for row, kinds, _ in numbered if kinds > 1), None)
+    if sure is None:  # a day beside the names of regions, below rows of one cell each
+        below = next((one for one in numbered if one[2] > 1), (0, 0, 0))
+        sure = below[0] if below[1] and below[2] >= LEAST_DAYS else None
+    return sure
 
 
 STDIN = "-"
@@ -312,6 +323,9 @@ LONGEST_PATH = 150
 """Characters of a path that a sentence repeats."""
 MOST_BYTES = 4 << 30
 """What a compressed file may grow to."""
+EVERY = "*"
+"""Stands for all files of a zip."""
+MOST_MEMBERS = 20
 Kind = Literal["text", "parquet", "excel"]
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -440,11 +454,15 @@ def _unzipped(content: Content, said: Assumptions) -> Content:
                 return replace(content, kind="excel")
             data_files = [n for n in names if not n.rpartition("/")[2].startswith((".", "_"))]
             if said.member is None and len(data_files) > 1:
+                heads = {archive.open(name).readline(_LONGEST_HEADER) for name in data_files}
+                alike = [EVERY] if len(heads) == 1 else []
                 raise AmbiguousTableError(
                     f"{content.where}: found {len(data_files)} files in the zip "
                     f"({listed(data_files)}); expected one",
-                    {"member": data_files[0]},
+                    *({"member": name} for name in [*alike, *data_files[:MOST_MEMBERS]]),
                 )
+            if said.member == EVERY and data_files:
+                return _members_together(content, archive, data_files, said)
             member = said.member or (data_files[0] if data_files else "")
             if member not in names:
                 raise EpifedError(
@@ -459,6 +477,28 @@ def _unzipped(content: Content, said: Assumptions) -> Content:
         raise EpifedError(f"{content.where}: found a zip of an unknown method") from None
     inner = replace(content, data=data, found={"compression": "zip", "member": member})
     return _unwrapped(inner, said)
+
+
+def _members_together(
+    content: Content, archive: zipfile.ZipFile, names: Sequence[str], said: Assumptions
+) -> Content:
+    """The files of a zip, which have one header, as one file."""
+    header, parts, size = b"", [], 0
+    for name in names:
+        with archive.open(name) as member:
+            first = member.readline(_LONGEST_HEADER)
+            parts.append(member.read(MOST_BYTES + 1 - size))
+        size += len(parts[-1])
+        header = header or first
+        if first.strip() != header.strip():
+            raise EpifedError(
+                f"{content.where}: found another first line in {short(name)} than in "
+                f"{short(names[0])}; expected files of the same columns"
+            )
+    data = _limited(content.where, header + b"\n".join(parts))
+    return _unwrapped(
+        replace(content, data=data, found={"compression": "zip", "member": EVERY}), said
+    )
 
 
 def _limited(where: str, data: bytes) -> bytes:
@@ -841,8 +881,8 @@ def _of_excel(content: Content, said: Assumptions, wanted: Sequence[str]) -> Raw
         every = {name: _of_sheet(content, name, filled[name], said, wanted) for name in filled}
         return _sheets_together(content, every)
     if len(filled) > 1:
-        ways: list[dict[str, str]] = [{"sheet": name} for name in list(filled)[:4]]
-        if len({sheet.row(0) for sheet in filled.values()}) == 1:
+        ways: list[dict[str, str]] = [{"sheet": name} for name in list(filled)[:MOST_MEMBERS]]
+        if len({_named(sheet, wanted) for sheet in filled.values()}) == 1:
             ways.insert(0, {"regions_from": "sheets"})
         raise AmbiguousTableError(
             f"{content.where}: found {len(filled)} sheets with rows; expected one", *ways
@@ -851,11 +891,17 @@ def _of_excel(content: Content, said: Assumptions, wanted: Sequence[str]) -> Raw
     return _of_sheet(content, sheet, frame, said, wanted)
 
 
+def _named(sheet: pl.DataFrame, wanted: Sequence[str]) -> frozenset[str]:
+    """What the columns of a sheet are called, in any order."""
+    rows = sheet.head(_MOST_ABOVE).fill_null("").rows()
+    return frozenset(rows[(header_below(enumerate(rows, start=1), wanted) or 1) - 1])
+
+
 def _sheets_together(content: Content, sheets: Mapping[str, RawTable]) -> RawTable:
     """One table of all sheets, with a column `region` that holds their names."""
     first, *others = sheets.items()
     for name, table in others:
-        if table.names != first[1].names:
+        if sorted(table.names) != sorted(first[1].names):
             raise EpifedError(
                 f"{content.where}: sheet {short(name)}: found the columns {listed(table.names)}; "
                 f"expected those of the sheet {short(first[0])}: {listed(first[1].names)}"
@@ -871,9 +917,13 @@ def _sheets_together(content: Content, sheets: Mapping[str, RawTable]) -> RawTab
         inside = [place for place in places if place < len(names)]
         parts = []
         for name, table in sheets.items():
-            part = table.cells(inside or [0])
+            at = {place: table.names.index(names[place]) for place in inside}
+            part = table.cells(sorted(at.values()) or [0])
             sheet = pl.lit(name).alias(str(len(names)))
-            wanted = [sheet if place == len(names) else pl.col(str(place)) for place in places]
+            wanted = [
+                pl.col(str(at[place])).alias(str(place)) if place in at else sheet
+                for place in places
+            ]
             parts.append(part.select("row", *wanted))
         return pl.concat(parts)
 

@@ -35,8 +35,11 @@ _YEARS_1_TO_9999 = (-719_162, 2_932_896)
 _MILLISECONDS = 86_400_000
 _MIDNIGHT = r"(?i),?[T ]+(0?0:00(:00(\.0*)?)?( Uhr)?|12:00(:00)? AM)( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?$"
 _TIME = r"(?i),?[T ]+\d\d?:\d\d(:\d\d(\.\d*)?)?( ?[AP]M| Uhr)?$"
+_HOUR = r"\d[T ]\d\d?:00"
 TIMED = " with a time of the day"
 """The end of a format that leaves the time of a day out."""
+SHEET = " or a date of the sheet"
+"""The end of a format beside which a spreadsheet's own dates stand."""
 _WEEKDAY = r"(?i)^(mo|mon|tue|wed|thu|fri|sat|sun|di|mi|do|fr|sa|so)[a-z]*\.?,? +(\S)"
 _MONTHS = {
     "Jan": "januar|jänner|january|janvier|janv|enero|ene|gennaio|gen|stycznia|sty|januari|jan",
@@ -124,6 +127,8 @@ def parse_days(
         pl.col("day").replace_strict(words, days, default=None, return_dtype=pl.Date)
     )
     expected = DAY if chosen == ISO else f"a day as {short(chosen)} from 1900 to 2100"
+    if days.null_count() and words.str.contains(_HOUR).any() and _midnight_elsewhere(words):
+        expected = "a day without a time, which looks like midnight in another time zone"
     _refuse_outside(where, frame, parsed, column, expected)
     _refuse_swapped(where, frame, parsed, column)
     return Days(parsed, None if kind == pl.Datetime else chosen)
@@ -212,16 +217,30 @@ def _fitting(words: pl.Series) -> list[str]:
     """All formats that every word has."""
     if words.is_empty():
         return [ISO]
-    found = _of_shape(words)
-    if not found and words.str.contains(_ISO_WEEK).all():
+    return _of_shape(words) or _of_weeks_or_times(words)
+
+
+def _of_weeks_or_times(words: pl.Series) -> list[str]:
+    """The formats of words that are no plain days, if every word has one."""
+    if words.str.contains(_ISO_WEEK).all():
         return ["iso-week"]
-    if not found and words.str.contains(_BARE_WEEK).all():
+    if words.str.contains(_BARE_WEEK).all():
         return ["iso-week", "epiweek"]
-    if not found and words.str.contains(_SERIAL).all():
+    if words.str.contains(_SERIAL).all():
         return ["excel"]
-    if not found and words.str.contains(_TIME).any() and not _midnight_elsewhere(words):
+    if words.str.contains(_TIME).any() and not _midnight_elsewhere(words):
         return [one + TIMED for one in _of_shape(words.str.replace(_TIME, ""))]
-    return found
+    typed = _of_a_sheet(words).is_not_null()
+    if typed.sum() < LEAST_CLEAR:
+        return []
+    texts = words.filter(~typed)
+    return [one + SHEET for one in ([ISO] if texts.is_empty() else _of_shape(texts))]
+
+
+def _of_a_sheet(words: pl.Series) -> pl.Series:
+    """Days as a spreadsheet hands out its own, written in full or as numbers; else null."""
+    numbers = pl.select(pl.when(words.str.contains(_SERIAL)).then(words)).to_series()
+    return _read(words, ISO).fill_null(_read(numbers, "excel"))
 
 
 def _of_shape(words: pl.Series) -> list[str]:
@@ -243,7 +262,7 @@ def _midnight_elsewhere(words: pl.Series) -> bool:
 
     Its day would be the wrong one.
     """
-    times = words.str.extract(r"(?i)[T ](\d\d?:\d\d\S*)").drop_nulls().unique()
+    times = words.str.extract(r"(?i)[T ](\d\d?:\d\d(:[\d.]+)?)").drop_nulls().unique()
     return len(times) <= 2 and bool(times.str.contains(r"^\d\d?:00(:00(\.0*)?)?$").all())
 
 
@@ -274,6 +293,8 @@ def _read(words: pl.Series, format: str) -> pl.Series:
             for n, ok in zip(serial, known, strict=True)
         ]
         return pl.Series(days, dtype=pl.Date)
+    if format.endswith(SHEET):
+        return _of_a_sheet(words).fill_null(_read(words, format.removesuffix(SHEET)))
     if format.endswith(TIMED):
         return _read(words.str.replace(_TIME, ""), format.removesuffix(TIMED))
     plain = _plain(words)
@@ -370,13 +391,14 @@ def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assu
         hidden = _hidden(where, read, column, said, notes)
         # What stands for a hidden count is no cell of the file: it says nothing of signs.
         read = read.with_columns(cases=pl.when(~hidden).then("cases"))
+        for first in (
+            read.filter(pl.col("cases").str.contains(r"^\D+$")).sort("row").head(1).to_dicts()
+        ):
+            _offer_missing(where, first, column, said)
         read = _with_points(where, read, "cases", column, said)
     parsed = _cast(where, read, "cases", column, COUNT)
     good = parsed.select(pl.col("cases").is_finite().fill_null(value=False))["cases"]
     bad = ~good & read["cases"].is_not_null()
-    if bad.any():
-        first = frame.filter(bad).sort("row").row(0, named=True)
-        _offer_missing(where, first, column, said)
     refuse(where, frame, bad, key="cases", column=column, expected=COUNT)
     _refuse_enormous(where, parsed, "cases", column, MOST_CASES)
     if hidden.any():
@@ -443,12 +465,22 @@ def _hidden(
         raise AmbiguousTableError(
             f"{at(where, first['row'], column)}: found '{short(first['cases'])}' "
             f"({len(hidden):,} such counts); expected a number, or one to put in their place",
-            {"below": 2},
+            {"below": _middle_below(str(first["cases"]))},
             column=column,
             example=str(first["cases"]),
         )
     notes.append(f"{len(hidden):,} hidden counts such as {hidden['cases'][0]} are {said.below:g}")
     return which
+
+
+def _middle_below(cell: str) -> int:
+    """About the middle of what a hidden count can be.
+
+    >>> _middle_below("<5"), _middle_below("1-4"), _middle_below("under 12")
+    (2, 2, 6)
+    """
+    ends = [int(digits) for digits in re.findall(r"\d+", cell)]
+    return sum(ends) // 2
 
 
 def _with_points(
@@ -653,6 +685,7 @@ FACTS = (POPULATION, STATE, CALENDAR, LONGITUDE, LATITUDE)
 SAID_FACTS = (*FACTS, NAME)
 """With that of names, which may be of persons, so it must be said."""
 DEGREES = 180
+_GROUPED = "|".join(rf"^[1-9]\d{{0,2}}({sign}\d{{3}})+$" for sign in _SIGNS.values())
 
 
 @dataclass(frozen=True)
@@ -692,6 +725,13 @@ def region_facts(
     population = calendars = positions = None
     if POPULATION in frame.columns:
         column = columns[POPULATION]
+        if frame.schema[POPULATION] == pl.String:
+            # People are whole numbers, so a sign before three digits stands between thousands.
+            grouped = pl.col(POPULATION).str.contains(_GROUPED)
+            plain = pl.col(POPULATION).str.replace_all(r"\D", "")
+            frame = frame.with_columns(
+                pl.when(grouped).then(plain).otherwise(POPULATION).alias(POPULATION)
+            )
         frame = parse_numbers(where, frame, POPULATION, column, INHABITANTS, said)
         people = _constant(where, frame, POPULATION, column)
         population = {region: int(value) for region, value in people.items()}
