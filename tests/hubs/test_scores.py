@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.errors import EpifedError
+from epifed.evaluation.metrics import METRICS, Metric
 from epifed.hubs.tables import (
     TASK,
     by_last_days,
@@ -76,6 +77,8 @@ def tasks(model: str, wis: dict[tuple[int, str], float]) -> pl.DataFrame:
             "location": location,
             "group": "all",
             "phase": "steady",
+            "truth": 100.0,
+            "median": 100.0 + value,
             "ae": value,
             "wis": value,
             "sharpness": value,
@@ -117,6 +120,15 @@ def test_a_ratio_is_that_of_the_tasks_that_both_have() -> None:
     assert rows["t-half"]["wis_ratio"] == pytest.approx(0.5)
     with pytest.raises(EpifedError, match=r"found no model 't-none'.*expected one of t-base"):
         compare(BASE, "t-none")
+
+
+def test_a_metric_that_is_registered_is_scored_of_medians(monkeypatch: pytest.MonkeyPatch) -> None:
+    worst = Metric("worst", "Worst", "", "lower", lambda pairs: float(np.abs(pairs.error).max()))
+    monkeypatch.setitem(METRICS, "worst", worst)
+    rows = {row["model"]: row for row in compare(pl.concat([BASE, HALF]), "t-base")}
+    assert rows["t-half"]["worst"] == 15.0
+    assert rows["t-half"]["mae"] == pytest.approx(10.0)
+    assert rows["t-half"]["mase"] is None
 
 
 @given(st.integers(0, 1000))

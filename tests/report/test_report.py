@@ -22,6 +22,7 @@ from epifed.cli.app import app
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
+from epifed.evaluation.backtest import metrics_of
 from epifed.evaluation.experiment import Grid, run_grid
 from epifed.evaluation.results_folder import (
     BACKTEST,
@@ -125,6 +126,7 @@ def forecasts(panel: CasePanel, out: Path) -> None:
         accountant="pld", learner="trend", horizon=7, origins=8, releases=9,
         first_origin=panel.day(end - 56), last_origin=panel.day(end - 7),
         regions=len(panel.regions), real_time=False,
+        metrics=metrics_of(past),
     )  # fmt: skip
     settings = Settings.for_learner("trend", len(panel.regions), epsilon=1.0)
     write_backtest(
@@ -282,10 +284,13 @@ def test_history_forecast_and_scores_are_the_numbers_of_the_files(made: Path, re
     assert value == pytest.approx(7 * row["value"][0], abs=0.51)
     scored = pl.read_parquet(made / "results" / "backtest" / "backtest.parquet")
     own = scored.filter(pl.col("region") == panel.regions[5])
-    count, mae, like = data["backtest"]["regions"][5][:3]
-    assert count == len(own) == 8
-    assert mae == pytest.approx((own["point"] - own["truth"]).abs().mean(), rel=1e-3)
-    assert like == pytest.approx((own["persistence"] - own["truth"]).abs().mean(), rel=1e-3)
+    on_page = {metric["key"] for metric in data["metrics"]}
+    assert on_page <= data["backtest"]["record"]["metrics"].keys()
+    shown = data["backtest"]["regions"][5]
+    assert shown["forecasts"] == len(own) == 8
+    assert shown["mae"] == pytest.approx((own["point"] - own["truth"]).abs().mean(), rel=1e-3)
+    like = (own["persistence"] - own["truth"]).abs().mean()
+    assert shown["persistence_mae"] == pytest.approx(like, rel=1e-3)
     means = summary(read_grid(made / "results").results.runs)
     at_two = means.filter((pl.col("method") == FEDERATED) & (pl.col("epsilon") == 2.0))
     (cell,) = data["grid"]["cells"]

@@ -492,6 +492,8 @@ class WeekScores(Output):
     coverage_50: float
     coverage_95: float
     forecasts: int
+    metrics: dict[str, float | None]
+    """Every registered metric of the point forecasts."""
 
 
 class RehearsedWeek(Output):

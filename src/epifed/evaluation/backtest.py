@@ -26,7 +26,7 @@ from epifed.data.vintages import Vintages
 from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.errors import EpifedError, counted
 from epifed.evaluation.experiment import code_digest, in_pieces
-from epifed.evaluation.metrics import METRICS, scores, strata
+from epifed.evaluation.metrics import of_points, strata
 from epifed.evaluation.results_folder import (
     BacktestRecord,
     BacktestTables,
@@ -156,8 +156,7 @@ def record_of(
 def metrics_of(table: pl.DataFrame) -> dict[str, float | None]:
     """Every registered metric of the point forecasts of a table, beside persistence as known."""
     rows = table.select("truth", "point", "persistence").drop_nulls()
-    values = scores(*(rows[name].to_numpy() for name in rows.columns))
-    return {name: None if math.isnan(values[name]) else values[name] for name in METRICS}
+    return of_points(*(rows[name].to_numpy() for name in rows.columns))
 
 
 def own_table(

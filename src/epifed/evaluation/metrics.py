@@ -129,6 +129,14 @@ def scores(
     return found | {"zeros": float(pairs.zeros)}
 
 
+def of_points(
+    truth: Floats, point: Floats, persistence: Floats | None = None
+) -> dict[str, float | None]:
+    """All registered metrics of point forecasts; none for a score that does not exist."""
+    values = scores(truth, point, persistence)
+    return {name: None if math.isnan(values[name]) else values[name] for name in METRICS}
+
+
 def strata(population: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """The paper's population clusters, each with the regions in it."""
     for name, above, to in STRATA:

@@ -19,6 +19,7 @@ from epifed.data.calendar import WEEK, WEEKDAYS
 from epifed.data.panel import Table, column_names, pick
 from epifed.data.readers.tables import IN_MEMORY
 from epifed.errors import EpifedError
+from epifed.evaluation.metrics import of_points
 from epifed.files import read_json
 from epifed.intervals import LEVELS, weighted_interval_score
 from epifed.settings import seed_sequence
@@ -369,7 +370,7 @@ class Scored:
     """The scores of all tasks, and what could not be scored."""
 
     table: pl.DataFrame
-    """model, task, group, phase, truth, ae, wis, its parts, in_50, in_95."""
+    """model, task, group, phase, truth, median, ae, wis, its parts, in_50, in_95."""
     incomplete: int
     """Forecasts without all quantile levels."""
     unknown: int
@@ -399,8 +400,10 @@ def score(
         )
     quantiles, y = known.select(map(str, LEVELS)).to_numpy(), known["truth"].to_numpy()
     parts = dict(zip(PARTS, wis_parts(y, quantiles), strict=True))
+    median = quantiles[:, LEVELS.index(0.5)]
     columns = {
-        "ae": np.abs(quantiles[:, LEVELS.index(0.5)] - y),
+        "median": median,
+        "ae": np.abs(median - y),
         "wis": weighted_interval_score(y, quantiles),
     }
     for name, low, high in (("in_50", 0.25, 0.75), ("in_95", 0.025, 0.975)):
@@ -528,13 +531,13 @@ def compare(
 def _record(part: pl.DataFrame, base: pl.DataFrame, other: pl.DataFrame | None) -> dict[str, Any]:
     mae, wis = ratio(part, base, "ae"), ratio(part, base)
     against = None if other is None else ratio(part, other)
-    means = part.select("ae", "wis", *PARTS, "in_50", "in_95").mean().row(0, named=True)
+    means = part.select("wis", *PARTS, "in_50", "in_95").mean().row(0, named=True)
     return {
         "model": part["model"][0],
         "tasks": len(part),
         "dates": part["reference_date"].n_unique(),
         "shared_tasks": wis.tasks if wis else 0,
-        "mae": means["ae"],
+        **of_points(part["truth"].to_numpy(), part["median"].to_numpy()),
         "wis": means["wis"],
         **{name: means[name] for name in PARTS},
         "mae_ratio": mae.value if mae else None,

@@ -28,7 +28,7 @@ from pydantic import Field, model_validator
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import KEPT_MORNINGS, Vintages, fill
 from epifed.errors import EpifedError
-from epifed.evaluation.backtest import SCORES, scored_weeks
+from epifed.evaluation.backtest import SCORES, metrics_of, scored_weeks
 from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
 from epifed.federation.flare.jobs import Trainings
@@ -449,7 +449,8 @@ def summed(table: pl.DataFrame, horizon: int) -> dict[str, Any] | None:
     if mine.is_empty():
         return None
     found = mine.select(SCORES).row(0, named=True)
-    return {name: found[name] for name in KEPT} | {"forecasts": len(mine)}
+    kept = {name: found[name] for name in KEPT}
+    return kept | {"forecasts": len(mine), "metrics": metrics_of(mine)}
 
 
 ROSTER, BUDGET, BACKUP, MACHINES, MACHINE = (

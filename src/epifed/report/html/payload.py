@@ -14,6 +14,7 @@ from epifed.data.calendar import DAYS_OF, WEEK, Step
 from epifed.data.panel import CasePanel
 from epifed.data.quality import RECENT_DAYS, clean
 from epifed.errors import EpifedError
+from epifed.evaluation.backtest import SCORES
 from epifed.evaluation.metrics import METRICS, Metric
 from epifed.evaluation.results_folder import TRAINED, Results, ResultsFolder, summary
 from epifed.explain import explain_folder
@@ -193,7 +194,7 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
     main = frame.filter(horizon=horizon)
     kept = min(MOST_ORIGINS, max(4, MOST_PAST // len(regions)))
     origins = sorted(main["origin_date"].unique())[-kept:]
-    by_region = dict(zip((r := _scored(main, "region"))["region"], r.rows(), strict=True))
+    by_region = {row["region"]: row for row in _scored(main, "region")}
     bands = ("truth", "persistence", "point", "lower_95", "lower_50", "upper_50", "upper_95")
     record = folder.backtest.record
     return {
@@ -203,18 +204,16 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
             for name, value in record.model_dump(mode="json").items()
         },
         "right": _guesses((record.epsilon_per_release, record.epsilon_total), record.delta),
-        "all": _numbers(_scored(frame.with_columns(all=pl.lit(1)), "all").row(0)),
-        "origins": [
-            [row[0].isoformat(), *_numbers(row)]
-            for row in _scored(main, "origin_date").sort("origin_date").iter_rows()
-        ],
+        "all": _scored(frame, pl.lit(1).alias("all"))[0],
+        "origins": _scored(main, "origin_date"),
         "horizons": [
-            [step * row[0], *_numbers(row)]
-            for row in _scored(frame, "horizon").sort("horizon").iter_rows()
-            if step * row[0] in WEEKS or len(horizons) <= len(WEEKS)
+            row | {"days": step * row["horizon"]}
+            for row in _scored(frame, "horizon")
+            if step * row["horizon"] in WEEKS or len(horizons) <= len(WEEKS)
         ],
         "regions": [
-            _numbers(by_region[region]) if region in by_region else None for region in regions
+            {name: by_region[region][name] for name in OF_REGION} if region in by_region else None
+            for region in regions
         ],
         "days": [
             main.filter(origin_date=day)["target_date"][0].isoformat() for day in origins
@@ -250,22 +249,30 @@ def _guesses(budgets: tuple[float, float], delta: float) -> list[Any] | None:
     return [plain(right_at_most(most_advantage(e, delta)), 6) for e in budgets]
 
 
-def _scored(frame: pl.DataFrame, by: str) -> pl.DataFrame:
-    """MAE and WIS beside those of persistence and baseline, and the intervals' coverage."""
+OF_REGION = ("forecasts", "mae", "persistence_mae", "coverage_95")
+"""The scores of each region that the page shows."""
+
+
+def _scored(frame: pl.DataFrame, by: str | pl.Expr) -> list[dict[str, Any]]:
+    """The scores of each group of past forecasts, sorted, with the errors that they compare."""
     truth = pl.col("truth")
-    return frame.group_by(by, maintain_order=True).agg(
+    table = frame.group_by(by).agg(
         pl.len().alias("forecasts"),
         (pl.col("point") - truth).abs().mean().alias("mae"),
         (pl.col("persistence") - truth).abs().mean().alias("persistence_mae"),
-        pl.col("wis").mean(),
-        pl.col("baseline_wis").mean(),
-        truth.is_between("lower_50", "upper_50").mean().alias("coverage_50"),
-        truth.is_between("lower_95", "upper_95").mean().alias("coverage_95"),
+        *SCORES,
     )
+    return [
+        {name: _shown(value) for name, value in row.items()}
+        for row in table.sort(table.columns[0]).iter_rows(named=True)
+    ]
 
 
-def _numbers(row: tuple[Any, ...]) -> list[Any]:
-    return [row[1], *(plain(value) for value in row[2:])]
+def _shown(value: Any) -> Any:
+    """A score rounded, a date as text."""
+    if isinstance(value, float):
+        return plain(value)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def ledger_summary(path: Path) -> dict[str, Any]:

@@ -108,7 +108,7 @@ function sureAnswer() {
     if (low !== null) said.push(t('sureWidth', { low: signed(low), high: signed(high), level: spoken() }));
   }
   if (BACKTEST) {
-    const [n, mae, like, , , , c95] = BACKTEST.all;
+    const { forecasts: n, mae, persistence_mae: like, coverage_95: c95 } = BACKTEST.all;
     said.push(t('sureCoverage', { n: num(n, 0), c95: percent(c95) }));
     if (like && !ALONE) said.push(t('sureRatio', { learner: methodName(BACKTEST.record.learner), percent: percent(Math.abs(1 - mae / like)), better: mae < like }));
     if (ALONE && ABOUT && ABOUT.relative_mae !== null) said.push(t('sureAlone', { n: num(ABOUT.origins, 0), ratio: num(ABOUT.relative_mae, 2), together: num(ABOUT.relative_mae_together, 2) }));

@@ -11,11 +11,10 @@ function drawRecord() {
     $('record-lead').textContent = t(DATA.release ? 'recordNotYet' : 'recordNone');
     return;
   }
-  const [n] = BACKTEST.all;
-  const { record, origins } = BACKTEST;
-  const first = dayNumber(origins[0][0]);
-  const last = dayNumber(origins[origins.length - 1][0]);
-  $('record-lead').textContent = t(ALONE ? 'recordAlone' : 'recordLead', { learner: methodName(record.learner), eps: eps(record.epsilon_per_release), n: num(n, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
+  const { record, origins, all } = BACKTEST;
+  const first = dayNumber(origins[0].origin_date);
+  const last = dayNumber(origins[origins.length - 1].origin_date);
+  $('record-lead').textContent = t(ALONE ? 'recordAlone' : 'recordLead', { learner: methodName(record.learner), eps: eps(record.epsilon_per_release), n: num(all.forecasts, 0), origins: num(origins.length, 0), first: longDay(first), last: longDay(last) });
   const [maeRatio, wisRatio] = [record.mae_ratio, record.wis_ratio];
   const list = [
     fact(t('maeRatio'), num(maeRatio, 2), t('belowOne'), better(maeRatio)),
@@ -24,17 +23,18 @@ function drawRecord() {
     fact(t('c95'), percent(record.coverage_95), t('should', '95 %'), held(record.coverage_95, 0.95)),
   ];
   if (typeof record.worst_month_mae_ratio === 'number') list.push(fact(t('worstMonth'), num(record.worst_month_mae_ratio, 2), t('belowOne'), better(record.worst_month_mae_ratio)));
+  for (const metric of METRICS) if (typeof record.metrics[metric.key] === 'number') list.push(fact(metricName(metric), num(record.metrics[metric.key])));
   facts('record-facts', ...list);
   drawOrigins(origins, first, last);
   const heads = [t('horizon'), t('forecasts'), t('maeRatio'), t('wisRatio'), t('c50'), t('c95')].map((text, i) => ({ text, number: i > 0 }));
-  const rows = BACKTEST.horizons.map(([days, count, m, p, w, b, i50, i95]) => [String(days / STEP), num(count, 0), num(over(m, p), 2), num(over(w, b), 2), percent(i50), percent(i95)]);
+  const rows = BACKTEST.horizons.map((row) => [String(row.days / STEP), num(row.forecasts, 0), num(row.mae_ratio, 2), num(row.wis_ratio, 2), percent(row.coverage_50), percent(row.coverage_95)]);
   $('horizons').replaceChildren(table({ caption: t('byHorizon'), heads, rows }));
 }
 
 function drawOrigins(origins, first, last) {
   const { model, other } = INK();
-  const line = (name, at, colour, extra) => ({ name, type: 'line', symbol: 'circle', symbolSize: 4, showSymbol: origins.length < 80, data: origins.map((row) => [dayNumber(row[0]) * DAY, row[at]]), lineStyle: { color: colour, width: 2 }, itemStyle: { color: colour }, ...extra });
-  draw('origins', `${t('recordChart')}. ${t('model')}: ${num(BACKTEST.all[1], 1)}; ${t('persistence')}: ${num(BACKTEST.all[2], 1)}`, {
+  const line = (name, score, colour, extra) => ({ name, type: 'line', symbol: 'circle', symbolSize: 4, showSymbol: origins.length < 80, data: origins.map((row) => [dayNumber(row.origin_date) * DAY, row[score]]), lineStyle: { color: colour, width: 2 }, itemStyle: { color: colour }, ...extra });
+  draw('origins', `${t('recordChart')}. ${t('model')}: ${num(BACKTEST.all.mae, 1)}; ${t('persistence')}: ${num(BACKTEST.all.persistence_mae, 1)}`, {
     grid: { left: 8, right: 14, top: 34, bottom: 4, containLabel: true },
     legend: chartLegend([t('model'), t('persistence')]),
     tooltip: tooltip((items) => {
@@ -42,11 +42,11 @@ function drawOrigins(origins, first, last) {
       return `<strong>${esc(longDay(items[0].value[0] / DAY))}</strong><table class="tip">${rows}</table>`;
     }),
     xAxis: timeAxis(first, Math.max(last, first + 1)), yAxis: valueAxis({ min: 0 }),
-    series: [line(t('model'), 2, model), line(t('persistence'), 3, other, { lineStyle: { color: other, width: 1.5, type: 'dashed' }, symbol: 'diamond' })],
+    series: [line(t('model'), 'mae', model), line(t('persistence'), 'persistence_mae', other, { lineStyle: { color: other, width: 1.5, type: 'dashed' }, symbol: 'diamond' })],
   });
   behind('origins-table', () => table({
     caption: t('recordChart'),
     heads: [t('origin'), { text: t('model'), number: true }, { text: t('persistence'), number: true }, { text: t('c95'), number: true }],
-    rows: origins.map((row) => [tableDay(dayNumber(row[0])), num(row[2], 1), num(row[3], 1), percent(row[7])]),
+    rows: origins.map((row) => [tableDay(dayNumber(row.origin_date)), num(row.mae, 1), num(row.persistence_mae, 1), percent(row.coverage_95)]),
   }));
 }

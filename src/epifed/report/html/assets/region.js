@@ -172,7 +172,7 @@ function pastOf(region) {
   const error = (values) => values.reduce((sum, v, d) => sum + Math.abs(v - tests.truth[region][d]), 0) / values.length / PER_WEEK;
   return {
     days: tests.days.map(dayNumber), truth: of(tests.truth[region]), like: of(tests.persistence[region]), model: of(tests.federated[k][region]), bands: [],
-    epsilon: tests.epsilons[k], score: [tests.days.length, error(tests.federated[k][region]), error(tests.persistence[region])],
+    epsilon: tests.epsilons[k], score: { forecasts: tests.days.length, mae: error(tests.federated[k][region]), persistence_mae: error(tests.persistence[region]) },
   };
 }
 
@@ -183,7 +183,7 @@ function drawPast(region) {
   const { ink, model, other } = INK();
   const title = t(past.epsilon === undefined ? 'pastTitle' : 'testTitle', { steps: BACKTEST ? BACKTEST.horizon / STEP : HORIZON, eps: past.epsilon === undefined ? '' : eps(past.epsilon) });
   $('past-title').textContent = title;
-  const [n, mae, like, , , , c95] = past.score;
+  const { forecasts: n, mae, persistence_mae: like, coverage_95: c95 } = past.score;
   const ratio = over(mae, like);
   const words = { n, mae: `${num(mae, 1)} ${t('casesADay')}`, like: num(like, 1), percent: better(ratio) === '' ? null : percent(Math.abs(1 - ratio)), better: ratio < 1, c95: percent(c95), level: spoken(), eps: past.epsilon === undefined ? '' : eps(past.epsilon) };
   const verdict = make('span', { class: `verdict ${better(ratio)}` }, t(past.epsilon === undefined ? 'pastVerdict' : 'testVerdict', words));
