@@ -17,7 +17,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     max_examples=50,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("epifed")
 

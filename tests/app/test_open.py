@@ -25,6 +25,7 @@ from epifed.app.reading import FileReading, Memory, read_file, shape_of
 from epifed.app.server import HEADERS, Door, make_app
 from epifed.app.session import PageSession, plain_name
 from epifed.cli.app import app
+from tests.waiting import GUARD
 
 PORT = 4321
 OWN = f"http://127.0.0.1:{PORT}"
@@ -597,6 +598,7 @@ def test_incomplete_days_are_found_by_the_files_own_past(
     assert (all_days["incomplete_days"], all_days["incomplete_days_found"]) == (0, 3)
 
 
+@pytest.mark.field
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_page_ends_with_the_terminal_and_leaves_no_file(
     tmp_path: Path, ending: signal.Signals
@@ -615,7 +617,7 @@ def test_the_page_ends_with_the_terminal_and_leaves_no_file(
         (folder,) = place.glob("epifed-open-*")
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         process.send_signal(ending)
-        process.wait(timeout=300)
+        process.wait(timeout=GUARD)
     assert list(place.iterdir()) == []
     assert path.exists()
 

@@ -90,7 +90,9 @@ def test_a_failed_audit_says_so_and_exits_with_1(
     assert "mechanism (" in done.stdout
 
 
-def test_what_was_covered_and_what_not(run: Audit) -> None:
+def test_what_was_covered_and_what_not(run: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for long in ("check_draws", "check_rows"):
+        monkeypatch.setattr(suite, long, lambda *_: [])
     done = run(*QUICK, "--quick")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()

@@ -107,7 +107,6 @@ def test_experiments(country: Path, tmp_path: Path) -> None:
     quick = ("--learner", "one-shot", "--runs", "2", *budgets)
     printed("run", "--data", country, *quick, "--from", "2023-10-25", "--out", tmp_path / "run")
     assert printed("explain", tmp_path / "run")["trainings"]
-    printed("figures", tmp_path / "run", "--data", country, "--out", tmp_path / "figures")
 
 
 def test_scores_of_a_hub(tmp_path: Path) -> None:

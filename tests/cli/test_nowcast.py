@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from epifed.cli.app import app
 from epifed.data.panel import CasePanel
-from epifed.data.vintages import FILE, Vintages
+from epifed.data.readers import load_panel
+from epifed.data.vintages import FILE, Vintages, remember
 from tests.late_lists import late_list
 
 DAY = timedelta(days=1)
@@ -149,14 +150,25 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
     panel.to_long().rename({"day": "date"}).write_csv(whole)
     run("train", "--data", whole, "--learner", "real-time", "--epsilon", "100", "--seeded",
         "--to", str(late.last - 20 * DAY), "--out", model)  # fmt: skip
-    sentences = []
-    for back in range(14, -1, -1):
-        known = replace(late.as_known(late.last - back * DAY, like=panel), history=None)
-        known.to_long().rename({"day": "date"}).write_csv(data)
+
+    def write(back: int) -> None:
+        """The file as it was so many mornings before the last."""
+        morning = replace(late.as_known(late.last - back * DAY, like=panel), history=None)
+        morning.to_long().rename({"day": "date"}).write_csv(data)
+
+    def timeliness(back: int) -> str:
+        """What a forecast of that morning prints of late reports."""
+        write(back)
         told = run("forecast", model, "--data", data, "--archive", kept, "--out",
                    tmp_path / "out", "--json")  # fmt: skip
-        sentences.append(json.loads(told)["timeliness"])
-    assert "1 of 14 days are archived" in sentences[0]
-    assert "looks incomplete and is left out" in sentences[0]
-    assert sentences[-1] == "late reports are filled up, from 15 mornings of your own list"
+        return str(json.loads(told)["timeliness"])
+
+    first = timeliness(14)
+    for back in range(13, 0, -1):  # the forecasts in between keep their files alike
+        write(back)
+        remember(kept, load_panel(data))
+    last = timeliness(0)
+    assert "1 of 14 days are archived" in first
+    assert "looks incomplete and is left out" in first
+    assert last == "late reports are filled up, from 15 mornings of your own list"
     assert (kept / FILE).is_file()

@@ -400,7 +400,10 @@ def test_what_changes_on_the_disk_is_seen_and_what_breaks_is_old(tmp_path: Path)
     watching.start()
     try:
         made.train(0)
-        wait_for(lambda: watching.snapshot.overview.releases, "the release")
+        wait_for(
+            lambda: watching.snapshot.overview.releases and "files" not in watching._said,
+            "the release",
+        )
         (made.kit / "federation.toml").write_text("broken")
         wait_for(lambda: "files" in watching._said, "a word on the broken file")
         old = watching.snapshot.overview.made

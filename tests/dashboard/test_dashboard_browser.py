@@ -50,8 +50,7 @@ class Board:
         self.server = uvicorn.Server(config)
         self.thread = Thread(target=self.server.run, daemon=True)
         self.thread.start()
-        while not self.server.started:
-            self.thread.join(0.05)
+        wait_for(lambda: self.server.started, "the page", self.thread.is_alive)
         self.port = self.server.servers[0].sockets[0].getsockname()[1]
 
     def _asked(self) -> Live:

@@ -277,7 +277,7 @@ def tidy_frame(panel: CasePanel) -> pl.DataFrame:
     return frame.join(people, on="region", how="left", maintain_order="left")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(panels(), st.sampled_from([",", ";", "\t"]), st.booleans())
 def test_round_trip(panel: CasePanel, separator: str, parquet: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -289,7 +289,7 @@ def test_round_trip(panel: CasePanel, separator: str, parquet: bool) -> None:
         assert load_panel(path).digest() == panel.digest()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(panels(), st.randoms(use_true_random=False))
 def test_a_gap_becomes_zero_wherever_it_is(panel: CasePanel, random: Random) -> None:
     frame = tidy_frame(panel).drop("population", strict=False).with_row_index()

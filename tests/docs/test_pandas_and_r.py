@@ -47,6 +47,7 @@ BLOCKS = {
 }
 
 
+@pytest.mark.field
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_page_for_r_runs(name: str, tmp_path: Path) -> None:
     page = (DOCS / "r.md").read_text(encoding="utf-8")

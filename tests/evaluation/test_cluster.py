@@ -33,7 +33,7 @@ pytest.importorskip("distributed", reason="no Dask here: 'pip install epifed[clu
 
 TOGETHER = """(lambda os, time, pathlib: (
     pathlib.Path({folder!r}, str(os.getpid())).touch(),
-    [time.sleep(0.05) for _ in iter(lambda: len(os.listdir({folder!r})) < {pids}, False)],
+    any(len(os.listdir({folder!r})) >= {pids} or time.sleep(0.05) for _ in range(12_000)),
     os.getpid(),
 ))(*map(__import__, ("os", "time", "pathlib")))[-1]"""
 """Where it is computed, in a process that has not these tests, once so many have begun."""

@@ -71,6 +71,11 @@ def federation(
         yield local
 
 
+def all_run(local: LocalFederation) -> bool:
+    """Whether each party that was started still runs."""
+    return all(process.poll() is None for process in local.processes.values())
+
+
 def on_path(folder: str, **more: str) -> dict[str, str]:
     """An environment whose processes run the sitecustomize of a folder here."""
     before = os.environ.get("PYTHONPATH")

@@ -50,7 +50,7 @@ def test_no_share_alone_tells_of_the_vector() -> None:
         drawn = [share(split(np.full(50, 7), 2)[place], 50, last=place == 1) for _ in range(200)]
         content = b"".join(to_bytes(one) for one in drawn if one is not None)
         counts = np.bincount(np.frombuffer(content, dtype=np.uint8), minlength=256)
-        assert stats.chisquare(counts).pvalue > 1e-6
+        assert stats.chisquare(counts).pvalue > 1e-8  # false alarms of both: 2e-8
 
 
 def test_a_seed_is_never_used_twice() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from epifed.training.release import read_release
 from tests.federation.helpers import (
     HERE,
     Training,
+    all_run,
     federation,
     on_path,
     panel,
@@ -279,7 +281,8 @@ def draws(local: LocalFederation, tmp_path_factory: pytest.TempPathFactory) -> _
     folder = tmp_path_factory.mktemp("result")
     with local.desk.session(GUARD) as session:
         (job,) = (j["job_id"] for j in session.list_jobs() if j["job_name"] == "epifed-draws")
-        wait_for(lambda: "COMPLETED" in str(session.get_job_status(job)), "its end", every=0.5)
+        completed = partial(_completed, session, job)
+        wait_for(completed, "its end", partial(all_run, local), every=0.5)
         found = Path(session.download_job_result(job, str(folder)))
     files = {
         str(path.relative_to(found)): path.read_text(errors="replace")
@@ -287,6 +290,10 @@ def draws(local: LocalFederation, tmp_path_factory: pytest.TempPathFactory) -> _
         if path.is_file()
     }
     return _Draws(drawn, statuses, report, files)
+
+
+def _completed(session: Any, job: str) -> bool:
+    return "COMPLETED" in str(session.get_job_status(job))
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -10,12 +10,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from epifed.rehearsal.local import LocalFederation, free_port, rehearsal_federation
-from tests.federation.helpers import panel, plan, settings_of
+from tests.federation.helpers import all_run, panel, plan, settings_of
 from tests.waiting import GUARD, wait_for
 
 pytestmark = pytest.mark.field
@@ -124,7 +125,7 @@ def test_connections_that_do_not_shake_hands_are_dropped_and_the_training_goes_o
 ) -> None:
     local.start()
     with _idle(local.federation.server.port) as connections:
-        wait_for(lambda: not _open(connections), "the end of idle connections", every=0.5)
+        wait_for(lambda: not _open(connections), "their end", partial(all_run, local), every=0.5)
         _trains(local, "idle")
 
 
@@ -152,7 +153,9 @@ def test_the_documented_proxy_keeps_idle_connections_from_the_server(
         with _insisting(port) as made:
             _trains(local, "proxied")
             reached = _reaching(server.port)
-            wait_for(lambda: len(made) > IDLE, "connections that come back")
+            wait_for(
+                lambda: len(made) > IDLE, "connections that come back", partial(all_run, local)
+            )
         assert 0 < reached < FEW
     finally:
         proxy.terminate()

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import spent
 from epifed.rehearsal.local import LocalFederation
 from epifed.training.release import read_release
-from tests.federation.helpers import Training, federation, on_path, plan
+from tests.federation.helpers import Training, all_run, federation, on_path, plan
 from tests.federation.server_kills.stages import STAGES
 from tests.helpers import small_settings
 from tests.waiting import wait_for
@@ -106,7 +107,9 @@ def test_the_server_killed_at_every_stage_of_a_round(local: LocalFederation) -> 
     status = training.finished()
     assert status["round"] == rounds
     _check_money(local, wanted)
-    wait_for(lambda: _idle(local), "the end of jobs of before a crash", every=1)
+    wait_for(
+        lambda: _idle(local), "the end of jobs of before a crash", partial(all_run, local), every=1
+    )
 
 
 def _idle(local: LocalFederation) -> bool:

@@ -27,6 +27,7 @@ from epifed.federation.terms import Federation, SiteLedger, Terms
 from epifed.rehearsal.local import free_port
 from epifed.settings import Settings, read_values
 from tests.commands import epifed
+from tests.waiting import today
 
 SITES = {"north": ("01001", "01002"), "south": ("09161",), "west": ("05111", "05112")}
 
@@ -134,7 +135,7 @@ def _wrong_kits_and_data(out: Path) -> None:
 
 def _too_few_days(north: Path, data: Path) -> None:
     """A file that begins after the schedule's first day: all its clients would count as zero."""
-    last = date.today() - timedelta(days=1)
+    last = today() - timedelta(days=1)
 
     def write(days: int) -> None:
         rows = [
@@ -166,7 +167,7 @@ def _too_few_days(north: Path, data: Path) -> None:
 def test_a_training_of_days_that_are_not_over_is_refused(tmp_path: Path) -> None:
     make_kits(_outline().federation, tmp_path)
     write_scaffold(_outline(), tmp_path)
-    to = ("--from", "2026-01-01", "--to", str(date.today() + timedelta(days=1)))
+    to = ("--from", "2026-01-01", "--to", str(today() + timedelta(days=1)))
     done = epifed("federation", "train", tmp_path, *to, "--plan", expect=2)
     assert "expected a day before today" in done.stderr
 

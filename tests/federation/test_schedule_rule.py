@@ -13,7 +13,7 @@ from typing import Any, get_args
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -27,6 +27,7 @@ from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
 from epifed.training.loop import ledger_key
+from tests.waiting import today
 
 BERLIN = Schedule(first=date(2026, 3, 4), weeks=40, zone="Europe/Berlin", least_sites=3)
 MONDAY = datetime(2026, 3, 2, 5, tzinfo=UTC)
@@ -188,7 +189,7 @@ def test_a_week_that_was_paid_for_is_run_to_its_end_however_late(tmp_path: Path)
     assert _outcomes(tmp_path) == ["done"]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @example("America/Goose_Bay", date(2000, 1, 1), "sunday", time(0, 1, fold=1))
 @given(
     zone=st.sampled_from(sorted(available_timezones())),
@@ -280,7 +281,7 @@ def test_schedulers_of_one_ledger_take_turns_whatever_they_write_to(tmp_path: Pa
         Journal(tmp_path / "two", ledger).held()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     steps=st.lists(st.tuples(st.integers(1, 200), st.integers(0, 5), st.booleans()), max_size=30)
 )
@@ -375,10 +376,10 @@ def test_a_schedule_that_is_none_is_one_sentence(tmp_path: Path, text: str, foun
 
 
 def test_weeks_that_will_be_skipped_are_neither_planned_nor_paid_for(tmp_path: Path) -> None:
-    today = datetime.now(UTC).date()
+    day = today(UTC)
     (tmp_path / "federation.toml").write_text(FEDERATION)
     (tmp_path / "trend.toml").write_text('learner = "trend"\nepsilon = 1.0\n')
-    (tmp_path / "weekly.toml").write_text(f"first = {today - timedelta(weeks=40)}\nweeks = 42\n")
+    (tmp_path / "weekly.toml").write_text(f"first = {day - timedelta(weeks=40)}\nweeks = 42\n")
     Ledger.create(tmp_path / "budget.ledger", Cap(2.5, 1e-5, "rdp"))
     words = ["federation", "schedule", str(tmp_path / "weekly.toml"), "--plan"]
     for name, file in {
@@ -394,4 +395,4 @@ def test_weeks_that_will_be_skipped_are_neither_planned_nor_paid_for(tmp_path: P
     planned = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("week-")]
     assert 1 <= len(planned) <= 2
     assert all("06:00 +0000 (UTC)" in line for line in result.stdout.splitlines())
-    assert all(date.fromisoformat(name[5:]) > today - timedelta(days=4) for name in planned)
+    assert all(date.fromisoformat(name[5:]) > day - timedelta(days=4) for name in planned)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -91,9 +91,7 @@ class _Watched:
         monkeypatch.setattr("epifed.training.rounds.Rounds.plausible", plausible)
 
 
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=12)
 @given(dropped=st.sets(st.integers(1, 5), max_size=4), number=st.integers(2, 3))
 def test_the_sum_is_that_of_the_vectors_and_the_noises_exactly_whoever_drops(
     dropped: set[int], number: int

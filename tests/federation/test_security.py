@@ -7,6 +7,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from epifed.federation.flare.jobs import CoordinatorSession, write_job
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
 from epifed.federation.site import Source
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
-from tests.federation.helpers import panel, plan
+from tests.federation.helpers import all_run, panel, plan
 from tests.helpers import small_settings
 from tests.waiting import GUARD, wait_for
 
@@ -74,6 +75,11 @@ class _Attempt:
 
     def said(self) -> str:
         return (self.kit / "attempt.log").read_text(errors="replace")
+
+
+def _wait_for_log(local: LocalFederation, words: str) -> None:
+    """Wait until the server has written why it refused."""
+    wait_for(lambda: words in local.log(SERVER), words, partial(all_run, local))
 
 
 def _reissued(local: LocalFederation, kit: Path, days: float, role: str | None = None) -> None:
@@ -133,7 +139,7 @@ def test_a_certificate_of_another_root_or_an_expired_one_is_refused(
     assert _refusal(local, tmp_path / "foreign" / "kits" / "site-2") != "accepted"
     assert _refusal(local, expired) != "accepted"
     for words in ("unable to get local issuer certificate", "certificate has expired"):
-        wait_for(lambda words=words: words in local.log(SERVER), words)  # type: ignore[misc]
+        _wait_for_log(local, words)
 
 
 def test_a_check_says_whether_the_server_takes_the_certificate(
@@ -164,8 +170,15 @@ def test_a_removed_site_and_one_that_claims_anothers_name_are_refused(
             "Reject disabled client registration: site-4",
             "authenticated as 'site-3' but claimed endpoint 'site-1'",
         ):
-            wait_for(lambda words=words: words in local.log(SERVER), words)  # type: ignore[misc]
-        assert _connected(local) == {"site-1"}
+            _wait_for_log(local, words)
+        seen: list[set[str]] = []
+
+        def connected() -> bool:
+            seen.append(_connected(local))
+            return "site-1" in seen[-1]
+
+        wait_for(connected, "site-1", partial(all_run, local))
+        assert seen[-1] == {"site-1"}
 
 
 def test_a_plain_text_connection_gets_no_answer(local: LocalFederation) -> None:
@@ -179,7 +192,7 @@ def test_a_plain_text_connection_gets_no_answer(local: LocalFederation) -> None:
             answer = b""
     assert not answer.startswith(b"HTTP")
     assert b"epifed" not in answer
-    wait_for(lambda: "HTTP_REQUEST" in local.log(SERVER), "a reason")
+    _wait_for_log(local, "HTTP_REQUEST")
 
 
 def test_a_job_with_code_in_it_is_refused(local: LocalFederation, tmp_path: Path) -> None:
@@ -188,13 +201,17 @@ def test_a_job_with_code_in_it_is_refused(local: LocalFederation, tmp_path: Path
     custom.mkdir()
     (custom / "evil.py").write_text("print('mine')")
     _does_not_run(local, job)
-    wait_for(lambda: "BYOC not permitted" in local.log(SERVER), "the reason in the log")
+    _wait_for_log(local, "BYOC not permitted")
 
 
 def _does_not_run(local: LocalFederation, job: Path) -> None:
     with local.desk.session(GUARD) as session:
         name = session.submit_job(str(job))
-        wait_for(lambda: "FINISHED" in str(session.get_job_status(name)), "an end")
+        wait_for(
+            lambda: "FINISHED" in str(session.get_job_status(name)),
+            "an end",
+            partial(all_run, local),
+        )
         assert "COMPLETED" not in str(session.get_job_status(name))
 
 
@@ -209,7 +226,7 @@ def test_a_job_with_another_class_does_not_run(local: LocalFederation, tmp_path:
     }
     config.write_text(json.dumps(values))
     _does_not_run(local, job)
-    wait_for(lambda: "not in allow_list" in local.log(SERVER), "the reason in the log")
+    _wait_for_log(local, "not in allow_list")
 
 
 def test_a_submitter_without_the_role_is_refused(local: LocalFederation, tmp_path: Path) -> None:

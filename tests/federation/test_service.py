@@ -4,6 +4,7 @@ import json
 import signal
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -15,20 +16,20 @@ from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
+from tests.federation.helpers import all_run
 from tests.helpers import small_panel
 from tests.like_windows import lay_strict
-from tests.waiting import GUARD, wait_for
+from tests.waiting import GUARD, today, wait_for, wait_for_end
 
 pytestmark = pytest.mark.field
 
 DAYS = 100
 SETTINGS = Settings.for_learner("trend", 4, epsilon=1.0)
-TODAY = date.today()
 
 
-def _panel() -> CasePanel:
-    """Counts of four counties up to yesterday."""
-    return replace(small_panel(4, DAYS), start=TODAY - timedelta(days=DAYS))
+def _panel(day: date) -> CasePanel:
+    """Counts of four counties up to the day before."""
+    return replace(small_panel(4, DAYS), start=day - timedelta(days=DAYS))
 
 
 def _week(day: date) -> str:
@@ -51,14 +52,15 @@ def _write(local: LocalFederation, site: str, panel: CasePanel, last: date) -> P
 
 
 def test_two_weeks_of_two_offices_one_of_which_has_a_bad_file(tmp_path: Path) -> None:
-    cases = _panel()
+    second = today()
+    cases = _panel(second)
     ledger = tmp_path / "budget.ledger"
     Ledger.create(ledger, Cap(5.0, 1e-5, "rdp"))
-    first, second = TODAY - timedelta(days=7), TODAY
+    first = second - timedelta(days=7)
     with LocalFederation.make(
         tmp_path, rehearsal_federation(cases, 2, min_sites=1, round_timeout=GUARD), cases, ledger
     ) as local:
-        local.services = True
+        local.services, still = True, partial(all_run, local)
         good, bad = local.reports("site-1"), local.reports("site-2")
         for site in ("site-1", "site-2"):
             _write(local, site, cases, first - timedelta(days=1))
@@ -66,27 +68,27 @@ def test_two_weeks_of_two_offices_one_of_which_has_a_bad_file(tmp_path: Path) ->
         local.train(_order(first))
         for out in (good, bad):
             folder = out / _week(first)
-            wait_for((folder / "report.html").is_file, f"{folder}/report.html")
+            wait_for((folder / "report.html").is_file, f"{folder}/report.html", still)
             names = {path.name for path in folder.iterdir()}
             assert names == {"report.html", "forecast.csv", "hub", "results"}
         _write(local, "site-1", cases, second - timedelta(days=1))
         broken = _write(local, "site-2", cases, second - timedelta(days=1))
         broken.write_text(broken.read_text().replace("region", "Region id"))
-        wait_for((bad / "problem.txt").is_file, "problem.txt")
+        wait_for((bad / "problem.txt").is_file, "problem.txt", still)
         assert "Your data cannot be read: " in (bad / "problem.txt").read_text()
         status = local.train(_order(second))
         assert status["delivered"] == ["site-1", "site-2"]
         folder = good / _week(second)
-        wait_for((folder / "report.html").is_file, f"{folder}/report.html")
+        wait_for((folder / "report.html").is_file, f"{folder}/report.html", still)
         said = f"sat out the training 'week-{second}'"
-        wait_for(lambda: said in (bad / "problem.txt").read_text(), "the week that was sat out")
+        wait_for(lambda: said in (bad / "problem.txt").read_text(), "the week sat out", still)
         assert not (bad / _week(second)).exists()
         _write(local, "site-2", cases, second - timedelta(days=1))
-        wait_for((bad / _week(second) / "report.html").is_file, "the report of the mended file")
+        wait_for((bad / _week(second) / "report.html").is_file, "the mended file's report", still)
         pids = local.workers("site-1")
         local.processes["site-1"].send_signal(signal.SIGTERM)
         assert local.processes["site-1"].wait(GUARD) == 0
-        wait_for(lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in pids), "the end")
+        wait_for_end(*pids)
     report = local.training_folder(_order(second)) / "report.jsonl"
     (line,) = map(json.loads, report.read_text().splitlines())
     assert line["problems"] == [{"site": "site-2", "reason": "data"}]
@@ -106,7 +108,8 @@ def test_two_weeks_of_two_offices_one_of_which_has_a_bad_file(tmp_path: Path) ->
 def test_without_posix_a_site_takes_part_and_a_killed_service_takes_its_client_along(
     tmp_path: Path,
 ) -> None:
-    cases = _panel()
+    day = today()
+    cases = _panel(day)
     roster = rehearsal_federation(cases, 1, round_timeout=GUARD)
     with LocalFederation.make(tmp_path, roster, cases) as local:
         local.services = True
@@ -114,16 +117,10 @@ def test_without_posix_a_site_takes_part_and_a_killed_service_takes_its_client_a
         kits = str(tmp_path / "kits" / "site-1")
         local.environment["site-1"] = {"PYTHONPATH": windows, "LIKE_WINDOWS": kits}
         local.start()
-        local.train(replace(_order(TODAY), seeded=True))
-        wait_for((local.reports("site-1") / _week(TODAY) / "report.html").is_file, "the report")
+        local.train(replace(_order(day), seeded=True))
+        page = local.reports("site-1") / _week(day) / "report.html"
+        wait_for(page.is_file, "the report", partial(all_run, local))
         pids = local.workers("site-1")
         assert pids
         local.kill("site-1")
-        wait_for(lambda: not any(_alive(pid) for pid in pids), "the end of the client")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+        wait_for_end(*pids)

@@ -188,9 +188,7 @@ def test_what_is_wrong_with_the_file_as_a_whole_is_the_sites_code(
     spans=st.lists(st.tuples(st.integers(-30, 3), st.integers(-3, 30)), min_size=4, max_size=4),
     gone=st.integers(0, 3),
 )
-@hypothesis.settings(
-    max_examples=25, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+@hypothesis.settings(max_examples=25)
 def test_how_far_one_clients_days_reach_changes_nobody_elses_vector(
     spans: list[tuple[int, int]], gone: int
 ) -> None:

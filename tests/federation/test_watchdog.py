@@ -5,19 +5,17 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from epifed.errors import EpifedError
 from epifed.federation.flare import engine_patches, jobs
 from epifed.federation.flare.engine_patches import Alive, HungError, quietly, watched
 from epifed.federation.flare.jobs import CoordinatorSession, look
-from tests.waiting import GUARD, wait_for
+from tests.waiting import GUARD, has_pid, wait_for, wait_for_end
 
 pytestmark = pytest.mark.field
 
@@ -131,10 +129,9 @@ def test_a_worker_whose_party_was_killed_ends(tmp_path: Path) -> None:
     )
     party = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
     with subprocess.Popen([sys.executable, "-c", party]) as running:
-        alive = partial(_running, running)
-        wait_for(lambda: pid.exists() and pid.read_text() != "", "the worker", alive)
+        wait_for(lambda: has_pid(pid), "the worker", lambda: running.poll() is None)
         running.kill()
-    wait_for(lambda: not psutil.pid_exists(int(pid.read_text())), "its end")
+    wait_for_end(int(pid.read_text()))
 
 
 def test_a_party_on_windows_waits_at_no_pipe_and_still_ends_with_its_starter(
@@ -166,14 +163,7 @@ held = os.environ | {{LEASH: str(os.getpid())}}
 subprocess.Popen([sys.executable, "-c", {party!r}], env=held, stdin=subprocess.PIPE).wait()
 """
     with subprocess.Popen([sys.executable, "-c", starter]) as running:
-        alive = partial(_running, running)
-        wait_for(
-            lambda: (pid.exists() and pid.read_text() != "") or read.exists(), "the party", alive
-        )
+        wait_for(lambda: has_pid(pid) or read.exists(), "the party", lambda: running.poll() is None)
         running.kill()
     assert not read.exists()
-    wait_for(lambda: not psutil.pid_exists(int(pid.read_text())), "its end")
-
-
-def _running(process: "subprocess.Popen[bytes]") -> bool:
-    return process.poll() is None
+    wait_for_end(int(pid.read_text()))

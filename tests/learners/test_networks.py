@@ -76,7 +76,7 @@ def test_the_stack_equals_the_plain_loop(make: object) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: MLP(10, (8, 4)), Odd], ids=["chain", "autograd"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), seed=st.integers(0, 1000))
 def test_clients_of_unequal_length_train_as_if_alone(
     make: object, lengths: list[int], seed: int

@@ -50,7 +50,7 @@ def victim(mode: str) -> list[Case]:
             [sys.executable, __file__, mode, directory],
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
             check=False,
             env=os.environ | {"EPIFED_STATE": f"{directory}/state"},
         )
@@ -282,7 +282,9 @@ def random_times(directory: Path) -> list[Case]:
         released.touch()
         child = forked(partial(train, path, 75))
         enough = rng.randrange(10)
-        while released.stat().st_size < enough:
+        while released.stat().st_size < enough and not os.waitid(
+            os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        ):
             time.sleep(0.001)
         time.sleep(rng.uniform(0.0, 0.02))
         os.kill(child, signal.SIGKILL)

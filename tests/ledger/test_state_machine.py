@@ -180,4 +180,4 @@ def short_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestLedgerMachine.settings = settings(max_examples=20, stateful_step_count=20)

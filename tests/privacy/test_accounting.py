@@ -39,7 +39,7 @@ from epifed.privacy.accounting import (
 Q, T, DELTA = 0.25, 75, 1e-5
 SOURCE = Path(epifed.__file__).parents[1]
 
-few = settings(max_examples=10, deadline=None, derandomize=True)
+few = settings(max_examples=10)
 fewer = settings(few, max_examples=4)
 rates = st.floats(0.01, 0.99)
 noises = st.floats(0.8, 40)

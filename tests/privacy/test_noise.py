@@ -113,7 +113,7 @@ def test_a_release_has_the_deviation_of_the_protocol() -> None:
     assert within_chance((released / (0.5 * 4.86 / 100)) ** 2, 1.0, math.sqrt(2))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rows=hnp.arrays(
         np.float64,
@@ -129,7 +129,7 @@ def test_no_row_is_longer_than_the_clip_norm_whatever_is_sent(
         assert exact_norm(row) <= STEPS**2
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     length=st.integers(1, 3000),
     clip_norm=st.floats(1e-3, 1e3),

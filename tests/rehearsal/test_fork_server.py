@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -16,7 +15,7 @@ import pytest
 from epifed.rehearsal import fork_server
 from epifed.rehearsal.fork_server import Child, ForkServer, Wanted
 from tests import commands
-from tests.waiting import GUARD, wait_for
+from tests.waiting import GUARD, wait_for, wait_for_end
 
 pytestmark = [
     pytest.mark.field,
@@ -78,22 +77,9 @@ def _knowing(programs: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
 
 
-def _said(path: Path) -> list[int]:
-    wait_for(lambda: path.exists() and len(path.read_text().split()) == 3, "a word")
+def _said(path: Path, alive: Callable[[], bool]) -> list[int]:
+    wait_for(lambda: path.exists() and len(path.read_text().split()) == 3, "a word", alive)
     return [int(word) for word in path.read_text().split()]
-
-
-def _until_gone(*pids: int) -> None:
-    def gone() -> bool:
-        with suppress(psutil.NoSuchProcess):
-            return all(
-                psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-                for pid in pids
-                if psutil.pid_exists(pid)
-            )
-        return False
-
-    wait_for(gone, f"the end of {pids}")
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -117,17 +103,17 @@ def test_a_worker_is_below_its_party_in_a_group_of_its_own_and_ends_with_it(
     made: ForkServer, tmp_path: Path
 ) -> None:
     party = _born(made, tmp_path, "party", str(tmp_path / "said"), party=True)
-    worker, parent, session = _said(tmp_path / "said")
+    worker, parent, session = _said(tmp_path / "said", lambda: party.poll() is None)
     assert session == worker
     assert psutil.Process(parent).ppid() == party.pid
     party.send_signal(signal.SIGKILL)
     assert party.wait(GUARD) == -signal.SIGKILL
-    _until_gone(worker, parent)
+    wait_for_end(worker, parent)
 
 
 def test_flare_ends_a_worker_and_is_told(made: ForkServer, tmp_path: Path) -> None:
     party = _born(made, tmp_path, "party", str(tmp_path / "said"), "wait", party=True)
-    worker, *_ = _said(tmp_path / "said")
+    worker, *_ = _said(tmp_path / "said", lambda: party.poll() is None)
     os.kill(worker, signal.SIGKILL)
     assert party.wait(GUARD) == 0
     assert "worker ended: -9" in (tmp_path / "log").read_text()
@@ -177,10 +163,10 @@ def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: 
     )
     assert asking.stdout is not None
     party = int(asking.stdout.readline())
-    worker, below, _ = _said(tmp_path / "said")
+    worker, below, _ = _said(tmp_path / "said", lambda: asking.poll() is None)
     asking.kill()
     asking.wait()
-    _until_gone(party, below, worker)
+    wait_for_end(party, below, worker)
 
 
 def test_what_is_imported_beforehand_is_there() -> None:

@@ -76,7 +76,7 @@ def test_counties_and_states_are_in_one_piece(country: Country) -> None:
     assert min(largest) > 0.98
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 20), st.integers(0, 60), st.integers(0, 2**32))
 def test_any_small_country_is_whole(counties: int, more: int, seed: int) -> None:
     made = make_country(counties, counties + more, np.random.SeedSequence(seed))

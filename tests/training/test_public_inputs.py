@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from typer.testing import CliRunner
@@ -150,12 +150,7 @@ def test_one_client_s_rows_change_nothing_that_others_send(
         np.testing.assert_array_equal(others(frame, sums[0]), expected, err_msg=change)
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=25, derandomize=True)
 @given(
     rows=st.lists(
         st.tuples(st.integers(-300, 300), st.floats(0, 1e9)), unique_by=lambda row: row[0]
