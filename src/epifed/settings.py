@@ -1,6 +1,6 @@
-"""Every setting of a training, in the paper's words, tied to its symbol; and the seeds of a run.
+"""The settings of a training, named in the paper's words, and the seeds of a run.
 
-One root of randomness per run, spawned by name, so numbers do not depend on order or workers.
+A run has one root of randomness, spawned by name, so numbers do not depend on order or workers.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from epifed.registry import ACCOUNTANTS, LEARNERS
 
 
 def seed_sequence(seed: int, *names: str | int | float) -> np.random.SeedSequence:
-    """The seed sequence of, say, (seed, "temporal", "2020-11", 2.0, run 3).
+    """The seed sequence of a root seed and a path of names, such as "temporal", "2020-11", 2.0.
 
     >>> seed_sequence(0, "a").generate_state(1) == seed_sequence(0, "b").generate_state(1)
     array([False])
@@ -31,7 +31,7 @@ def seed_sequence(seed: int, *names: str | int | float) -> np.random.SeedSequenc
 
 
 def of_training(seed: int) -> tuple[np.random.SeedSequence, ...]:
-    """What the first state, the draws and the noise of a training are made from."""
+    """The seed sequences of a training's first state, its draws and its noise."""
     return tuple(seed_sequence(seed).spawn(3))
 
 
@@ -41,9 +41,9 @@ SamplerName = Literal["poisson", "fixed"]
 NoiseName = Literal["server", "aggregators", "clients", "local"]
 
 DEFAULT_LEARNER = "fedavg"
-"""The paper's."""
+"""The paper's learner."""
 USUAL: dict[str, Any] = {"learner": "trend", "epsilon": 1.0}
-"""What a release is trained and scored with, if neither settings nor a model are given."""
+"""Defaults for training and scoring a release, if neither settings nor a model are given."""
 
 PERIODS: dict[str, tuple[date, date]] = {
     "2020-11": (date(2020, 11, 1), date(2020, 12, 1)),
@@ -56,11 +56,11 @@ EPSILONS = (0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, math.inf)
 
 
 class Settings(BaseModel):
-    """A training, completely described. Frozen: make another with `settings.but(epsilon=1)`.
+    """All settings of a training. Frozen: change a copy with `settings.but(epsilon=1)`.
 
-    What every learner shares is here; a learner's own settings (`epochs`, say) stand beside it,
-    by name, and are checked by the learner. The defaults are the operational ones: nothing looks
-    into the future. `Settings.paper()` is the paper's preset, whose centered average does.
+    Settings of all learners are fields. A learner's own settings (such as `epochs`) are extra
+    fields, which the learner checks. The defaults use no future data. `Settings.paper()` is the
+    paper's preset, whose centered average does.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=True)
@@ -109,13 +109,13 @@ class Settings(BaseModel):
     )
 
     PAPER: ClassVar[dict[str, Any]] = {"smoothing": "centered", "history": 11, "min_windows": 11}
-    """What the paper's county experiment changes."""
+    """Changes for the paper's county experiment."""
     WEEKLY: ClassVar[dict[str, Any]] = {
         "smoothing": "none",
         "window": USUAL_WINDOW["week"],
         "horizon": USUAL_HORIZON["week"],
     }
-    """What suits counts of weeks, whatever the learner."""
+    """Changes for weekly counts, for every learner."""
 
     evaluate_every: int = Field(5, ge=1, description="rounds between points of the convergence")
     seed: int = Field(0, ge=0, description="root of all seeded randomness")
@@ -156,12 +156,12 @@ class Settings(BaseModel):
         return self
 
     def _learner(self) -> Any:
-        """The class that the learner's name stands for, found by name: no learner is known here."""
+        """The learner class for this step, loaded by name: this module imports no learner."""
         return LEARNERS.load(self.learner).at(self.step)
 
     @property
     def own(self) -> dict[str, Any]:
-        """The learner's own settings, all of them."""
+        """The learner's own settings by name."""
         return dict(self.model_extra or {})
 
     @property
@@ -171,17 +171,17 @@ class Settings(BaseModel):
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
-        """The paper's county experiment, with the facts its authors' code adds to the text."""
+        """The paper's county experiment, with details from its authors' code."""
         return cls.of(**(cls.PAPER | changes))
 
     @classmethod
     def community(cls, clients: int = 2000, **changes: Any) -> Self:
-        """The paper's community experiment: more clients, more rounds, a wider clip."""
+        """The paper's community experiment: more clients, more rounds, a larger clip norm."""
         return cls.of(**(cls.community_values(clients) | changes))
 
     @staticmethod
     def community_values(clients: int) -> dict[str, Any]:
-        """What the paper's community experiment changes, with a quarter of few clients a round."""
+        """Changes for the paper's community experiment; m is a quarter of N, at most 500."""
         return {
             "clients_per_round": min(500, max(1, clients // 4)),
             "rounds": 200,
@@ -190,14 +190,14 @@ class Settings(BaseModel):
 
     @classmethod
     def for_learner(cls, learner: str, clients: int, **changes: Any) -> Self:
-        """What suits a learner and that many clients, if nobody says otherwise."""
+        """A learner's preset for this number of clients, with changes."""
         return cls.resolve(clients, {"learner": learner}, changes)
 
     @classmethod
     def resolve(cls, clients: int, *said: Mapping[str, Any]) -> Self:
-        """The learner's preset for so many clients, under what was said, the last word winning.
+        """The learner's preset for this number of clients, overridden by each mapping in turn.
 
-        The one way in which commands come to settings: preset < file < options given.
+        Commands use the order preset < file < options.
         """
         given: dict[str, Any] = {}
         for values in said:
@@ -209,20 +209,20 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Settings from keyword values; what does not fit is one sentence."""
+        """Settings from keyword values; a value that does not fit raises an `EpifedError`."""
         try:
             return cls(**values)
         except ValidationError as error:
             raise EpifedError(sentence_of(error)) from None
 
     def but(self, **changes: Any) -> Self:
-        """The same settings with some changed; another learner starts with settings of its own."""
+        """A copy with some settings changed; with another learner, its own settings are reset."""
         same = changes.get("learner", self.learner) == self.learner
         values = self.model_dump(include=None if same else set(type(self).model_fields))
         return self.of(**(values | changes))
 
     def to_toml(self) -> str:
-        """The settings as TOML, as `read_settings` takes them."""
+        """The settings as TOML, which `read_settings` reads."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
     @classmethod
@@ -231,12 +231,12 @@ class Settings(BaseModel):
         return cls.of(**_toml(text))
 
     def digest(self) -> str:
-        """A SHA-256 of all settings."""
+        """The SHA-256 of all settings, as hexadecimal text."""
         return hashlib.sha256(self.to_toml().encode()).hexdigest()
 
 
 def read_settings(path: Path) -> Settings:
-    """Settings from a TOML file, as they stand there, no preset under them."""
+    """Read settings from a TOML file; missing ones get the defaults, not a learner's preset."""
     values = read_values(path)
     try:
         return Settings.of(**values)
@@ -247,7 +247,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """What a TOML file says, not yet completed by a preset."""
+    """The values in a TOML file, before presets and defaults."""
     try:
         return _toml(path.read_text(encoding="utf-8"))
     except OSError as error:

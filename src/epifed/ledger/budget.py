@@ -1,8 +1,8 @@
-"""What several trainings cost together, and what else fits under a cap.
+"""The joint privacy cost of several trainings, and what else fits under a cap.
 
-Composition is not a sum: the ε of two trainings is less than the sum of theirs. So every question
-is answered by composing all events that count and pricing the whole. Here are also the rows of a
-ledger file, chained by hashes, and the plan of a year's weekly budgets.
+The ε of two trainings together is less than the sum of theirs. So every question is answered by
+composing all events that count and pricing the whole. This module also holds the rows of a ledger
+file, chained by hashes, and the plan of a year's weekly budgets.
 """
 
 import hashlib
@@ -36,35 +36,35 @@ from epifed.privacy.accounting import (
 )
 
 Part = tuple[float, float, int]
-"""Rounds of one mechanism: the sampling rate q, the noise multiplier c, how many."""
+"""Rounds of one mechanism: the sampling rate q, the noise multiplier c, and their number."""
 Spending = tuple[Part, ...]
-"""Parts in a canonical order, so that the same rounds always have the same price."""
+"""Parts in sorted order, so that the same rounds always have the same price."""
 
 _ROUNDING = 1e-9
-"""Relative: what the arithmetic of composing different mechanisms may have rounded away."""
+"""Relative rounding error allowed for composing different mechanisms."""
 _PRECISION = 1e-3
 _LARGEST_NOISE = 1e6
 _MOST_TRAININGS = 2**20
 
 
 LARGEST_DELTA = 1e-2
-"""No cap has a larger δ."""
+"""The largest δ that a cap may have."""
 LARGEST_USUAL_DELTA = 1e-3
-"""A cap with a larger δ says what that means."""
+"""A cap with a larger δ comes with a warning."""
 
 
 @dataclass(frozen=True)
 class Cap:
-    """The (ε, δ) that all trainings of a federation together never pass."""
+    """The (ε, δ) that all trainings of a federation together may cost at most."""
 
     epsilon: float
     delta: float
     accountant: str
     weeks: int | None = None
-    """A cap that renews holds for every window of so many weeks; none: once and for all."""
+    """Length of the window of a cap that renews, in weeks; none: the cap never renews."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no cap."""
+        """Refuse values that make no cap."""
         if self.weeks is not None and self.weeks < 1:
             raise EpifedError(f"weeks: found {self.weeks}; expected at least 1, or none")
         if not 0 < self.epsilon < math.inf:
@@ -79,15 +79,15 @@ class Cap:
         find_accountant(self.accountant)
 
     def price(self, spending: Spending) -> float:
-        """The ε of all these rounds at this δ."""
+        """The ε of all these rounds at the cap's δ."""
         return _price(spending, self.delta, self.accountant)
 
     def allows(self, spending: Spending) -> bool:
-        """Whether all these rounds stay within ε."""
+        """Whether all these rounds together stay within ε."""
         return self.price(spending) <= self.epsilon
 
     def sentence(self) -> str:
-        """The cap as it must be quoted: with δ, neighbours and accountant."""
+        """The cap with everything that must be quoted: δ, neighbours and accountant."""
         return (
             f"ε = {rounded_up(self.epsilon)} at δ = {rounded_up(self.delta)} ({UNIT} added or "
             f"removed, {self.accountant.upper()} accountant)" + self._renewal()
@@ -102,13 +102,13 @@ class Cap:
         )
 
     def warning(self) -> str | None:
-        """What a δ means that is larger than usual."""
+        """A warning about an unusually large δ, or none."""
         if self.delta <= LARGEST_USUAL_DELTA:
             return None
         return f"δ = {rounded_up(self.delta)} is large: {_exposed(self.delta)}"
 
     def to_dict(self) -> dict[str, object]:
-        """The same for JSON."""
+        """The cap as a dictionary for JSON, with neighbouring relation and unit."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -121,7 +121,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class Schedule:
-    """So many equal trainings that fit under a cap, the noise of each and its ε alone."""
+    """Equal trainings that fit under a cap: their number, the noise of each and its own ε."""
 
     releases: int
     noise_multiplier: float
@@ -129,7 +129,7 @@ class Schedule:
 
 
 def together(parts: Iterable[Part]) -> Spending:
-    """Parts as one spending, equal mechanisms counted together."""
+    """Parts as one spending, with equal mechanisms added up."""
     counts: Counter[tuple[float, float]] = Counter()
     for sampling_rate, noise_multiplier, rounds in parts:
         counts[float(sampling_rate), float(noise_multiplier)] += rounds
@@ -139,7 +139,7 @@ def together(parts: Iterable[Part]) -> Spending:
 
 
 def least_noise(cap: Cap, spent: Spending, sampling_rate: float, rounds: int) -> float | None:
-    """The smallest noise multiplier, to a thousandth, with which the rounds still fit."""
+    """The smallest noise multiplier, to 0.1 %, with which the rounds fit; none if none does."""
     if not spent:
         found = calibrate(cap.epsilon, cap.delta, sampling_rate, rounds, cap.accountant)
         return found.noise_multiplier
@@ -178,7 +178,7 @@ def most_rounds(
 def most_trainings(
     cap: Cap, spent: Spending, sampling_rate: float, noise_multiplier: float, rounds: int
 ) -> int:
-    """How many trainings of so many rounds fit with this noise."""
+    """The largest number of trainings of so many rounds that fit with this noise."""
 
     def allowed(trainings: int) -> bool:
         part = (sampling_rate, noise_multiplier, trainings * rounds)
@@ -200,7 +200,7 @@ def most_trainings(
 def schedule(
     cap: Cap, spent: Spending, sampling_rate: float, rounds: int, releases: int
 ) -> Schedule:
-    """The noise with which so many equal trainings fit on top of what is spent."""
+    """The noise with which so many equal trainings fit beside the rounds already spent."""
     noise = least_noise(cap, spent, sampling_rate, rounds * releases)
     if noise is None:
         raise EpifedError(
@@ -213,7 +213,7 @@ def schedule(
 
 
 def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
-    """Why a training does not fit under the cap, and what would."""
+    """The error message for a training that exceeds the cap, with what would fit."""
     rate, noise, rounds = wanted
     total = cap.price(together((*spent, wanted)))
     taken = cap.price(spent)
@@ -238,12 +238,12 @@ def refusal(cap: Cap, spent: Spending, wanted: Part) -> str:
 
 
 def left(cap: Cap, taken: float) -> float:
-    """What is left of the cap."""
+    """The ε that is left of the cap, at least 0."""
     return max(0.0, cap.epsilon - taken)
 
 
 def rounded_down(epsilon: float) -> str:
-    """Six digits of an ε that may still be spent, never more than it.
+    """A remaining ε with six digits, rounded down.
 
     >>> rounded_down(0.12345678)
     '0.123456'
@@ -272,31 +272,31 @@ Rule = Literal["uniform", "trend"]
 RULES: tuple[Rule, ...] = ("uniform", "trend")
 
 FILTER = "gaussian"
-"""The accountant whose prices hold for adaptive choices."""
+"""The accountant whose prices hold for adaptively chosen releases."""
 TURNING = 0.10
-"""Change of the released log growth from one week to the next from which on the trend turns."""
+"""The least change of weekly log growth between two weeks that counts as a turn."""
 FLAT = 0.05
-"""Released log growth a week below which two weeks in a row are flat."""
+"""Log growth below which, in two weeks in a row, the trend counts as flat."""
 MORE, LESS = 2.0, 0.5
-"""Even shares that a week gets while the trend turns, and while it is flat."""
+"""Shares of a week while the trend turns, and while it is flat."""
 
 
 @dataclass(frozen=True)
 class Week:
-    """What one week may spend."""
+    """The planned budget of one week."""
 
     week: int
     shares: float
     """Relative to an even share of what is left."""
     noise_multiplier: float
     epsilon_alone: float
-    """ε of this release by itself, at the δ of the cap."""
+    """The ε of this release alone, at the δ of the cap."""
     epsilon_together: float
-    """ε of all releases up to it."""
+    """The ε of all releases up to this one."""
 
 
 def shares(growth: Sequence[float]) -> float:
-    """How many even shares the next week gets, from the released log growth of past weeks.
+    """The number of even shares for the next week, from the released log growth of past weeks.
 
     >>> shares([0.20, 0.02]), shares([0.01, -0.02]), shares([0.20, 0.22]), shares([0.1])
     (2.0, 0.5, 1.0, 1.0)
@@ -310,15 +310,15 @@ def shares(growth: Sequence[float]) -> float:
 
 
 def spend(left: float, weeks_left: int, weight: float) -> float:
-    """What a week takes of what is left, each later week counting as one share.
+    """The part of what is left for a week, where each later week counts as one share.
 
-    It never takes all but in the last week, so the sum never passes the total.
+    Only the last week takes all that is left, so the sum never exceeds the total.
     """
     return left * weight / (weight + weeks_left - 1)
 
 
 def total_of(cap: Cap) -> float:
-    """The μ² that a cap allows: the largest Σ 1/c² whose ε does not pass it."""
+    """The μ² that a cap allows: the largest Σ 1/c² whose ε is within the cap."""
 
     def excess(log_squared: float) -> float:
         return epsilon_of_gaussian(math.exp(log_squared), cap.delta) - cap.epsilon
@@ -335,21 +335,21 @@ def total_of(cap: Cap) -> float:
 def plan_year(
     cap: Cap, weeks: int, rule: Rule, growth: Sequence[float] = (), spent: float = 0.0
 ) -> list[Week]:
-    """What each of so many weeks may spend, one release of all clients a week.
+    """The budget of each of so many weeks, with one release of all clients a week.
 
     Parameters
     ----------
     cap
         The (ε, δ) of all weeks together, by the Gaussian filter.
     weeks
-        Releases that are to come.
+    Number of coming releases.
     rule
         `uniform`, or `trend`: twice as much while the released trend turns, half while it is flat.
     growth
-        Released log growth of past weeks, the oldest first. Week i is decided by those before it;
-        a week whose past is not yet released gets an even share.
+    Released log growth of past weeks, the oldest first. Week i uses only earlier weeks. A week
+    whose past is not yet released gets an even share.
     spent
-        Σ 1/c² that the same clients have released already.
+    Σ 1/c² of earlier releases of the same clients.
 
     Returns
     -------
@@ -358,7 +358,7 @@ def plan_year(
     Raises
     ------
     EpifedError
-        If the cap's accountant is not proven for adaptive choices, or nothing is left.
+    If the cap's accountant does not allow adaptive choices, or nothing is left.
     """
     if cap.accountant != FILTER:
         raise EpifedError(
@@ -390,7 +390,7 @@ def plan_year(
 
 
 WAIT_SECONDS = 60.0
-"""How long a transaction waits for another process that is writing."""
+"""Seconds that a transaction waits for another process that is writing."""
 
 TAKEN = "exists already; expected a name that is not taken"
 
@@ -406,10 +406,10 @@ def transaction(
 ) -> Iterator[sqlite3.Connection]:
     """One transaction on its own connection, on the disk when this returns.
 
-    A rollback journal with synchronous = EXTRA: its removal, which is the commit, is made durable
-    too. An exception leaves the file as it was. `foreign` is said of a file of another kind. A
-    `read_only` one changes nothing, not even what a crash has left half-written, and is refused
-    until the next writer has mended that.
+    The rollback journal uses synchronous = EXTRA, which also makes its removal durable. That
+    removal is the commit. An exception leaves the file as it was. `foreign` is the error message
+    for another kind of file. A `read_only` transaction changes nothing. It is refused after a crash
+    until the next writer has repaired a half-written file.
     """
     if not create and not path.is_file():
         raise EpifedError(f"{path}: no such file; expected a ledger by 'epifed ledger init'")
@@ -460,7 +460,7 @@ GENESIS = "0" * 64
 
 
 class Key(TypedDict):
-    """What a training is found by: its name and everything that prices it."""
+    """The fields by which a training is found: its name, privacy parameters, settings and days."""
 
     training: str
     sampling_rate: float
@@ -472,7 +472,7 @@ class Key(TypedDict):
 
 @dataclass
 class RunRecord:
-    """One training: what it reserved, and the rounds it has paid for."""
+    """One training in the ledger: its reservation, and the rounds it has spent."""
 
     run: str
     opened: str
@@ -483,11 +483,11 @@ class RunRecord:
     accountant: str
     settings_hash: str
     training: str
-    """The training's name, used once in a ledger; empty if it has none."""
+    """The training's name, used once in a ledger; empty without a name."""
     first_day: date | None
     last_day: date | None
     note: str
-    """A remark for humans, which nothing reads."""
+    """A remark for humans; no code reads it."""
     spent: int = 0
     outcome: Outcome = "open"
     closed: str | None = None
@@ -504,11 +504,11 @@ class RunRecord:
 
     @property
     def days(self) -> str:
-        """The days of data it learned from, for humans; empty if they are not known."""
+        """The days of the training data as text; empty if not known."""
         return f"{self.first_day} … {self.last_day}" if self.first_day else ""
 
     def differences(self, key: Key) -> list[str]:
-        """How the training differs from one with this key: found and expected."""
+        """The differences of this training from a key, as texts of found and expected values."""
         return [
             f"{name.replace('_', ' ')}: found {_said(found)}; expected {_said(wanted)}"
             for name, wanted in key.items()
@@ -518,7 +518,7 @@ class RunRecord:
 
 @dataclass
 class Book:
-    """What a ledger's rows say."""
+    """The content of a ledger's rows."""
 
     ledger: str
     created: str
@@ -528,26 +528,26 @@ class Book:
 
     @property
     def head(self) -> str:
-        """The hash of the last row, which vouches for all."""
+        """The hash of the last row, which covers all rows."""
         return self.hashes[-1]
 
     def counting(self, now: datetime | None = None) -> list[RunRecord]:
-        """The runs that count against the cap: all, or those open within its last weeks."""
+        """The runs that count against the cap: all, or those open or closed within its window."""
         first = "" if self.cap.weeks is None else _first_day(self.cap.weeks, now)
         return [run for run in self.runs.values() if run.closed is None or run.closed >= first]
 
     def released(self, now: datetime | None = None) -> Spending:
-        """The rounds spent that count against the cap, each of which may have been released."""
+        """The spent rounds that count against the cap; each may have been released."""
         return together(run.part(run.spent) for run in self.counting(now))
 
     def taken(self, without: str | None = None, now: datetime | None = None) -> Spending:
-        """What a training must leave room for: the reservations of open runs included."""
+        """All rounds that count against the cap, including reservations of open runs."""
         return together(run.part(run.counted) for run in self.counting(now) if run.run != without)
 
     def weeks_that_fit(self, part: Part, days: Sequence[date]) -> int:
         """How many trainings of so many rounds fit, one on each of these days.
 
-        Of a cap that renews, what is older than its window counts no longer.
+        Trainings older than the window of a renewing cap do not count.
         """
         if self.cap.weeks is None:
             return min(len(days), most_trainings(self.cap, self.taken(), *part))
@@ -561,11 +561,11 @@ class Book:
         return len(days)
 
     def since_the_beginning(self) -> Spending:
-        """All that was ever released or is held, whether the cap renews or not."""
+        """All rounds ever released or reserved, even those outside a renewing cap's window."""
         return together(run.part(run.counted) for run in self.runs.values())
 
     def renewal(self) -> str:
-        """The weaker promise of a cap that renews, with the total; empty for any other."""
+        """A sentence on the weaker guarantee of a renewing cap, with the total ε; else empty."""
         if self.cap.weeks is None:
             return ""
         total = self.cap.price(self.since_the_beginning())
@@ -576,7 +576,7 @@ class Book:
         )
 
     def run(self, name: str) -> RunRecord:
-        """One run, which must exist and be open."""
+        """The open run of this name; any other raises an error."""
         if name not in self.runs:
             raise EpifedError(f"run '{name}': not in this ledger")
         record = self.runs[name]
@@ -585,23 +585,23 @@ class Book:
         return record
 
     def named(self, training: str) -> RunRecord | None:
-        """The run of a training with this name, open or not."""
+        """The run of the training with this name, open or not, if there is one."""
         runs = (run for run in self.runs.values() if training and run.training == training)
         return next(runs, None)
 
 
 def canonical(row: Row) -> str:
-    """The one text of a row."""
+    """A row as canonical JSON text."""
     return json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def chained(before: str, text: str) -> str:
-    """The hash of a row after another's."""
+    """The hash of a row that follows the row with hash `before`."""
     return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
 
 
 def read_book(stored: Iterable[tuple[int, object, object]]) -> Book:
-    """The book of rows (number, text, hash); the first that does not fit is named."""
+    """Check rows (number, text, hash) and read them; an error names the first wrong row."""
     book: Book | None = None
     before = GENESIS
     expected = 0
@@ -661,7 +661,7 @@ def _applied(book: Book, row: Row) -> Book:
 
 def _reserved(row: Row) -> RunRecord:
     values = {key: row[key] for key in row.keys() - {"kind", "time"}}
-    if "data_period" in values:  # rows before trainings had names and days
+    if "data_period" in values:  # rows from before trainings had names and days
         remark = ", ".join(filter(None, (values["note"], values.pop("data_period"))))
         values |= {"training": "", "first_day": None, "last_day": None, "note": remark}
     for name in ("first_day", "last_day"):
@@ -670,7 +670,7 @@ def _reserved(row: Row) -> RunRecord:
 
 
 def _first_day(weeks: int, now: datetime | None) -> str:
-    """When the present window of a cap that renews began, as rows write it."""
+    """The start of the present window of a renewing cap, in the time format of rows."""
     return ((now or datetime.now(UTC)) - timedelta(weeks=weeks)).isoformat(timespec="seconds")
 
 

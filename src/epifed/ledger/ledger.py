@@ -1,14 +1,14 @@
 """The privacy budget of a federation, in one SQLite file, across all its trainings.
 
-Spend first, release after. A training reserves all its rounds before the first one, and is refused
-if they do not fit under the cap. Each round is written down, durably, before its noise is drawn.
-While a run is open its whole reservation counts; once it is closed the rounds written down count.
-So the ledger never shows less than was released, whenever it is killed.
+Budget is spent first and released after. A training reserves all its rounds before the first one,
+and is refused if they do not fit under the cap. Each round is recorded durably before its noise is
+drawn. While a run is open its whole reservation counts. Once it is closed the recorded rounds
+count. So the ledger never shows less than was released, even after a crash.
 
 Every transaction opens the file anew, reads all rows, checks their chain and compares them with the
-witness: what this machine remembers of the ledger outside its file, the newest row it has seen. A
-file restored from an older copy is noticed. The witness is updated after every commit and before
-the call returns, and is locked from before the ledger is read: of two copies that spend at the same
+witness. The witness is a separate file in which this machine stores the newest row it has seen. So
+a ledger restored from an older copy is detected. The witness is updated after every commit, before
+the call returns. It is locked before the ledger is read, so of two copies that spend at the same
 time, the second sees what the first wrote.
 """
 
@@ -53,19 +53,19 @@ _DAMAGED = (
 
 
 def state_root() -> Path:
-    """EPIFED_STATE, or the user's state directory: what epifed must not forget."""
+    """The folder for lasting state: EPIFED_STATE, or the user's state directory."""
     return Path(os.environ.get("EPIFED_STATE") or platformdirs.user_state_dir("epifed"))
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The newest row that was seen of a ledger; number 0 is before its first."""
+    """The newest row that this machine has seen of a ledger; number 0 is before the first."""
 
     number: int
     hash: str
 
     def fault(self, book: Book) -> str | None:
-        """Why a file with these rows is not the ledger that was seen, or nothing."""
+        """Why a file with these rows is older or other than the ledger that was seen, if it is."""
         rows = len(book.hashes)
         if self.number > rows:
             return (
@@ -82,7 +82,7 @@ class Seen:
 
 
 class Witness:
-    """The memory of one ledger on this machine."""
+    """This machine's record of the newest row of one ledger."""
 
     def __init__(self, ledger: str) -> None:
         self.path = state_root() / "ledgers" / f"{ledger}.db"
@@ -96,33 +96,33 @@ class Witness:
 
     @contextmanager
     def held(self, *, create: bool = False) -> Iterator["HeldWitness"]:
-        """The witness, which no other process can hold at the same time."""
+        """Lock the witness; no other process can hold it at the same time."""
         with transaction(
             self.path, "BEGIN IMMEDIATE", create=create, foreign=_DAMAGED
         ) as connection:
             yield HeldWitness(connection)
 
     def expect(self) -> None:
-        """Know a ledger that is about to get its first row."""
+        """Register a ledger that is about to get its first row."""
         with self.held(create=True) as held:
             held.note(Seen(0, GENESIS))
 
     def catch_up(self, book: Book) -> None:
-        """Note rows of a writer that was killed between its commit and its note."""
+        """Record rows whose writer was killed between its commit and its record."""
         with self.held() as held:
             if held.seen and held.seen.number < len(book.hashes) and not held.seen.fault(book):
                 held.note(newest(book))
 
 
 class HeldWitness:
-    """A witness while it is locked. What is noted stays when the lock is given back."""
+    """A locked witness. Its records are kept after the lock is released."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.seen = _seen(connection)
 
     def note(self, newest: Seen) -> None:
-        """Remember a newer row."""
+        """Record a newer row."""
         self._connection.execute(
             "CREATE TABLE IF NOT EXISTS seen (one INTEGER PRIMARY KEY, number INTEGER, hash TEXT)"
         )
@@ -145,31 +145,31 @@ def _seen(connection: sqlite3.Connection) -> Seen | None:
 
 @dataclass(frozen=True)
 class Use:
-    """The ledger that a party of a federation pays from, as this machine remembers it."""
+    """The ledger to which a federation's party charges its trainings, as this machine stores it."""
 
     federation: str
-    """What stands for the federation: a digest of its root certificate."""
+    """An id of the federation: a digest of its root certificate."""
     party: str
     clients: tuple[str, ...]
     ledger: str
     """The ledger's id."""
     epsilon: float
-    """The ledger's cap."""
+    """The ε of the ledger's cap."""
 
     def remember(self) -> None:
-        """Write it down, if it is not written yet."""
+        """Store this record, unless the same one is stored."""
         if use_of(self.federation, self.party) != self:
             text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
             write_text(_use_path(self.federation, self.party), text)
 
 
 def use_of(federation: str, party: str) -> Use | None:
-    """The ledger that a party pays from; none if this machine has seen none."""
+    """The ledger of a party; none if this machine has stored none."""
     return _read_use(_use_path(federation, party))
 
 
 def uses_in(federation: str) -> list[Use]:
-    """The ledgers that the parties of a federation pay from on this machine."""
+    """The ledgers of all parties of a federation on this machine."""
     folder, name = _use_path(federation, "").parent, _short(federation)
     found = (_read_use(path) for path in sorted(folder.glob(f"{name}-*.json")))
     return [use for use in found if use is not None]
@@ -220,13 +220,13 @@ class OverspendError(EpifedError):
 
 
 class NameTakenError(EpifedError):
-    """A training under a name that another one has used. Nothing was spent."""
+    """A training under a name that is in use. Nothing was spent."""
 
 
 class Run:
-    """A training that has its budget. Leaving it as a context closes it, if it is still open.
+    """A training with a reserved budget. As a context it closes the run on leaving, if still open.
 
-    A training that shall be resumed after an exception is not used as a context.
+    Do not use it as a context for a training that must be resumable after an exception.
     """
 
     def __init__(self, ledger: "Ledger", name: str) -> None:
@@ -235,11 +235,11 @@ class Run:
         self._open = True
 
     def spend(self, number: int) -> None:
-        """Write down round `number`. Only when this has returned may its noise be drawn."""
+        """Record round `number`. Its noise may be drawn only after this has returned."""
         self.ledger.spend(self.name, number)
 
     def finish(self, model_hash: str) -> None:
-        """Close the run with the hash of the model that came of it."""
+        """Close the run with the hash of its release."""
         self.ledger.close(self.name, "finished", model_hash=model_hash)
         self._open = False
 
@@ -248,7 +248,7 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What was not finished is abandoned: its unspent rounds are given back."""
+        """Abandon a run that is not finished: its unspent rounds are given back."""
         if self._open:
             # A reservation that cannot be given back stays in force, which is safe.
             with suppress(EpifedError):
@@ -263,12 +263,12 @@ class Ledger:
     path : Path
         The SQLite file, made by `Ledger.create`.
     copy : bool
-        Read a copy, from which this machine must not spend.
+    Read a copy, from which this machine cannot spend.
 
     Raises
     ------
     EpifedError
-        If the file is missing, damaged, or older than what this machine has seen of it.
+    If the file is missing, damaged, or older than this machine's record of it.
 
     Examples
     --------
@@ -285,7 +285,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: Path, cap: Cap, note: str = "") -> Self:
-        """A new ledger with its cap, which is set once and for all."""
+        """Create a ledger with a cap, which cannot be changed later."""
         name = secrets.token_hex(8)
         witness = Witness(name)
         with transaction(path, "BEGIN EXCLUSIVE", create=True) as connection:
@@ -308,14 +308,14 @@ class Ledger:
         return cls(path)
 
     def book(self) -> Book:
-        """What the rows say now."""
+        """Read and check all rows."""
         with transaction(self.path, "BEGIN") as connection:
             book, seen = self._checked(connection)
         self._catch_up(book, seen)
         return book
 
     def verify(self, head: str | None = None) -> Book:
-        """Check the file, every row, and that a row seen before, by its hash, is still there."""
+        """Check the file and every row; with `head`, also that a row with this hash is there."""
         with transaction(self.path, "BEGIN") as connection:
             book, seen = self._checked(connection)
             (health,) = connection.execute("PRAGMA integrity_check").fetchone()
@@ -337,12 +337,12 @@ class Ledger:
         last_day: date | None = None,
         note: str = "",
     ) -> Run:
-        """Take the budget of a whole training, or refuse it. One round at q = 1 is a one-shot.
+        """Reserve the budget of a whole training, or refuse it. A one-shot is one round at q = 1.
 
-        A training's name is used once: what goes on under it is found by `find`, and more rounds
-        than were reserved are taken by `resume`.
+        A training's name is used once. `find` finds the run of an interrupted training, and
+        `resume` reserves any rounds beyond its reservation.
         """
-        training_event(sampling_rate, noise_multiplier, rounds)  # refuses what cannot be priced
+        training_event(sampling_rate, noise_multiplier, rounds)  # refuses invalid values
         key: Key = {
             "training": training,
             "sampling_rate": float(sampling_rate),
@@ -374,7 +374,7 @@ class Ledger:
         first_day: date | None,
         last_day: date | None,
     ) -> RunRecord | None:
-        """The run of this very training, open or not; another one of its name is not it."""
+        """The run of this training, open or not; none if its name is used with another key."""
         record = self.book().named(training)
         key: Key = {
             "training": training,
@@ -387,7 +387,7 @@ class Ledger:
         return None if record is None or record.differences(key) else record
 
     def resume(self, name: str, rounds_left: int) -> Run:
-        """Go on with an interrupted run. A round it has to repeat is paid for once more."""
+        """Continue an interrupted run. A round that must be repeated is charged once more."""
         record = self.book().run(name)
         rounds = max(record.rounds, record.spent + rounds_left)
         rate, noise, _ = record.part(rounds)
@@ -396,7 +396,7 @@ class Ledger:
         return Run(self, name)
 
     def spend(self, name: str, number: int) -> None:
-        """Write down one round of a run, durably."""
+        """Record one round of a run, durably."""
         with self._writing() as (connection, book):
             record = book.run(name)
             if record.spent >= record.rounds:
@@ -410,7 +410,7 @@ class Ledger:
     def close(
         self, name: str, outcome: Outcome, *, model_hash: str | None = None, note: str = ""
     ) -> Book:
-        """End a run: from now on the rounds it has spent count, and no other can be spent."""
+        """End a run: from now on only its spent rounds count, and no more can be spent."""
         with self._writing() as (connection, book):
             book.run(name)
             row: Row = {
@@ -425,7 +425,7 @@ class Ledger:
 
     @classmethod
     def adopt(cls, path: Path, note: str, head: str | None = None) -> Self:
-        """Make a moved or restored file the one that spends. Its original must not spend again."""
+        """Let this machine spend from a moved or restored file; its original must not."""
         copy = cls(path, copy=True)
         copy.verify(head)
         with copy._writing(adopting=True) as (connection, book):
@@ -439,7 +439,7 @@ class Ledger:
         def allowed(book: Book) -> bool:
             return book.cap.allows(together((*book.taken(wanted["run"]), part)))
 
-        allowed(self.book())  # priced and remembered before anybody has to wait for the file
+        allowed(self.book())  # priced and cached before the file is locked
         with self._writing() as (connection, book):
             if key and (taken := book.named(key["training"])):
                 raise NameTakenError(f"{self.path}: {_name_taken(taken, key)}")
@@ -456,7 +456,7 @@ class Ledger:
 
     @contextmanager
     def _writing(self, adopting: bool = False) -> Iterator[tuple[sqlite3.Connection, Book]]:
-        """A transaction that writes. The witness is held from before it until it knows of it."""
+        """A transaction that writes, inside a lock on the witness, which is updated at the end."""
         witness = Witness(self._id)
         if not adopting and not witness.path.is_file():
             raise EpifedError(f"{self.path}: {_UNKNOWN}")
@@ -478,7 +478,7 @@ class Ledger:
                 held.note(now)
 
     def _checked(self, connection: sqlite3.Connection) -> tuple[Book, Seen | None]:
-        """The book, once it was compared with what this machine has seen of the ledger."""
+        """Read the rows and compare them with the newest row that this machine has seen."""
         book = _read(self.path, connection)
         if self._copy:
             return book, None
@@ -494,7 +494,7 @@ class Ledger:
             raise EpifedError(f"{self.path}: {fault}; {_NOT_NEWEST}")
 
     def _catch_up(self, book: Book, seen: Seen | None) -> None:
-        """Not within the transaction: a writer that holds the witness waits for readers to end."""
+        """Update the witness. Not within a transaction: its holder waits for readers to end."""
         if seen and seen.number < len(book.hashes):
             Witness(book.ledger).catch_up(book)
 
@@ -507,7 +507,7 @@ class Ledger:
 
 
 def glance(path: Path) -> tuple[Book, str | None]:
-    """What a ledger says, and what speaks against this file; neither it nor its witness changes."""
+    """Read a ledger and any fault of this file, without changing it or its witness."""
 
     def read() -> Book:
         with transaction(path, "BEGIN", read_only=True) as connection:
@@ -517,7 +517,7 @@ def glance(path: Path) -> tuple[Book, str | None]:
     seen = Witness(book.ledger).read(read_only=True)
     if seen is None:
         return book, _UNKNOWN
-    if seen.fault(book):  # a row may have been written between the two
+    if seen.fault(book):  # a row may have been written between the two reads
         book = read()
     return book, seen.fault(book)
 

@@ -1,11 +1,11 @@
-"""Accountants, what a training costs in (ε, δ), and how much noise a budget asks for.
+"""Accountants: the privacy cost of a training in (ε, δ), and the noise that a budget requires.
 
-An event records what happened; an accountant gives an upper bound on its cost. A round of Algorithm
+An event records what was run; an accountant gives an upper bound on its cost. A round of Algorithm
 1 is a Poisson-sampled Gaussian mechanism (the paper's Definition 5). The Rényi accountant is the
 paper's (Theorems 1 to 4 of its appendix); the privacy loss distribution (PLD) accountant composes
-numerically and is tighter. Both are Google's dp-accounting. A further one is a class with the same
-methods, named under the entry point `epifed.accountants`. The trade-off of an (ε, δ) bounds what
-an attacker can tell.
+numerically and is tighter. Both use Google's dp-accounting. Another package adds an accountant as a
+class with the same methods under the entry point `epifed.accountants`. The trade-off functions
+bound what an attacker can learn from an (ε, δ).
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from epifed.files import cache_root
 from epifed.registry import ACCOUNTANTS
 
 ORDERS: tuple[float, ...] = tuple(DEFAULT_RDP_ORDERS)
-"""The Rényi orders α over which Theorem 4 takes its minimum."""
+"""The Rényi orders α over which Theorem 4 takes the minimum."""
 
 _RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 _GRID_STEPS = 10_000
@@ -46,30 +46,30 @@ _LEAST_DELTA_ON_GRID = 1e-14
 
 
 class Accountant(Protocol):
-    """A way to price events."""
+    """A method that computes the ε of events."""
 
     title: str
 
     def price(self, event: dp.DpEvent, delta: float) -> tuple[float, float | None]:
-        """The ε of an event at δ, one client added or removed; and its Rényi order, if any."""
+        """The ε of an event at δ, for one client added or removed, and its Rényi order if any."""
         ...
 
     def floor(self, delta: float) -> float:
-        """The ε that this accountant cannot certify at δ with any noise."""
+        """The largest ε that this accountant cannot certify at δ, however large the noise."""
         ...
 
 
 class Renyi:
-    """Theorem 4: the least ε over `ORDERS`."""
+    """The Rényi accountant: the least ε over `ORDERS` (Theorem 4)."""
 
     title = "Rényi accountant (RDP)"
 
     def price(self, event: dp.DpEvent, delta: float) -> tuple[float, float | None]:
         """The least ε over `ORDERS`, and its order.
 
-        Order by order, because the library answers ε = 0 for all where rounding makes the tiny
-        divergence of one order negative. Theorem 3 at divergence 0 is the least an order can
-        certify, so the most promising come first and the hopeless are left out.
+        Each order is priced alone, because the library returns ε = 0 for all orders where rounding
+        makes the tiny divergence of one negative. Theorem 3 at divergence 0 is the least ε that an
+        order can certify. So the most promising orders come first, and hopeless ones are skipped.
         """
         promise = sorted((max(_converted(0, order, delta), 0.0), order) for order in ORDERS)
         epsilon, best = math.inf, None
@@ -85,20 +85,20 @@ class Renyi:
         return epsilon, best
 
     def floor(self, delta: float) -> float:
-        """What Theorem 3 leaves at divergence 0."""
+        """The least ε by Theorem 3 at divergence 0."""
         return min(_converted(0, order, delta) for order in ORDERS)
 
 
 class LossDistribution:
-    """Numerical composition of the privacy loss distribution."""
+    """The PLD accountant, which composes the privacy loss distribution numerically."""
 
     title = "privacy loss distribution accountant (PLD)"
 
     def price(self, event: dp.DpEvent, delta: float) -> tuple[float, float | None]:
-        """On a grid that follows the size of the privacy loss.
+        """The ε on a grid whose step is proportional to the Rényi price of the event.
 
-        So neither a tiny ε is coarse nor a large one fills the memory. Any grid gives an upper
-        bound, and so does the Rényi price.
+        So a tiny ε is not coarse and a large one does not exhaust the memory. Every grid gives an
+        upper bound, and so does the Rényi price, which is returned for a very large ε.
         """
         if delta < _LEAST_DELTA_ON_GRID:
             raise EpifedError(
@@ -113,35 +113,35 @@ class LossDistribution:
         return float(pld.get_epsilon(delta)), None
 
     def floor(self, delta: float) -> float:
-        """None."""
+        """0: with enough noise PLD certifies any ε."""
         del delta
         return 0.0
 
 
 class GaussianFilter:
-    """Gaussian releases of all clients (q = 1), whose noise may be chosen from release to release.
+    """Prices adaptively chosen Gaussian releases of all clients (q = 1).
 
-    A release with noise multiplier c is 1/c-Gaussian differentially private, and releases chosen
+    A release with noise multiplier c is 1/c-Gaussian differentially private. Releases chosen
     adaptively are together μ-Gaussian differentially private as long as Σ 1/c² never passes μ²
     (Smith and Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben and Honkela 2023,
     arXiv:2209.15596). The ε of μ is exact (Dong, Roth and Su 2022, Corollary 1). A ledger that
-    refuses what would pass its cap is this filter.
+    refuses every release beyond its cap is such a filter.
     """
 
     title = "Gaussian filter (q = 1, exact)"
 
     def price(self, event: dp.DpEvent, delta: float) -> tuple[float, float | None]:
-        """The ε of μ² = Σ 1/c²; refused where clients are sampled."""
+        """The ε of μ² = Σ 1/c²; an event with sampling is refused."""
         return epsilon_of_gaussian(squared_mu(event), delta), None
 
     def floor(self, delta: float) -> float:
-        """None."""
+        """0: with enough noise the filter certifies any ε."""
         del delta
         return 0.0
 
 
 def squared_mu(event: dp.DpEvent) -> float:
-    """Σ 1/c² of Gaussian releases, each of all clients."""
+    """Σ 1/c² of an event made of Gaussian releases, each of all clients."""
     if isinstance(event, dp.NoOpDpEvent):
         return 0.0
     if isinstance(event, dp.GaussianDpEvent):
@@ -188,7 +188,7 @@ def delta_of_gaussian(mu: float, epsilon: float) -> float:
 
 
 def find_accountant(name: str) -> Accountant:
-    """The accountant of that name, or a sentence saying which there are."""
+    """The accountant of this name; an unknown name raises an error that lists the names."""
     found: Accountant = ACCOUNTANTS.load(name)()
     return found
 
@@ -209,7 +209,7 @@ def _compose(accountant: dp.PrivacyAccountant, event: dp.DpEvent) -> None:
 
 @contextmanager
 def hushed(name: str) -> Iterator[None]:
-    """Drop what this thread logs under a name: orders that do not converge are left out anyway."""
+    """Suppress a logger in this thread: orders that do not converge are skipped anyway."""
     logger, owner = logging.getLogger(name), threading.get_ident()
 
     def of_another_thread(record: logging.LogRecord) -> bool:
@@ -225,7 +225,7 @@ def hushed(name: str) -> Iterator[None]:
 NEIGHBOURING = "add or remove one client"
 UNIT = "one client"
 TOLERANCE = 1e-5
-"""How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
+"""Largest relative excess of a calibrated noise multiplier over the smallest possible one."""
 
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 1e6
 _LEAST_NOISE = 1e-6
@@ -236,7 +236,7 @@ _Budget = tuple[float, float, float, int, str]
 
 @dataclass(frozen=True)
 class Calibration:
-    """A noise multiplier and the privacy it buys for a whole training."""
+    """A noise multiplier and the privacy cost of a whole training with it."""
 
     noise_multiplier: float
     epsilon: float
@@ -248,12 +248,12 @@ class Calibration:
     neighbouring: str = NEIGHBOURING
     unit: str = UNIT
     order: float | None = None
-    """The Rényi order α at which Theorem 4's minimum is attained; none with PLD or no noise."""
+    """The Rényi order α of Theorem 4's minimum; none with PLD or without noise."""
     trust: str = ""
-    """Whom a client must trust for it, once that is known."""
+    """Whom a client must trust for this guarantee; empty if not yet known."""
 
     def sentence(self) -> str:
-        """The guarantee as it must always be quoted: with δ, neighbours and accountant."""
+        """The guarantee with everything that must be quoted: δ, neighbours and accountant."""
         where = f"q = {self.sampling_rate:g} over {self.rounds} round{'s'[: self.rounds > 1]}"
         if math.isinf(self.epsilon):
             return f"no differential privacy (ε = ∞): no noise, at {where}"
@@ -266,7 +266,7 @@ class Calibration:
 
 
 def round_event(sampling_rate: float, noise_multiplier: float) -> dp.DpEvent:
-    """One round: each client is in with probability q, and the sum gets noise of deviation c·S."""
+    """One round: a client is drawn with probability q, and the sum gets noise of deviation c·S."""
     _check_sampling_rate(sampling_rate)
     _check_noise_multiplier(noise_multiplier)
     gaussian = dp.GaussianDpEvent(noise_multiplier)
@@ -274,13 +274,13 @@ def round_event(sampling_rate: float, noise_multiplier: float) -> dp.DpEvent:
 
 
 def training_event(sampling_rate: float, noise_multiplier: float, rounds: int) -> dp.DpEvent:
-    """The rounds of one training, each of which costs, the empty ones too (Theorem 2)."""
+    """All rounds of one training; empty rounds cost as much as others (Theorem 2)."""
     _check_rounds(rounds)
     return dp.SelfComposedDpEvent(round_event(sampling_rate, noise_multiplier), int(rounds))
 
 
 def epsilon_of(event: dp.DpEvent, delta: float, accountant: str = "rdp") -> float:
-    """The ε of any event or composition of events, at δ, for one client added or removed.
+    """The ε of an event or a composition of events at δ, for one client added or removed.
 
     >>> round(epsilon_of(training_event(0.25, 4.8631, 75), 1e-5), 3)
     2.0
@@ -295,7 +295,7 @@ def spent(
     delta: float,
     accountant: str = "rdp",
 ) -> float:
-    """The ε that a training of this many rounds with this noise costs (Theorem 4)."""
+    """The ε of a training of this many rounds with this noise (Theorem 4)."""
     return epsilon_of(training_event(sampling_rate, noise_multiplier, rounds), delta, accountant)
 
 
@@ -306,7 +306,7 @@ def priced(
     delta: float,
     accountant: str = "rdp",
 ) -> Calibration:
-    """A finished training as the budget it has used up."""
+    """The privacy cost of a training with this noise, as a calibration."""
     event = training_event(sampling_rate, noise_multiplier, rounds)
     epsilon, order = _price(event, delta, accountant)
     return Calibration(
@@ -328,9 +328,9 @@ def calibrate(
     rounds: int,
     accountant: str = "rdp",
 ) -> Calibration:
-    """The smallest noise multiplier c that keeps a training within (ε, δ); ε = inf asks for none.
+    """The smallest noise multiplier c that keeps a training within (ε, δ); no noise for ε = inf.
 
-    The smallest up to `TOLERANCE`, and never one that costs more than ε. Remembered on disk.
+    It exceeds the smallest by at most `TOLERANCE`, and never costs more than ε. Cached on disk.
     """
     if not (_LEAST_EPSILON <= epsilon <= _LARGEST_EPSILON or epsilon == math.inf):
         raise EpifedError(
@@ -360,7 +360,7 @@ def calibrate(
 
 
 def rounded_up(epsilon: float) -> str:
-    """Six digits of an ε, never less than it.
+    """An ε with six digits, rounded up.
 
     >>> rounded_up(2.0000001)
     '2.00001'
@@ -369,14 +369,14 @@ def rounded_up(epsilon: float) -> str:
 
 
 def _price(event: dp.DpEvent, delta: float, accountant: str) -> tuple[float, float | None]:
-    """ε, and with the Rényi accountant the order that gives it."""
+    """The ε, and with the Rényi accountant the order that attains it."""
     _check_delta(delta)
     found = find_accountant(accountant)
     return (0.0, None) if isinstance(event, dp.NoOpDpEvent) else found.price(event, delta)
 
 
 def _search(budget: _Budget, method: str) -> tuple[float, float, float | None]:
-    """The smallest c, its ε and order. `method` is only a part of the key on disk."""
+    """The smallest c, its ε and its order. `method` only enters the key of the cache."""
     epsilon, delta, sampling_rate, rounds, accountant = budget
     method_of_price = find_accountant(accountant)
     floor = method_of_price.floor(delta)
@@ -417,7 +417,7 @@ def _search(budget: _Budget, method: str) -> tuple[float, float, float | None]:
 
 @lru_cache(maxsize=1024)
 def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, float, float | None]:
-    """`_search`, looked up on disk first. A folder that cannot be used is done without."""
+    """`_search` with a cache on disk; without it if the folder cannot be used."""
     import joblib  # noqa: PLC0415
 
     try:
@@ -432,7 +432,7 @@ def _remembered(budget: _Budget, method: str, folder: Path) -> tuple[float, floa
 
 @lru_cache(maxsize=1)
 def _method() -> str:
-    """What a remembered calibration depends on besides its arguments: the library and our code."""
+    """Versions of the library and of this file, on which a cached calibration depends."""
     source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     return f"dp-accounting {version('dp-accounting')}, accounting {source}"
 
@@ -465,7 +465,7 @@ def _check_noise_multiplier(noise_multiplier: float) -> None:
 _BINS = 4000
 _LEAST_INTERVAL = 1e-4
 _SLOPES = np.linspace(0.0, 8.0, 65)
-"""Where on the trade-off curve errors are compared with it: any choice gives valid bounds."""
+"""Values ε' at which errors are compared with the trade-off curve; any choice gives valid bounds."""
 _BISECTIONS = 12
 
 
@@ -478,12 +478,12 @@ class Errors:
 
 
 def upper_rate(found: int, of: int, level: float) -> float:
-    """Clopper and Pearson: the true rate is above this with a probability of at most `level`."""
+    """Clopper-Pearson: the true rate exceeds this with a probability of at most `level`."""
     return 1.0 if found >= of else float(beta.ppf(1 - level, found + 1, of - found))
 
 
 def most_advantage(epsilon: float, delta: float) -> float:
-    """The most that (ε, δ) leaves to tell "took part" from "did not": the rates' difference.
+    """The largest advantage (TPR - FPR) of a membership attack that (ε, δ) allows.
 
     >>> round(most_advantage(2, 1e-5), 3)
     0.762
@@ -494,12 +494,12 @@ def most_advantage(epsilon: float, delta: float) -> float:
 
 
 def right_at_most(advantage: float) -> float:
-    """How often a guess can be right at best, if half of the clients took part."""
+    """The largest share of right guesses about taking part, if half of the clients took part."""
     return (1 + advantage) / 2
 
 
 def advantage_of_noise(noise_multiplier: float, sampling_rate: float, rounds: int) -> float:
-    """The most that this very noise leaves, δ at ε = 0: less than the quoted (ε, δ) alone allows.
+    """The largest advantage that this noise allows, δ at ε = 0: less than (ε, δ) alone allows.
 
     >>> round(advantage_of_noise(4.863, 0.25, 75), 3)
     0.177
@@ -511,7 +511,7 @@ def advantage_of_noise(noise_multiplier: float, sampling_rate: float, rounds: in
 
 
 def direct_epsilon(errors: Errors, delta: float) -> float:
-    """ln((1 − δ − FNR) / FPR), or with the roles swapped. Holds for any mechanism whatever."""
+    """ln((1 − δ − FNR) / FPR), or with FPR and FNR swapped: a lower bound for any mechanism."""
     pairs = (
         (errors.false_positive, errors.false_negative),
         (errors.false_negative, errors.false_positive),
@@ -521,12 +521,12 @@ def direct_epsilon(errors: Errors, delta: float) -> float:
 
 
 def separation(errors: Errors) -> float:
-    """Φ⁻¹(1 − FPR) − Φ⁻¹(FNR): how far apart two normal curves with these errors lie."""
+    """Φ⁻¹(1 − FPR) − Φ⁻¹(FNR): the distance of two unit normal curves with these errors."""
     return float(norm.isf(errors.false_positive) - norm.ppf(errors.false_negative))
 
 
 def gaussian_mu(errors: Errors) -> float:
-    """μ of the Gaussian mechanism that errs as often (Dong, Roth and Su, 2022)."""
+    """The μ of a Gaussian mechanism with these errors, at least 0 (Dong, Roth and Su, 2022)."""
     return max(0.0, separation(errors))
 
 
@@ -550,7 +550,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def impossible(errors: Errors, noise_multiplier: float, sampling_rate: float, rounds: int) -> bool:
-    """Whether no attack on this much noise can err so little.
+    """Whether these errors are smaller than any attack on this much noise can have.
 
     For every ε', TPR ≤ e^ε' FPR + δ(ε') and 1 − FPR ≤ e^ε' FNR + δ(ε').
     """
@@ -565,10 +565,10 @@ def impossible(errors: Errors, noise_multiplier: float, sampling_rate: float, ro
 def sampled_gaussian_epsilon(
     errors: Errors, delta: float, sampling_rate: float, rounds: int
 ) -> float:
-    """The least ε at δ of a Poisson-sampled Gaussian with any noise that can err so little.
+    """The least ε at δ of a Poisson-sampled Gaussian with any noise that allows these errors.
 
-    The noise that is just too large for the errors is found by bisection; what adds noise of that
-    kind adds less of it, and so costs more than this.
+    Bisection finds the noise that is just too large for the errors. A mechanism of this kind with
+    these errors adds less noise, and so costs more than this.
     """
     mu = gaussian_mu(errors)
     if mu <= 0:
@@ -594,7 +594,7 @@ def sampled_gaussian_epsilon(
 
 @lru_cache(maxsize=64)
 def _curve(noise_multiplier: float, sampling_rate: float, rounds: int) -> NDArray[np.float64]:
-    """δ at each of the slopes."""
+    """δ at each ε' of `_SLOPES`."""
     loss = _loss(noise_multiplier, sampling_rate, rounds)
     return np.asarray(loss.get_delta_for_epsilon(_SLOPES), dtype=np.float64)
 
@@ -602,7 +602,7 @@ def _curve(noise_multiplier: float, sampling_rate: float, rounds: int) -> NDArra
 def _loss(
     noise_multiplier: float, sampling_rate: float, rounds: int
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """The privacy loss of a training, on a grid as wide as the loss asks for."""
+    """The privacy loss of a training, on a grid scaled to its size."""
     shift = sampling_rate * math.sqrt(rounds) / noise_multiplier
     one_round = privacy_loss_distribution.from_gaussian_mechanism(
         standard_deviation=noise_multiplier,

@@ -1,15 +1,15 @@
 """Clipping, sampling and Gaussian noise of Algorithm 1, seeded for experiments or secure.
 
 The low bits of a floating-point Gaussian reveal what it was added to (Mironov, 2012; Holohan and
-Braghin, 2021). The secure path adds nothing real-valued. Each client's vector becomes whole steps
-of a fixed grid, S being `STEPS` of them, with a norm of at most S also after rounding; the sum of
-whole numbers is exact; and OpenDP adds exact discrete Gaussian noise (Canonne, Kamath and
-Steinke, 2020) to it. What follows is post-processing.
+Braghin, 2021). So the secure path adds no real numbers. Each client's vector becomes whole steps
+of a fixed grid, with `STEPS` steps to S, and a norm of at most S also after rounding. The sum of
+whole numbers is exact. OpenDP adds exact discrete Gaussian noise (Canonne, Kamath and Steinke,
+2020) to it. All later steps are post-processing.
 
-The accountants know the continuous Gaussian. One with deviation σ, rounded at random by a
+The accountants price the continuous Gaussian. One with deviation σ, rounded at random by a
 discrete Gaussian of deviation `ROUNDING`, is the discrete Gaussian of variance σ² + `ROUNDING`²
 (after Peikert, 2010), point by point within a factor of 1 ± 5·exp(-2π²·ROUNDING²), or 4e-77. So
-noise that much wider costs what the continuous one does, by any accountant and any sampling.
+noise of that variance costs the same as the continuous one, by any accountant and any sampling.
 """
 
 import math
@@ -35,7 +35,7 @@ Rows = NDArray[np.floating[Any]]
 def clip(updates: Rows, clip_norm: float) -> Rows:
     """Δŵ = Δw / max(1, ‖Δw‖₂ / S), for each row; S = inf leaves the rows as they are.
 
-    A row that is not finite counts as zero: it would spoil the release and tell who came.
+    A row that is not finite becomes zero: it would spoil the release and reveal participation.
     """
     if math.isinf(clip_norm):
         return updates
@@ -46,7 +46,7 @@ def clip(updates: Rows, clip_norm: float) -> Rows:
 
 
 def norms(rows: Rows) -> NDArray[np.float64]:
-    """‖Δw‖₂ of each row, in double precision; not finite if the row is not."""
+    """‖Δw‖₂ of each row in double precision; not finite where the row is not."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
         found: NDArray[np.float64] = np.sqrt(squares)
@@ -61,11 +61,11 @@ def release(
     noise_multiplier: float,
     clients_per_round: int,
 ) -> Rows:
-    """What leaves the trusted server in a round: (Σ Δŵ + ξ) / m with ξ ~ N(0, S²c²I).
+    """The release of a round by the trusted server: (Σ Δŵ + ξ) / m with ξ ~ N(0, S²c²I).
 
-    `updates` has a row for each client that came, possibly none; an empty round is still noise.
-    The sum is divided by the fixed m, never by how many came. `noise` is standard normal. The
-    server clips again what the clients say they clipped.
+    `updates` has a row for each participating client, possibly none; an empty round is still noise.
+    The sum is divided by the fixed m, never by the number of rows. `noise` is standard normal. The
+    server clips all rows again, although the clients clipped them.
     """
     if not math.isfinite(clip_norm) and noise_multiplier:
         raise ValueError("noise without a clip norm gives no privacy")
@@ -76,9 +76,9 @@ def release(
 
 
 def sample_clients(plan: PrivacyPlan, clients: int) -> NDArray[np.int64]:
-    """Which of so many of the N clients come, each with probability m / N exactly.
+    """Draw from so many of the N clients, each with probability m / N exactly; return the indices.
 
-    From the operating system's secure generator: by the server for all, or by a site for its own.
+    Uses the system's secure generator. The server draws for all clients, a site for its own.
     """
     drawn = (secrets.randbelow(plan.clients) < plan.clients_per_round for _ in range(clients))
     return np.flatnonzero(np.fromiter(drawn, dtype=np.bool_, count=clients))
@@ -87,9 +87,9 @@ def sample_clients(plan: PrivacyPlan, clients: int) -> NDArray[np.int64]:
 def seeded_share(
     plan: PrivacyPlan, seed: int, place: int, number: int, length: int, noise_multiplier: float
 ) -> NDArray[np.int64]:
-    """The predictable share of an aggregator in a round, in steps of the grid: for tests alone.
+    """An aggregator's predictable share of a round's noise, in steps of the grid: for tests only.
 
-    All shares of a round add up to what `SeededRandomness` adds, up to the grid.
+    All shares of a round add up to the noise of `SeededRandomness`, up to rounding to the grid.
     """
     _, _, noise = of_training(seed)
     stream = _share_streams(noise, plan)[place]
@@ -99,31 +99,31 @@ def seeded_share(
 
 
 def _share_streams(noise: np.random.SeedSequence, plan: PrivacyPlan) -> list[np.random.Generator]:
-    """A generator for each aggregator."""
+    """One generator for each aggregator."""
     return [np.random.default_rng(one) for one in noise.spawn(plan.aggregators)]
 
 
 class Randomness(Protocol):
-    """All the randomness of the server in a round."""
+    """The source of the server's draws and noise."""
 
     name: str
 
     def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
-        """The cohort K of a round: each client with probability q = m / N (a round may be empty).
+        """The cohort K of a round: each client with probability q = m / N, so it may be empty.
 
-        Or exactly m of them, where the plan says so.
+        With the `fixed` sampler, exactly m clients.
         """
         ...
 
     def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
-        """What leaves the server in a round of these updates, as `mechanism.release` says."""
+        """The noisy mean of a round's updates, as in the function `release`."""
         ...
 
 
 class SeededRandomness:
-    """Fast and repeatable, and so predictable: for experiments, never for a release of real data.
+    """Fast, repeatable and so predictable: for experiments, never for a release of real data.
 
-    From NumPy's PCG64, in single precision.
+    Draws come from NumPy's PCG64, noise in single precision.
     """
 
     name = "seeded"
@@ -135,14 +135,14 @@ class SeededRandomness:
         self._shares: list[np.random.Generator] = []
 
     def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
-        """Of the seed."""
+        """The cohort, drawn from the seed."""
         if plan.sampler == "fixed":
             chosen = self._sampling.choice(plan.clients, size=plan.clients_per_round, replace=False)
             return np.sort(chosen)
         return np.flatnonzero(self._sampling.random(plan.clients) < plan.sampling_rate)
 
     def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
-        """With floating-point noise."""
+        """The noisy mean, with seeded floating-point noise."""
         return release(
             updates,
             self._drawn(updates.shape[1], plan),
@@ -152,7 +152,7 @@ class SeededRandomness:
         )
 
     def _drawn(self, length: int, plan: PrivacyPlan) -> Rows:
-        """Standard normal; with aggregators, what the shares of all of them come to."""
+        """Standard normal noise; with aggregators, the scaled sum of all their shares."""
         if plan.noise != "aggregators":
             return self._noise.standard_normal(length, dtype=np.float32)
         self._shares = self._shares or _share_streams(self._seed, plan)
@@ -163,12 +163,12 @@ class SeededRandomness:
 
 
 class SecureRandomness:
-    """From the operating system's secure generator, exact on a grid: for private releases."""
+    """Draws from the operating system's secure generator, exact on a grid: for private releases."""
 
     name = "secure"
 
     def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
-        """A Poisson sample that nobody can predict: m / N exactly.
+        """A Poisson sample of unpredictable clients, each with probability m / N exactly.
 
         Amplification by sampling needs a cohort that nobody can predict, just as noise does.
         """
@@ -177,7 +177,7 @@ class SecureRandomness:
         return sample_clients(plan, plan.clients)
 
     def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
-        """The same release on whole numbers, with exact discrete Gaussian noise."""
+        """The noisy mean on whole numbers, with exact discrete Gaussian noise."""
         return secure_release(
             updates,
             clip_norm=plan.bound,
@@ -187,13 +187,13 @@ class SecureRandomness:
 
 
 STEPS = 2**24
-"""So many steps of the grid make up the clip norm S."""
+"""Number of grid steps in the clip norm S."""
 ROUNDING = 3.0
-"""The deviation, in steps, of the randomised rounding that links discrete to continuous noise."""
+"""Deviation, in steps, of the randomised rounding that links discrete to continuous noise."""
 
 
 def refuse_without_noise() -> None:
-    """Refuse to prepare a release where the library that draws secure noise is not installed."""
+    """Raise an error if OpenDP, which draws the secure noise, is not installed."""
     if find_spec("opendp") is None:
         raise EpifedError(
             "secure noise: found no OpenDP, which draws it; expected epifed installed with "
@@ -204,8 +204,8 @@ def refuse_without_noise() -> None:
 def noisy_sum(updates: Rows, clip_norm: float, noise_multiplier: float) -> NDArray[np.float64]:
     """Σ Δŵ + ξ with ξ ~ N(0, S²c²I), on the grid, in double precision.
 
-    Clips the rows itself, for only whole numbers can be held to S exactly. The noise is added to
-    whole numbers alone: as floating-point numbers it would not be safe.
+    Clips the rows itself, because only whole numbers can be held to S exactly. The noise is added
+    to whole numbers only: added to floating-point numbers it would not be safe.
     """
     _check(clip_norm, noise_multiplier)
     exact = to_grid(updates, clip_norm).sum(axis=0)
@@ -214,10 +214,10 @@ def noisy_sum(updates: Rows, clip_norm: float, noise_multiplier: float) -> NDArr
 
 
 def grid_noise(length: int, noise_multiplier: float) -> NDArray[np.int64]:
-    """The noise of `noisy_sum` in whole steps, for whoever adds it modulo 2^64.
+    """The noise of `noisy_sum` in whole steps, for a party that adds it modulo 2^64.
 
-    It is drawn apart because the mechanism would cut a sum off where whole numbers end, and a
-    share of a sum lies anywhere among them.
+    It is drawn separately because the mechanism saturates at the limits of 64-bit integers, and a
+    share of a sum can lie anywhere between them.
     """
     _check(1.0, noise_multiplier)
     drawn = _mechanism(grid_deviation(noise_multiplier))([0] * length)
@@ -227,18 +227,18 @@ def grid_noise(length: int, noise_multiplier: float) -> NDArray[np.int64]:
 def secure_release(
     updates: Rows, *, clip_norm: float, noise_multiplier: float, clients_per_round: int
 ) -> Rows:
-    """`mechanism.release` for real data: the clipped mean plus noise, in the updates' precision."""
+    """`release` for real data: the clipped mean plus secure noise, in the updates' precision."""
     total = noisy_sum(updates, clip_norm, noise_multiplier)
     return (total / clients_per_round).astype(updates.dtype)
 
 
 def from_grid(steps: NDArray[np.int64], clip_norm: float) -> NDArray[np.float64]:
-    """What so many steps of the grid are worth, in double precision."""
+    """Convert steps of the grid to units of the vectors, in double precision."""
     return steps.astype(np.float64) * (clip_norm / STEPS)
 
 
 def longest_sum(clients: int, length: int, noise_multiplier: float) -> float:
-    """The norm, in steps, that the noisy sum of so many clients has never yet been beyond.
+    """A bound, in steps, that the norm of a noisy sum of so many clients practically never passes.
 
     The norm of noise of deviation σ in d coordinates passes σ (√d + 10) with a chance below e^-50
     (concentration of Lipschitz functions of Gaussians).
@@ -248,11 +248,11 @@ def longest_sum(clients: int, length: int, noise_multiplier: float) -> float:
 
 
 def to_grid(updates: Rows, clip_norm: float) -> NDArray[np.int64]:
-    """Each row in whole steps of S / `STEPS`, its norm at most `STEPS` exactly.
+    """Each row in whole steps of S / `STEPS`, with a norm of at most `STEPS` exactly.
 
-    Rounding to the nearest step lengthens a row of d coordinates by at most √d / 2 steps, so rows
-    are clipped to that much less than S, and one step less still for the arithmetic on the way.
-    A row that is not finite counts as zero: it must not spoil the round.
+    Rounding to the nearest step lengthens a row of d coordinates by at most √d / 2 steps. So rows
+    are clipped to that much less than S, and one step less still for rounding in the arithmetic.
+    A row that is not finite becomes zero, so it does not spoil the round.
     """
     rows = updates.astype(np.float64)
     length = norms(rows)[:, None]
@@ -272,13 +272,13 @@ def _check(clip_norm: float, noise_multiplier: float) -> None:
 
 
 def grid_deviation(noise_multiplier: float) -> float:
-    """The deviation of the discrete noise, in steps, rounded up."""
+    """The standard deviation of the discrete noise in steps, rounded up."""
     return math.nextafter(math.hypot(noise_multiplier * STEPS, ROUNDING), math.inf)
 
 
 @lru_cache(maxsize=16)
 def _mechanism(deviation: float) -> "Measurement":
-    """OpenDP's mechanism; it is imported by who adds noise, and a site adds none."""
+    """OpenDP's mechanism, imported here because only parties that add noise need it."""
     refuse_without_noise()
     from opendp.domains import atom_domain, vector_domain  # noqa: PLC0415
     from opendp.measurements import make_gaussian  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""The privacy plan of a training: what is done to hide a client, and what that costs.
+"""The privacy plan of a training: clipping, sampling and noise, and their privacy cost.
 
-One object says the bound S, the sampling, the rounds, the noise and who adds it, the event that an
-accountant prices, and whom a client must trust. What runs is what is priced: nobody else computes
-a σ, a q or an ε.
+One object holds the bound S, the sampling, the rounds, the noise and who adds it, the event that an
+accountant prices, and whom a client must trust. Training and pricing both read it. No other code
+computes a noise deviation, a sampling rate or an ε.
 """
 
 import math
@@ -35,19 +35,19 @@ TRUST: dict[NoiseName, str] = {
         "little as one of zero; the server sees who comes, so sampling amplifies nothing"
     ),
 }
-"""What a client must believe for its ε to hold, by who adds the noise."""
+"""What a client must trust for its ε to hold, by who adds the noise."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Rounds that were released: what any accountant needs to price them."""
+    """Released rounds of one mechanism, with all that an accountant needs to price them."""
 
     sampling_rate: float
     noise_multiplier: float
     rounds: int
 
     def event(self, *, drawn_seen: bool = False) -> dp.DpEvent:
-        """The event; `drawn_seen`, for whoever sees who was drawn, sampling hides nothing."""
+        """The event to price; at q = 1 with `drawn_seen`, against anyone who sees who is drawn."""
         rate = 1.0 if drawn_seen else self.sampling_rate
         return training_event(rate, self.noise_multiplier, self.rounds)
 
@@ -55,7 +55,7 @@ class Spent:
 def price_together(
     spent: Sequence[Spent], delta: float, accountant: str, *, drawn_seen: bool = False
 ) -> float:
-    """The ε of everything that was released, composed; infinite if some of it had no noise."""
+    """The composed ε of all these rounds; infinite if some had no noise."""
     if any(one.noise_multiplier == 0 for one in spent):
         return math.inf
     rounds = Counter[tuple[float, float]]()
@@ -70,14 +70,14 @@ def price_together(
 class PrivacyPlan:
     """How a training hides each of N clients, and its privacy cost.
 
-    What runs is what is priced: nothing else computes a noise deviation, a sampling rate or an ε.
+    Training and pricing both read this object.
 
     Parameters
     ----------
     clients : int
         N, the clients that may take part.
     clients_per_round : int
-        m, drawn in a round on average; the sampling rate is q = m / N.
+    m, expected clients of a round; the sampling rate is q = m / N.
     rounds : int
         T_cl, the rounds of the training.
     clip_norm : float
@@ -87,7 +87,7 @@ class PrivacyPlan:
     epsilon, delta : float
         The budget; an infinite ε adds no noise.
     accountant : str
-        `rdp` or `pld`.
+        Its name, such as `rdp` or `pld`.
 
     Raises
     ------
@@ -102,7 +102,7 @@ class PrivacyPlan:
     """
 
     clients: int
-    """N, over which q = m / N is taken."""
+    """N, in q = m / N."""
     clients_per_round: int
     rounds: int
     clip_norm: float
@@ -112,10 +112,10 @@ class PrivacyPlan:
     delta: float
     accountant: str
     aggregators: int = 0
-    """k, who each add all of the noise, where aggregators do."""
+    """k, the number of aggregators, each of which adds all of the noise; 0 with other noise."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse a plan that cannot be run."""
         if self.clients_per_round > self.clients:
             raise EpifedError(
                 f"clients_per_round: found {self.clients_per_round} of "
@@ -129,7 +129,7 @@ class PrivacyPlan:
 
     @classmethod
     def of(cls, settings: Settings, clients: int) -> Self:
-        """The plan that the settings ask for with so many clients."""
+        """The plan of these settings with this number of clients."""
         return cls(
             clients,
             settings.clients_per_round,
@@ -155,22 +155,22 @@ class PrivacyPlan:
 
     @property
     def sampling_rate(self) -> float:
-        """q = m / N, the chance of a client to be in a round."""
+        """q = m / N, the probability that a client is drawn in a round."""
         return self.clients_per_round / self.clients
 
     @property
     def priced_rate(self) -> float:
-        """The q that counts: 1 where whoever is protected against sees who comes."""
+        """The q that is priced: 1 for local noise, because the server sees who takes part."""
         return 1.0 if self.noise == "local" else self.sampling_rate
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The smallest noise that keeps the training within its budget, and what it spends."""
+        """The smallest noise that keeps the training within its budget, and its privacy cost."""
         found = calibrate(self.epsilon, self.delta, self.priced_rate, self.rounds, self.accountant)
         return replace(found, trust=TRUST[self.noise])
 
     def announced(self, noise_multiplier: float) -> Self:
-        """The same plan with the c that was announced: calibrations may differ in the last bits."""
+        """The same plan with the announced c, because calibrations may differ in the last bits."""
         plan = replace(self)
         calibration = replace(self.calibration, noise_multiplier=noise_multiplier)
         vars(plan)["calibration"] = calibration
@@ -178,17 +178,17 @@ class PrivacyPlan:
 
     @property
     def noise_multiplier(self) -> float:
-        """c: the noise on a sum that the price is for has deviation S · c."""
+        """c: the priced noise on a sum has deviation S · c."""
         return self.calibration.noise_multiplier
 
     def noise_of_round(self, came: int) -> float:
-        """The multiple of S that the sum of a round carries in all, by who adds the noise.
+        """The deviation of all noise on a round's sum, as a multiple of S, by who adds the noise.
 
-        `clients`: each of the N clients, sampled or not, adds a share of variance
-        (S c)² / (N − 1), so that what N − 1 of them add, all but one who is removed or who knows
-        its own, is enough. `local`: each of the clients that came adds all of it. `aggregators`:
-        each of them does, so that the price holds where one alone is honest; the price is never
-        that of all the noise.
+        `came` is the number of participating clients. `clients`: each of the N clients, sampled or
+        not, adds a share of variance (S c)² / (N − 1). So the shares of N − 1 are enough: one
+        client may be removed, or know its own share. `local`: each participating client adds all
+        of it. `aggregators`: each adds all of it, so the price holds if one alone is honest. The
+        price is never that of all the noise.
         """
         factor = 1.0
         if self.noise == "clients":
@@ -200,35 +200,35 @@ class PrivacyPlan:
         return factor * self.noise_multiplier
 
     def noise_std(self, came: int) -> float:
-        """σ = S · c / m, the deviation of the noise on the mean of a round, which is public."""
+        """σ = S · c / m, the standard deviation of the noise on a round's mean, which is public."""
         noise = self.noise_of_round(came)
         return self.bound * noise / self.clients_per_round if noise else 0.0
 
     def spent(self, rounds: int | None = None) -> Spent:
-        """The training, or so many rounds of it, as it is priced."""
+        """The rounds of the training, or so many of them, as they are priced."""
         number = self.rounds if rounds is None else rounds
         return Spent(self.priced_rate, self.noise_multiplier, number)
 
     @property
     def drawn_seen(self) -> bool:
-        """Whether somebody outside a client's own site sees who is drawn: the server does.
+        """Whether anyone outside a client's own site sees who is drawn, such as the server.
 
-        With aggregators each site tosses the coins of its clients and always sends one message of
-        one size, so sampling amplifies against the server and the aggregators too.
+        With aggregators each site draws its own clients and always sends one message of one size.
+        So sampling amplifies against the server and the aggregators too.
         """
         return self.noise != "aggregators"
 
     def epsilon_without_amplification(self, rounds: int | None = None) -> float:
-        """What the same costs against whoever can see who is drawn: the server, if anybody."""
+        """The ε against anyone who can see who is drawn, such as the server."""
         spent = self.spent(rounds)
         return price_together([spent], self.delta, self.accountant, drawn_seen=self.drawn_seen)
 
     def event(self, rounds: int | None = None) -> dp.DpEvent:
-        """What the training, or so many rounds of it, did that costs privacy."""
+        """The event of the training, or of so many rounds of it, for an accountant."""
         return self.spent(rounds).event()
 
     def price(self, rounds: int | None = None) -> Calibration:
-        """What so many rounds with this noise cost; of a plan without noise, nothing is bought."""
+        """The privacy cost of so many rounds with this noise; without noise, no guarantee."""
         if not self.private or rounds in (None, self.rounds):
             return self.calibration
         spent = priced(self.noise_multiplier, self.priced_rate, rounds, self.delta, self.accountant)
@@ -237,10 +237,10 @@ class PrivacyPlan:
 
 @dataclass(frozen=True)
 class ClippedPlan(PrivacyPlan):
-    """Updates are clipped to S and get no noise: it shows what clipping does, and hides nobody."""
+    """A plan that clips updates to S without noise, to show the effect of clipping: not private."""
 
     def __post_init__(self) -> None:
-        """Refuse a budget: without noise there is none."""
+        """Refuse a finite ε, which a plan without noise cannot give."""
         super().__post_init__()
         if self.private:
             raise EpifedError(
@@ -250,5 +250,5 @@ class ClippedPlan(PrivacyPlan):
 
     @property
     def bound(self) -> float:
-        """S, although there is no noise."""
+        """S, the clip norm although there is no noise."""
         return self.clip_norm

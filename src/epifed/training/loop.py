@@ -1,6 +1,6 @@
-"""A training in one process: Algorithm 1 with every cohort as one stack of vectors.
+"""A training in one process: Algorithm 1 with the updates of a cohort as one stack of vectors.
 
-`expect` says before it how much of a release noise will hide."""
+`expect` estimates before a training how much of a release the noise will hide."""
 
 import math
 from collections.abc import Callable, Collection
@@ -43,12 +43,12 @@ from epifed.training.rounds import Rounds, contribution
 
 @dataclass(frozen=True)
 class Clients:
-    """The N clients of an experiment: who they are, what is trained on, what is tested on."""
+    """The N clients of an experiment, with their training and test windows."""
 
     view: View
-    """What the learner reads."""
+    """The training data in the form that the learner reads."""
     train: Windows
-    """The same days as windows, for baselines and training errors."""
+    """Windows of the training days, for baselines and training errors."""
     test: Windows
     regions: tuple[str, ...]
     names: tuple[str, ...]
@@ -56,11 +56,11 @@ class Clients:
     parents: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        """The paper's N_total."""
+        """N_total of the paper."""
         return len(self.regions)
 
     def __repr__(self) -> str:
-        """How many, and how many windows each."""
+        """The number of clients, and of training and test windows of each."""
         train, test = self.train.mask.shape[1], self.test.mask.shape[1]
         each = f"{counted(train, 'window')} to train and {test} to test each"
         return f"Clients({counted(len(self), 'client')}, {each})"
@@ -72,9 +72,9 @@ def make_clients(
     period: Period | None = None,
     shuffle: np.random.Generator | None = None,
 ) -> Clients:
-    """Cut a panel into clients: slide windows over the period and split them 90/10.
+    """Cut a panel into clients, each with training and test windows of the period.
 
-    With the shuffled split, `shuffle` decides which windows are for testing.
+    The share of training windows is `train_share`. `shuffle` draws the shuffled split.
     """
     period = period or (panel.start, panel.end)
     every = slide(panel, settings, period)
@@ -119,7 +119,7 @@ Watch = Callable[[int, Any], None]
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training: the state w, what it cost, and who came to each round."""
+    """A finished training: the state w, its privacy cost, and the size of each round's cohort."""
 
     state: Any
     learner: Learner[Any, Any]
@@ -127,23 +127,23 @@ class Training:
     plan: PrivacyPlan
     cohort_sizes: tuple[int, ...]
     randomness: str
-    """`seeded`: an experiment, its noise can be predicted. `secure`: fit for release."""
+    """`seeded`: the noise is predictable, for experiments. `secure`: fit for release."""
     release: Release | None = None
-    """What can be handed out, of a training on known days."""
+    """The release; none without the days of the training."""
 
     @property
     def calibration(self) -> Calibration:
-        """What it cost."""
+        """The privacy cost of the rounds that ran."""
         return self.plan.price(len(self.cohort_sizes))
 
     @property
     def vector(self) -> Vector:
-        """The state as files carry it."""
+        """The state as one vector, as files store it."""
         return self.learner.pack(self.state)
 
     @property
     def ledger_run(self) -> str | None:
-        """The run in the budget ledger that paid for it, if one did."""
+        """The run in the budget ledger to which the training was charged; none without a ledger."""
         return self.release.ledger_run if self.release else None
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -153,8 +153,8 @@ class Training:
     def save(self, path: Path | str) -> None:
         """Write the release file, which `read_release` and `epifed forecast` read.
 
-        Its noise is seeded unless a ledger was charged: then it must not be handed out, and the
-        file says so.
+        A release with seeded noise must not be handed out, and its label says so.
+        be handed out, and its label says so.
         """
         if self.release is None:
             raise EpifedError(
@@ -164,7 +164,7 @@ class Training:
         self.release.write(Path(path))
 
     def __repr__(self) -> str:
-        """The learner, and what it cost."""
+        """The learner and the privacy cost."""
         return f"Training({self.learner.title()}, {self.calibration.sentence()})"
 
 
@@ -182,16 +182,16 @@ def train(
     absent: Collection[int] = (),
     plan: PrivacyPlan | None = None,
 ) -> Training:
-    """Train on what the learner reads of the clients, a row of the view for each.
+    """Train on a view of the clients, with one row for each client.
 
-    `watch(i, w)` sees the state before round 1 and after each round. `period` says which days the
-    view is of; then there is a release. `earlier` is a release to go on from. `secure` takes
-    sampling and noise from the system's secure generator instead of the seeds. A `ledger` pays for
-    the whole training before round 1, or refuses it, writes each round down before its noise is
-    drawn, and vouches for the release; a training worth paying for is secure, and continues only
-    what the same ledger paid for. `absent` are the rows of clients without data, whose vectors are
-    zero: a client that is there moves the sum by S at most, not by two vectors' difference.
-    `plan` replaces the plan of the settings in an experiment.
+    `watch(i, w)` is called with the state before round 1 and after each round. `period` is the
+    days of the view; without it there is no release. `earlier` is a release to continue. `secure`
+    draws clients and noise from the system's secure generator instead of the seeds. A `ledger`
+    reserves the whole training before round 1, or refuses it. It records each round before the
+    round's noise is drawn, and at the end the hash of the release. A training with a ledger is
+    secure, and continues only a release of the same ledger. `absent` are rows of clients without
+    data. Their vectors are zero, so one client moves the sum by S at most, not by the difference
+    of two vectors. `plan` replaces the plan of the settings in an experiment.
     """
     secure = secure or ledger is not None
     plan = plan or PrivacyPlan.of(settings, len(view))
@@ -254,7 +254,7 @@ def train_releasable(
     earlier: Release | None = None,
     watch: Watch | None = None,
 ) -> Training:
-    """Train on given days and regions, charged to a ledger, with secure noise."""
+    """Train on data with given days and regions, charged to a ledger, with secure noise."""
     return train(
         data.view(make_learner(settings)),
         settings,
@@ -267,7 +267,7 @@ def train_releasable(
 
 
 def refuse_unreleasable(plan: PrivacyPlan, noise: NoiseName = "server") -> None:
-    """Refuse a plan whose result cannot be released with secure noise, added by these parties."""
+    """Refuse a plan that cannot be released with secure noise added by this kind of party."""
     if not plan.private:
         raise EpifedError("epsilon: found inf; expected a finite budget for a secure release")
     if plan.noise != noise:
@@ -282,7 +282,7 @@ def refuse_unreleasable(plan: PrivacyPlan, noise: NoiseName = "server") -> None:
 def ledger_key(
     plan: PrivacyPlan, settings: Settings, period: Period | None, training: str = ""
 ) -> Key:
-    """Everything that prices a training and says which it is, as a ledger finds it again."""
+    """The privacy parameters, settings hash and days by which a ledger recognises a training."""
     first, last = period or (None, None)
     return {
         "training": training,
@@ -295,12 +295,12 @@ def ledger_key(
 
 
 GOOD = 0.9
-"""Share of a typical signal that is left where noise hardly matters: noise is a third of it."""
+"""The share of signal from which noise hardly matters: its deviation is a third of the signal's."""
 POOR = 0.5
 LARGEST_EPSILON = 64.0
-"""From here on an ε promises nothing, and is not advised."""
+"""Larger ε give no useful guarantee and are not suggested."""
 MOST_PERCENT = 1000
-"""Beyond, how much noise moves a number is not worth a number."""
+"""Above this, the effect of noise is printed as "more than"."""
 
 
 @dataclass(frozen=True)
@@ -310,25 +310,25 @@ class NoisePreview:
     clients: int
     epsilon: float
     signal: str
-    """What the learner is to find out."""
+    """The quantity that the learner estimates, in words."""
     typical: float
     noise: float
-    """Deviations of the signal, and of the noise on it."""
+    """Standard deviations of the signal, and of the noise on it, as log changes."""
     epsilon_for_good: float | None
     clients_for_good: int | None
-    """With which ε, or how many clients, noise would hardly matter; none: it does not."""
+    """The ε, or number of clients, from which noise hardly matters; none where it is so already."""
 
     @property
     def believed(self) -> float:
-        """The share of a release that is signal."""
+        """The share of a release's variance that is signal."""
         return self.typical**2 / (self.typical**2 + self.noise**2)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The fields, the share of signal and the sentence, for JSON."""
         return asdict(self) | {"believed": self.believed, "sentence": self.sentence()}
 
     def sentence(self) -> str:
-        """What noise to expect, in one sentence."""
+        """The expected noise in one sentence."""
         share = "less than 1 %" if self.believed < 0.01 else f"{100 * self.believed:.0f} %"
         verdict = f"{share} of the release is signal"
         if self.believed < POOR:
@@ -347,24 +347,24 @@ class NoisePreview:
 
 
 ALONE = " A forecast of your own file needs no noise: 'epifed forecast --data FILE'."
-"""What to do where noise leaves little."""
+"""The advice where noise hides most of the signal."""
 
 
 def _about(log_change: float) -> str:
-    """How far noise moves something, where that can still be imagined."""
+    """The effect of noise in per cent, up to `MOST_PERCENT`."""
     if log_change > math.log1p(MOST_PERCENT / 100):
         return f"more than ±{MOST_PERCENT:,} %"
     return f"about ±{_percent(log_change)}"
 
 
 def _percent(log_change: float) -> str:
-    """A log change as one of so many per cent."""
+    """A log change in per cent."""
     share = 100 * math.expm1(log_change)
     return f"{share:.0f} %" if share >= 9.5 else f"{share:.2g} %"
 
 
 def expect(learner: Learner[Any, Any], plan: PrivacyPlan) -> NoisePreview | None:
-    """What noise to expect of a private plan; none if the learner knows no typical signal."""
+    """Estimate the noise of a private plan; none if the learner names no typical signal."""
     signal = learner.signal()
     if signal is None or not plan.private:
         return None
@@ -381,7 +381,7 @@ def expect(learner: Learner[Any, Any], plan: PrivacyPlan) -> NoisePreview | None
 
 
 def _epsilon(plan: PrivacyPlan, most: float) -> float | None:
-    """The smallest ε, to two digits, whose noise is at most this; none if there is no such."""
+    """The smallest ε, to about 3 %, with noise of at most this; none up to `LARGEST_EPSILON`."""
     low = high = plan.epsilon
     while _noise(plan, high) > most:
         low, high = high, 2 * high

@@ -1,8 +1,8 @@
-"""What all clients of a releasable training share: its days, regions and their public facts.
+"""The public inputs that all clients of a releasable training share: days, regions and facts.
 
-A value that is the same for all clients enters every contribution without noise. If it came from
-the rows of the clients, one of them could move the vectors of all others. So the days and the list
-of regions are given, never read from the cases.
+A value shared by all clients enters every contribution without noise. If it came from the rows of
+the clients, one client could change the vectors of all others. So days and regions are given by
+the user, never read from the cases.
 """
 
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ from epifed.learners.base import Learner, Period, View
 
 REGION = "region"
 SUGGESTED_WEEKS = 26
-"""Full weeks before today that an error message suggests as the days of a training."""
+"""Number of full weeks before today that an error message suggests as training period."""
 
 
 @dataclass(frozen=True)
 class PublicRegions:
-    """The public list of the regions that may take part, with what is public of each."""
+    """The public list of regions that may take part, with public facts of each."""
 
     regions: tuple[str, ...]
     facts: Facts = field(default_factory=Facts)
 
     @classmethod
     def of(cls, source: "Path | str | Table | Sequence[str] | PublicRegions") -> "PublicRegions":
-        """The list in a file or DataFrame with a column `region`, or region ids as they are.
+        """The list from a file or DataFrame with a column `region`, or from region ids.
 
-        The columns population, state, calendar, longitude and latitude are used if present. A text
-        file without column names has one id in each line.
+        The columns population, state, calendar, longitude and latitude are used if present. A
+        `.txt` file without column names has one id in each line.
         """
         if isinstance(source, PublicRegions):
             return source
@@ -66,10 +66,10 @@ class PublicRegions:
         return cls(tuple(frame[REGION]), facts)
 
     def lay_out(self, panel: CasePanel) -> CasePanel:
-        """The panel with exactly these regions, in this order, and these facts of them.
+        """The panel with exactly these regions, in this order, and with these facts.
 
-        A region without rows has no reports. Rows of another region are refused: they would be
-        left out, and nobody would notice a wrong list.
+        A region without rows has no reports. Rows of an unlisted region are refused, because a
+        wrong list would otherwise drop them unnoticed.
         """
         unknown = sorted(set(panel.regions) - set(self.regions))
         if unknown:
@@ -108,7 +108,7 @@ class PublicRegions:
 
 @dataclass(frozen=True)
 class ReleasableData:
-    """Cases on given days and given regions, as a training that may be released reads them."""
+    """Cases of given days and regions, as a training for release reads them."""
 
     panel: CasePanel
     period: Period
@@ -122,10 +122,10 @@ class ReleasableData:
         regions: "Path | str | Table | Sequence[str] | PublicRegions | None" = None,
         step: str | None = None,
     ) -> "ReleasableData":
-        """The panel on these days and regions; refused if one of them was not given.
+        """The panel on these days and regions, all of which must be given.
 
-        Days that the panel does not have are days without reports, so that one client's first or
-        last row decides nothing. `step` is what a count is of, as it was given; none: days.
+        Days that the panel lacks become days without reports, so no client's first or last row
+        changes the period. `step` is the given unit of a count; none: days.
         """
         if first is None or last is None:
             raise EpifedError(_missing_days(panel, date.today()))
@@ -174,16 +174,16 @@ class ReleasableData:
 
     @property
     def absent(self) -> NDArray[np.int64]:
-        """The rows of the clients without any report on these days, which count as zero."""
+        """Row numbers of the clients without any report on these days; their vectors are zero."""
         return np.flatnonzero(~_reported(self.panel).any(axis=1))
 
     def view(self, learner: Learner[Any, Any]) -> View:
-        """What the learner reads of every client."""
+        """The learner's view of every client."""
         view: View = learner.deployed_view(self.panel, self.period)
         return view
 
     def note(self) -> str | None:
-        """A warning for the owner of the data if most regions have no report at the end."""
+        """A warning for the owner of the data if most regions have no report in the last week."""
         newest = _reported(self.panel)[:, -(WEEK // self.panel.step_days) :]
         regions, silent = len(newest), int((newest.sum(axis=1) == 0).sum())
         if 2 * silent <= regions:
@@ -195,7 +195,7 @@ class ReleasableData:
 
 
 def _lines(path: Path) -> Table | Path:
-    """A text file without column names as a table; any other file as it is."""
+    """The ids in a text file without column names, as a table; any other file as its path."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -206,10 +206,10 @@ def _lines(path: Path) -> Table | Path:
 
 
 def _reported(panel: CasePanel) -> NDArray[np.bool_]:
-    """Which days each region reports, by its own rows alone.
+    """Whether each region reported on each day, as a boolean matrix.
 
-    Where a day without a row is one without a case, the last row of all regions says nothing of
-    one: a day with a case is a report.
+    Without such marks a day without a row counts as a day without a case. Then the last row of
+    another region does not show that a region reported, and only days with a case are reports.
     """
     return panel.counts > 0 if panel.reported is None else panel.reported
 
@@ -223,7 +223,7 @@ def _words(values: dict[str, str] | None, regions: Sequence[str]) -> tuple[str, 
 
 
 def _on_days(panel: CasePanel, first: date, last: date) -> CasePanel:
-    """The panel on exactly these days; of weeks, on those that are dated within."""
+    """The panel on exactly these days; a weekly panel on the weeks dated within them."""
     unit = panel.step_days
     begin = panel.start + timedelta(days=-((panel.start - first).days // unit) * unit)
     length = (last - begin).days // unit + 1
@@ -240,7 +240,7 @@ def _on_days(panel: CasePanel, first: date, last: date) -> CasePanel:
 
 
 def _missing_days(panel: CasePanel, today: date) -> str:
-    """The sentence that asks for the days of a training."""
+    """The error message that asks for the days of a training."""
     last = today - timedelta(days=today.weekday() + 1)
     first = last - timedelta(days=SUGGESTED_WEEKS * WEEK - 1)
     return (

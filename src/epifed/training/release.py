@@ -1,8 +1,8 @@
-"""A release file: a trained state, everything that was released to make it, and what that cost.
+"""A release file: a trained state, all releases that went into it, and their privacy cost.
 
 Its ε is composed from every release inside it: a training that continues an earlier one holds both.
-The hash covers the whole content, label and state alike, and stands in the ledger that paid: only
-a ledger can vouch for a file, and a file that none vouches for says so.
+The hash covers label and state, and stands in the ledger to which the training was charged. Only a
+ledger can verify a file. A file that was not verified says so.
 """
 
 import hashlib
@@ -32,28 +32,28 @@ from epifed.privacy.plan import PrivacyPlan, Spent, price_together
 from epifed.settings import Settings
 
 _HEADER = 4096
-"""Bytes that a file of numbers may spend on saying how many there are."""
+"""Largest size in bytes of the header of the state's NumPy file."""
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, RecursionError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""What reading a file can end with that somebody has forged."""
+"""Exceptions that reading a damaged or forged file can raise."""
 
 KIND = "epifed release 2"
 OLD_KIND = "epifed model 1"
 ABOUT, STATE = "release.json", "state.npy"
 MOST_LABEL = 2**20
-"""Bytes of a label, and of what a file adds to its state."""
+"""Largest size of the label in bytes, and of everything in a file besides its state."""
 MOST_NUMBERS = 2**27
-"""Of a state; a party that is sent one allows what its terms say."""
+"""Largest length of a state; a party that receives one uses the limit of its terms."""
 MOST_MECHANISMS = 104
-"""Different kinds of rounds inside a release, at most two years of weeks: pricing takes time."""
+"""Most different mechanisms in a release, two years of weeks: pricing each takes time."""
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
 class Release:
-    """What `epifed train` or a federation hands out: a state and everything released to make it.
+    """The result of `epifed train` or of a federation: a state and all releases that went into it.
 
     Its guarantee is composed from all releases inside it. `read_release` reads one from a file and
     `write` writes one; both keep the hash of the contents.
@@ -63,23 +63,23 @@ class Release:
     """The packed state."""
     settings: Settings
     spent: tuple[Spent, ...]
-    """Everything that was released to make the state, the newest last."""
+    """All releases that went into the state, the newest last."""
     clients: int
-    """N of the newest training."""
+    """The number N of clients of the newest training."""
     first_day: date
     last_day: date
-    """The last day that was learned from."""
+    """The last day of the training data."""
     randomness: str
-    """`secure`: fit for release. `seeded`: its noise can be predicted."""
+    """`secure`: fit for release. `seeded`: its noise is predictable."""
     ledger_run: str | None
     continues: str | None
-    """The hash of the release that it continued."""
+    """The hash of the release that was continued, if any."""
     created: str
     epifed: str
     unused: int = 0
-    """Rounds that were paid for and of which nothing could be used."""
+    """Rounds that were charged to the ledger but gave no usable result."""
     sha256: str = ""
-    """Of everything else."""
+    """The SHA-256 of everything else."""
 
     @classmethod
     def of(
@@ -96,10 +96,10 @@ class Release:
         unused: int = 0,
         created: datetime | None = None,
     ) -> "Release":
-        """The release of a state that so many paid rounds of a plan made from these days.
+        """The release of a state that so many charged rounds of a plan made from these days.
 
-        What an earlier release held is in the state too: its price comes along, and if its noise
-        was predictable, so is that of the whole.
+        An earlier release is part of the state, so its privacy cost is included. If its noise was
+        predictable, the new release is marked as seeded too.
         """
         before = earlier.spent if earlier else ()
         predictable = "seeded" in (randomness, earlier.randomness if earlier else randomness)
@@ -121,11 +121,11 @@ class Release:
 
     @property
     def learned(self) -> bool:
-        """Whether any round of it was used: if not, ε was spent and nothing learned."""
+        """Whether at least one round of the newest training was used."""
         return self.unused < self.spent[-1].rounds
 
     def refuse_unlearned(self) -> None:
-        """Refuse to forecast from a release that has learned nothing."""
+        """Refuse to forecast from a release without any used round."""
         if not self.learned:
             raise EpifedError(
                 "ε was spent and nothing learned: no round of this release could be used; "
@@ -134,24 +134,24 @@ class Release:
 
     @property
     def delta(self) -> float:
-        """δ, at which ε is counted."""
+        """The δ at which ε is computed."""
         return self.settings.delta
 
     @property
     def accountant(self) -> str:
-        """How ε is counted."""
+        """The name of the accountant that computes ε."""
         return self.settings.accountant
 
     @cached_property
     def epsilon(self) -> float:
-        """The ε of everything inside, against those who cannot see who was drawn."""
+        """The composed ε of all releases inside, against those who cannot see who was drawn."""
         return price_together(self.spent, self.delta, self.accountant)
 
     @cached_property
     def epsilon_without_amplification(self) -> float:
-        """The ε of everything inside, against whoever saw who was drawn: the server, if anybody.
+        """The composed ε of all releases inside, against anyone who saw who was drawn.
 
-        Of a training with aggregators nobody did, outside a client's own site.
+        That can be the server. With aggregators nobody outside a client's own site saw the draw.
         """
         if self.settings.noise == "aggregators" and self.continues is None:
             return self.epsilon
@@ -159,11 +159,11 @@ class Release:
 
     @cached_property
     def learner(self) -> Learner[Any, Any]:
-        """The learner that made it."""
+        """The learner of the release's settings."""
         return make_learner(self.settings)
 
     def as_of(self, settings: Settings, day: date) -> Any:
-        """The state from which a training with these settings, up to this day, may go on."""
+        """The state from which a training with these settings, up to this day, may continue."""
         other = make_learner(settings)
         if not other.compatible(self.learner):
             raise EpifedError(
@@ -173,7 +173,7 @@ class Release:
         return other.again(other.advance(other.unpack(self.vector), self.age_on(day)))
 
     def age_on(self, day: date) -> int:
-        """Days from the last day learned from to another, which may not lie before it."""
+        """Days from the last training day to this day, which may not lie before it."""
         age = (day - self.last_day).days
         if self.settings.step == "week" and -WEEK < age < 0:
             return 0  # the same week, dated by another of its days
@@ -185,17 +185,17 @@ class Release:
         return age
 
     def state_on(self, day: date) -> Any:
-        """The state as it stands on a day."""
+        """The state advanced to a day, for a forecast."""
         self.refuse_unlearned()
         return self.learner.advance(self.learner.unpack(self.vector), self.age_on(day))
 
     def vouched_by(self, ledger: Ledger) -> bool:
-        """Whether this ledger paid for exactly this content."""
+        """Whether this ledger was charged for exactly this content."""
         record = ledger.book().runs.get(self.ledger_run or "")
         return record is not None and record.model_hash == self.sha256
 
     def vouching(self, ledger: Path | None) -> str:
-        """Whether the file was verified against a ledger, as a sentence."""
+        """A sentence on whether the file was verified against a ledger."""
         if ledger is None:
             return "Not verified against a ledger; add --ledger."
         book = Ledger(ledger, copy=True)
@@ -208,7 +208,7 @@ class Release:
         )
 
     def refuse_continuing(self, ledger: Ledger) -> None:
-        """Refuse to build a paid release on what this ledger has not paid for."""
+        """Refuse to continue this release in a charged training unless this ledger covers it."""
         if self.randomness != "secure" or math.isinf(self.epsilon):
             raise EpifedError(
                 "--continue: found a release whose noise is predictable or absent; expected a "
@@ -222,7 +222,7 @@ class Release:
             )
 
     def sentence(self) -> str:
-        """The label of the release: what it guarantees, and whether it may be handed out."""
+        """The label of the release: its guarantee, and whether it may be handed out."""
         if math.isinf(self.epsilon):
             return "trained without differential privacy (ε = ∞): not for release"
         parts = f", composed of the {counted(len(self.spent), 'release')} inside it"
@@ -237,13 +237,13 @@ class Release:
         return f"{guarantee}, but SEEDED: its noise is predictable, not for release"
 
     def content_hash(self) -> str:
-        """A SHA-256 of everything but itself."""
+        """The SHA-256 of label and state, without the hash itself."""
         sha = hashlib.sha256(self._about(sealed=False).encode())
         sha.update(self.vector.tobytes())
         return sha.hexdigest()
 
     def write(self, path: Path) -> None:
-        """Store the release, atomically."""
+        """Write the release to a file, atomically."""
         state = io.BytesIO()
         np.save(state, self.vector, allow_pickle=False)
 
@@ -255,10 +255,10 @@ class Release:
         write_atomic(path, fill)
 
     def _about(self, *, sealed: bool) -> str:
-        """Everything but the state, as JSON in one way of writing."""
+        """The label as JSON in canonical form; `sealed` includes the hash."""
         about = {k: v for k, v in vars(self).items() if k in type(self).__dataclass_fields__}
         del about["vector"]
-        if not self.unused:  # as releases were written before there was such a thing
+        if not self.unused:  # older releases lack this field; their hash must not change
             del about["unused"]
         if not sealed:
             del about["sha256"]
@@ -269,7 +269,7 @@ class Release:
 
 
 def drawn_seen(release: Release) -> str:
-    """The other price, where sampling makes one: against whoever saw who was drawn."""
+    """The ε against anyone who saw who was drawn, for the label; empty without sampling."""
     if all(one.sampling_rate == 1 for one in release.spent):
         return ""
     if release.epsilon_without_amplification == release.epsilon:
@@ -279,7 +279,7 @@ def drawn_seen(release: Release) -> str:
 
 
 class _Rounds(BaseModel):
-    """Rounds inside a release, as a label says them."""
+    """Rounds of one mechanism inside a release, as stored in the label."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -289,7 +289,7 @@ class _Rounds(BaseModel):
 
 
 class _Label(BaseModel):
-    """A release's label, as anybody may have written it."""
+    """The label of a release file, checked because anyone may have written it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -340,7 +340,7 @@ class _Label(BaseModel):
 
 
 def read_release(path: Path, most_numbers: int = MOST_NUMBERS) -> Release:
-    """The release that `Release.write` stored; a damaged or changed one is refused."""
+    """Read a release that `Release.write` stored; refuse a damaged or changed one."""
     expected = "expected a release by 'epifed train' or a federation"
     most_bytes = {ABOUT: MOST_LABEL, STATE: 4 * most_numbers + _HEADER}
     try:
@@ -379,10 +379,10 @@ def read_release(path: Path, most_numbers: int = MOST_NUMBERS) -> Release:
 
 
 def _state(content: bytes) -> Vector:
-    """The numbers of a state, each of which is one."""
+    """The state vector in these bytes, checked to be finite 32-bit numbers."""
     try:
         vector: Vector = np.load(io.BytesIO(content), allow_pickle=False)
-    except Exception:  # a forged header can end in any of them
+    except Exception:  # a forged header can raise any of them
         raise ValueError("found a damaged state") from None
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.ndim != 1:
         raise ValueError("found no list of 32-bit numbers in its state")
@@ -392,7 +392,7 @@ def _state(content: bytes) -> Vector:
 
 
 def _part(file: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """A part of the archive, no more of it than is allowed, whatever its header says."""
+    """A part of the archive, read to at most `most` bytes whatever its header states."""
     with file.open(name) as part:
         content = part.read(most + 1)
     if len(content) > most:

@@ -1,7 +1,7 @@
-"""One round of Algorithm 1: draw who comes, accept what they send, close it with noise.
+"""One round of Algorithm 1: draw clients, accept their vectors, release the noisy mean.
 
-The same code for a training in one process and for a federation of machines, which differ only in
-how vectors come to it. All a client ever sends is one vector of norm at most S.
+A training in one process and a federation of machines use the same code. They differ only in how
+vectors arrive. A client only ever sends one vector of norm at most S.
 """
 
 import math
@@ -18,16 +18,16 @@ from epifed.privacy.plan import PrivacyPlan
 S = TypeVar("S")
 
 SLACK = 1e-4
-"""By so much a clipped vector's norm may exceed S through floating-point arithmetic."""
+"""Relative amount by which rounding may let a clipped vector's norm exceed S."""
 
 
 def contribution(
     learner: Learner[S, Any], state: S, view: View, plan: PrivacyPlan, *, alone: bool = False
 ) -> Vector:
-    """What these clients send: one vector each, clipped by themselves; a broken one is zero.
+    """The vectors that these clients send, one row each, clipped to S; a broken one is zero.
 
-    `alone`, each is computed without the others. In a stack the last bits of a client's 32-bit
-    numbers depend on who else is in it, by up to 1e-6 S in all: nothing that a release may show.
+    With `alone`, each is computed without the others. In a stack the last bits of a client's
+    32-bit numbers depend on the other clients, by up to 1e-6 S in all. No release may show that.
     """
     if alone and len(view) > 1:
         each = (view.of(np.array([row], dtype=np.int64)) for row in range(len(view)))
@@ -38,13 +38,13 @@ def contribution(
 
 @dataclass(frozen=True)
 class Rounds(Generic[S]):
-    """The rounds of one training: who draws, what is accepted, what is released."""
+    """The rounds of one training: draw clients, accept vectors, release the noisy mean."""
 
     learner: Learner[S, Any]
     plan: PrivacyPlan
     randomness: Randomness
     length: int
-    """The numbers of a contribution."""
+    """The length of a client's vector."""
 
     @classmethod
     def of(
@@ -55,11 +55,11 @@ class Rounds(Generic[S]):
         return cls(learner, plan, randomness, length)
 
     def draw(self) -> NDArray[np.int64]:
-        """The cohort of a round, as rows of the N clients."""
+        """Draw the cohort of a round, as row numbers of the N clients."""
         return self.randomness.sample(self.plan)
 
     def accept(self, row: NDArray[Any]) -> str | None:
-        """Why a vector must not reach the sum, in one word; none if it may."""
+        """One word on why a vector must not enter the sum, or none if it may."""
         if row.dtype != np.float32:
             return "dtype"
         if row.shape != (self.length,):
@@ -72,23 +72,23 @@ class Rounds(Generic[S]):
         return None
 
     def close(self, state: S, updates: Vector) -> S:
-        """The state after the release of these vectors' noisy mean: divided by m, never by rows.
+        """The next state, from the noisy mean of these vectors: the sum is divided by m.
 
-        A client that was drawn and is missing is a row less, which is a row of zeros.
+        A drawn client that is missing has no row, which equals a row of zeros.
         """
         return self._step(state, self.randomness.release(updates, self.plan), len(updates))
 
     def released(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The noisy mean where others have added up the vectors and the noise, on the grid."""
+        """The noisy mean, from a sum on the grid that already includes the noise."""
         mean: NDArray[np.float64] = from_grid(steps, self.plan.bound) / self.plan.clients_per_round
         return mean
 
     def close_sum(self, state: S, released: NDArray[np.float64]) -> S:
-        """The state after such a noisy mean."""
+        """The next state, from a noisy mean of `released`."""
         return self._step(state, released, 0)
 
     def plausible(self, steps: NDArray[np.int64], clients: int) -> bool:
-        """Whether a sum is no longer than so many clients and the noise can make it."""
+        """Whether the norm of a sum is possible for so many clients and their noise."""
         longest = longest_sum(clients, self.length, self.plan.noise_of_round(0))
         (norm,) = norms(steps.astype(np.float64)[None])
         return bool(norm <= longest)
@@ -98,5 +98,5 @@ class Rounds(Generic[S]):
         return self.learner.step(state, vector, self.plan.noise_std(came))
 
     def empty_rows(self) -> Vector:
-        """The vectors of a round to which nobody came."""
+        """The vectors of a round without participating clients: an array [0, length]."""
         return np.zeros((0, self.length), dtype=np.float32)
