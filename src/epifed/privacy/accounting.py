@@ -465,7 +465,7 @@ def _check_noise_multiplier(noise_multiplier: float) -> None:
 _BINS = 4000
 _LEAST_INTERVAL = 1e-4
 _SLOPES = np.linspace(0.0, 8.0, 65)
-"""Values ε' at which errors are compared with the trade-off curve; any choice gives valid bounds."""
+"""Values ε' where errors are compared with the trade-off curve; any choice gives valid bounds."""
 _BISECTIONS = 12
 
 
