@@ -1,4 +1,4 @@
-"""The guarantee of one concrete result, in plain sentences."""
+"""Plain sentences on the privacy guarantee and the accuracy of one result."""
 
 import math
 from collections import Counter
@@ -32,25 +32,25 @@ EXPECTED = (
 
 @dataclass(frozen=True)
 class Budget:
-    """The trainings of one ε: what each guarantees, and what they are worth."""
+    """The trainings with one ε: their guarantee and their accuracy."""
 
     epsilon: float
     trainings: int
     spent: Spent
-    """What one of them released."""
+    """The rounds that one of them released."""
     epsilon_spent: float
     epsilon_without_amplification: float
-    """The same against whoever sees who is drawn."""
+    """The same against anyone who sees who is drawn."""
     right_at_most: float
-    """The share of right guesses that (ε, δ) leaves to an attacker at most."""
+    """The largest share of right guesses that (ε, δ) allows an attacker."""
     right_at_most_with_this_noise: float
     error_over_persistence: float | None
-    """Mean absolute error over that of "next week is like today", if it was measured."""
+    """Mean absolute error relative to persistence, if it was measured."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a result guarantees, to whom, and under which conditions."""
+    """The guarantee of a result, for whom, and under which conditions."""
 
     result: str
     clients: int
@@ -69,24 +69,24 @@ class Explanation:
     budgets: tuple[Budget, ...]
     composed_epsilon: float
     beside: str | None
-    """What lies in the same folder and is not explained here, if anything does."""
+    """A note on other trainings in the same folder that are not explained here, if any."""
     vouched: str | None
-    """Of a release: whether a ledger vouches for it."""
+    """For a release: whether it was verified against a ledger."""
     expected_noise: str | None
-    """What the noise is against what the learner is to find out, if it can say."""
+    """The noise compared with the learner's typical signal, if the learner names one."""
 
     @property
     def private_trainings(self) -> int:
-        """Those with noise."""
+        """The number of trainings with noise."""
         return sum(b.trainings for b in self.budgets if math.isfinite(b.epsilon))
 
     @property
     def trainings(self) -> int:
-        """All of them."""
+        """The number of all trainings."""
         return sum(b.trainings for b in self.budgets)
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The fields, counts and sentences, for JSON."""
         found = asdict(self)
         found["budgets"] = [asdict(budget) for budget in self.budgets]
         return found | {
@@ -98,7 +98,7 @@ class Explanation:
         }
 
     def sentences(self) -> list[str]:
-        """The guarantee as one would tell it."""
+        """The guarantee and its conditions, one sentence each."""
         return [
             f"{self.result} holds {counted(self.trainings, 'training')} with {self.clients} "
             f"clients; {counted(self.private_trainings, 'training')} with differential privacy.",
@@ -180,7 +180,7 @@ class Explanation:
 
 
 def explain(result: Path, ledger: Path | None = None) -> Explanation:
-    """Explain a directory of results, or a release file, for which a ledger may vouch."""
+    """Explain a results directory, or a release file, verified against a ledger if given."""
     if result.is_dir():
         return explain_folder(read_folder(result))
     if result.is_file():
@@ -213,7 +213,7 @@ def explain_folder(folder: ResultsFolder) -> Explanation:
 
 
 def _of_grid(grid: Results) -> list[dict[str, Any]]:
-    """A row for each ε; the error is the mean of the trainings' over persistence's."""
+    """A row for each ε; the error is the trainings' mean error over that of persistence."""
     runs = grid.runs.filter(pl.col("stratum") == ALL)
     keys = ["split", "period"]
     persistence = runs.filter(pl.col("method") == "persistence")
@@ -221,7 +221,7 @@ def _of_grid(grid: Results) -> list[dict[str, Any]]:
     shared = persistence.filter(run=0).select(*keys, pl.col("mae").alias("shared"))
     return (
         runs.filter(TRAINED)
-        # With --resplit each run has test windows, and so a persistence, of its own.
+        # With --resplit each run has its own test windows, and so its own persistence.
         .join(own, on=[*keys, "run"], how="left")
         .join(shared, on=keys, how="left")
         .with_columns(pl.coalesce("own", "shared").alias("like_today"))
@@ -257,7 +257,7 @@ def _of_backtest(folder: ResultsFolder) -> list[dict[str, Any]]:
 
 
 def _beside(folder: ResultsFolder) -> str | None:
-    """What else lies in the folder and is not counted."""
+    """A note on further trainings in the folder that are not counted, if any."""
     if folder.beside is None or folder.backtest is None:
         return None
     releases = sum(record.releases for record in folder.backtest.by_budget)
@@ -364,5 +364,5 @@ def _rounds(number: int) -> str:
 
 
 def _percent(share: float) -> str:
-    """Rounded up, for it is a bound."""
+    """A share in per cent, rounded up because it is a bound."""
     return f"{min(math.ceil(1000 * share - 1e-9) / 10, 100):g} %"

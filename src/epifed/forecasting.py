@@ -1,6 +1,6 @@
-"""Forecasts: a trained state and the own counts in, quantiles out.
+"""Forecasts with quantiles, from a trained state and a client's own counts.
 
-A client does this alone: the trend is public, the counts and the past errors are its own.
+A client computes this alone: the trend is public, the counts and the past errors are its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ MOST_HORIZON = 28
 class Forecast:
     """Quantiles of the 7-day average of daily cases, `horizon` days after the origin.
 
-    With the step `week`: of a week's cases, so many weeks after the one dated by the origin.
+    With the step `week`: of a week's cases, so many weeks after the week dated by the origin.
     """
 
     origin: date
@@ -42,16 +42,16 @@ class Forecast:
     quantiles: Floats
     """[regions, levels], at `intervals.LEVELS`."""
     level: str = ""
-    """What the regions are, if they are sums of others: county, state, nation."""
+    """The level of the regions if they are sums of others: county, state, nation."""
     reference: date | None = None
-    """The date that a hub knows it by; none: the origin."""
+    """The reference date in a hub's files; none: the origin."""
     weeks_ahead: int | None = None
-    """The week, as a hub counts from that date; none: whole weeks from the origin."""
+    """The week counted by a hub from that date; none: whole weeks from the origin."""
     step: Step = "day"
 
     @property
     def target_date(self) -> date:
-        """The last day of the week that is forecast, or the day that it is dated."""
+        """The last day of the forecast week, or the day by which it is dated."""
         return self.origin + timedelta(days=self.horizon * DAYS_OF[self.step])
 
     def to_long(self) -> pl.DataFrame:
@@ -71,7 +71,7 @@ class Forecast:
 
 
 def refuse_horizon(horizon: int, step: Step) -> None:
-    """Refuse days, or weeks, ahead that nothing can be forecast for."""
+    """Refuse a horizon outside 1 to 28 days, or 1 to 4 weeks."""
     most = MOST_HORIZON // DAYS_OF[step]
     if not 1 <= horizon <= most:
         raise EpifedError(f"horizon: found {horizon} {step}s; expected 1 to {most}")
@@ -79,7 +79,7 @@ def refuse_horizon(horizon: int, step: Step) -> None:
 
 @dataclass(frozen=True)
 class PointForecast:
-    """A forecast before its uncertainty is said: the points, and what the past says of them."""
+    """A forecast without quantiles: the points, and the past errors for its intervals."""
 
     origin: date
     horizon: int
@@ -87,15 +87,15 @@ class PointForecast:
     regions: tuple[str, ...]
     level: str
     point: Floats
-    """What is forecast, as if no report had been anomalous."""
+    """The forecast as if there had been no reporting artefact."""
     now: Floats
-    """What the days of the target week that have come add to it, which are certain."""
+    """The contribution of the target week's days that are already observed, which is certain."""
     left: float
-    """The share of the target week that is to come, times the days of a step."""
+    """The share of the target week that is still ahead, times the days of a step."""
     past: intervals.Past
     population: NDArray[np.int64] | None
     reported: Floats
-    """What anomalous reports of those days that have come add."""
+    """The contribution of reporting artefacts on those observed days."""
 
     def forecast(self) -> Forecast:
         """The forecast with its quantiles."""
@@ -120,12 +120,11 @@ def forecast(
     horizon: int,
     level: Level | None = None,
 ) -> Forecast:
-    """Forecast from a panel's last day with a state as it stands on that day.
+    """Forecast from a panel's last day, with the state as of that day.
 
-    Larger regions, those of a level, are forecast as the sums of their parts, with quantiles as
-    wide as the past errors of such sums. Anomalous days are replaced both in what is carried on
-    and in what past forecasts are held to; those that lie in the target week already are known,
-    and come back in at the end.
+    Regions of a level are forecast as sums of their parts, with intervals from past errors of such
+    sums. Reporting artefacts are replaced in the data of the forecast and of past forecasts. Those
+    on days of the target week are already observed, and are added back at the end.
     """
     panel = cleaned.panel
     panel.refuse_step(learner.settings.step)
@@ -144,7 +143,7 @@ def reckoned(
     horizon: int,
     level: Level | None = None,
 ) -> PointForecast:
-    """What `forecast` says, before its uncertainty is said."""
+    """The point forecast of `forecast`, without quantiles."""
     panel = cleaned.panel
     panel.refuse_step(learner.settings.step)
     refuse_horizon(horizon, panel.step)
@@ -168,8 +167,8 @@ def reckoned(
         came, unsettled = level.sum(came), level.members @ unsettled > 0
         population = None if population is None else level.members @ population
         regions = level.regions
-    # Days of the target week that have come are certain: only the mean of the others errs.
-    # An interval is reckoned in cases a day, whatever a step counts.
+    # Observed days of the target week are certain: only the mean of the other days has an error.
+    # An interval is computed in cases a day, whatever the step.
     left, informed = min(days, WEEK) / WEEK * apart, learner.informed(state)
     then = came[:, -used - horizon : -horizon]
     past = intervals.Past(
@@ -197,7 +196,7 @@ def reckoned(
 
 
 def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int) -> Parts | None:
-    """Where the change comes from, against the last week as reported, if the learner can say."""
+    """The parts of the change against the last week as reported, if the learner can tell."""
     found = learner.parts(cleaned.panel, state, horizon)
     if found is None:
         return None
@@ -209,14 +208,14 @@ def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int
 
 
 def after_holiday(panel: CasePanel, day: date) -> NDArray[np.bool_]:
-    """Which regions had a public holiday shortly before a day, as far as that is known."""
+    """Which regions had a public holiday shortly before a day; false where holidays are unknown."""
     if not panel.calendars or panel.step == "week":
         return np.zeros(len(panel.regions), dtype=np.bool_)
     return days_off_within(panel.calendars, day, intervals.HOLIDAY_DAYS)
 
 
 def _came(counts: Floats, horizon: int) -> Floats:
-    """By day, what the days of its target week that have come add to the average of that week."""
+    """By day, the part of its target week's average that its observed days contribute."""
     days = max(WEEK - horizon, 0)
     total = np.cumsum(np.pad(counts, ((0, 0), (WEEK, 0))), axis=1)
     came: Floats = (total[:, WEEK:] - total[:, WEEK - days : total.shape[1] - days]) / WEEK
@@ -224,7 +223,7 @@ def _came(counts: Floats, horizon: int) -> Floats:
 
 
 def _reported(cleaned: Cleaned, horizon: int) -> Floats:
-    """By how much the days of the target week that have come exceed what they are taken for."""
+    """How much the observed days of the target week exceed their cleaned counts, on average."""
     days = max(WEEK - horizon, 0) if cleaned.panel.step == "day" else 0
     newest = slice(cleaned.reported.shape[1] - days, None)
     excess = cleaned.reported[:, newest] - cleaned.panel.counts[:, newest]
@@ -237,25 +236,25 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Totals:
-    """The published counts of larger regions, which are public already."""
+    """Published counts of larger regions, which are public data."""
 
     level: Level
-    """Whose they are, as sums of the clients."""
+    """The larger regions, as sums of the clients."""
     panel: CasePanel
     lead: int
-    """Days by which they are known further than the clients' counts.
+    """Days by which their last day is later than that of the clients' counts.
 
-    One if they are dated by the day of publication; more if clients learn from older days only.
+    One if they are dated by the day of publication; more if clients use older days only.
     """
 
     @classmethod
     def of(
         cls, panel: CasePanel, published: pl.DataFrame, places: Mapping[str, str], lead: int
     ) -> "Totals":
-        """The totals of a table (date, location, value) for the regions above those of a panel.
+        """The totals in a table (date, location, value), for the regions above those of a panel.
 
-        `places` is the region of each location. Of several levels the smallest regions are taken,
-        and larger ones are sums of them. What was taken back is left out of its day.
+        `places` is the region of each location. If there are several levels, the smallest complete
+        regions are used, and larger ones are sums of them. A negative value counts as 0.
         """
         known = published.with_columns(
             region=pl.col("location").replace_strict(places, default=None, return_dtype=pl.String)
@@ -301,11 +300,11 @@ class Totals:
         return clean(self.panel)
 
     def last_day(self, origin: date) -> date:
-        """The last day that is known when the clients' counts end on an origin."""
+        """The last published day when the clients' counts end on an origin."""
         return origin + self.lead * _DAY
 
     def on(self, origin: date) -> Cleaned:
-        """What was published when the clients' counts end on an origin."""
+        """The totals as published when the clients' counts end on an origin."""
         return self._cleaned.until(self.last_day(origin))
 
     def has(self, level: Level) -> bool:
@@ -313,7 +312,7 @@ class Totals:
         return bool((self._within(level) @ self.level.members == level.members).all())
 
     def over(self, level: Level) -> Level:
-        """A level as sums of these regions instead of the clients."""
+        """The level as sums of these regions instead of the clients."""
         return replace(level, members=self._within(level))
 
     def _within(self, level: Level) -> NDArray[np.bool_]:
@@ -325,7 +324,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Targets:
-    """Which levels are forecast, how far ahead, and from which counts."""
+    """The levels to forecast, the weeks or days ahead, and the counts to use."""
 
     levels: tuple[Level, ...]
     ahead: tuple[int, ...]
@@ -345,7 +344,7 @@ class Targets:
         ahead: Sequence[int] = (),
         totals: Totals | None = None,
     ) -> "Targets | None":
-        """What is asked for beside each region's own forecast; none if nothing is.
+        """The targets requested beside each region's own forecast; none if there are no others.
 
         `steps` ahead are forecast where weeks are not counted from a reference day.
         """
@@ -366,7 +365,7 @@ class Targets:
     def made(
         self, known: Cleaned, learner: Learner[Any, Any], state: Any
     ) -> list[tuple[Level, Forecast]]:
-        """The forecasts of all levels from the last day of a panel, with a state as of that day."""
+        """Forecasts of all levels from the last day of a panel, with the state as of that day."""
         origin = known.panel.end
         found = []
         for level in self.levels:
@@ -385,7 +384,7 @@ class Targets:
         return found
 
     def within_reach(self, origins: Sequence[date], step: Step) -> "Targets":
-        """Without the weeks that lie too far ahead, or have ended, from one of the origins."""
+        """The targets without weeks that are too far ahead, or over, for one of the origins."""
         assert self.weeks is not None
 
         def reached(ahead: int) -> bool:
@@ -399,7 +398,7 @@ class Targets:
         return replace(self, ahead=kept or self.ahead)
 
     def blank(self, origins: Sequence[date], step: Step) -> list[Forecast]:
-        """What will be forecast from some origins, without values."""
+        """The coming forecasts from some origins, without values."""
         found = []
         for origin in origins:
             for level in self.levels:
@@ -416,11 +415,11 @@ class Targets:
         return found
 
     def totals_of(self, level: Level) -> Totals | None:
-        """The published counts that a level is forecast from, if it is."""
+        """The published counts that are used for a level, if any."""
         return self.totals if self.totals is not None and self.totals.has(level) else None
 
     def sentence(self) -> str:
-        """Which counts of larger regions are used, and that they are no private release."""
+        """A sentence on the counts used for larger regions: they are no private release."""
         published = [level for level in self.levels if self.totals_of(level) is not None]
         summed = [
             level
@@ -458,7 +457,7 @@ class Targets:
 
 
 def _weeks(panel: CasePanel, week_ends: str | None, reference_day: str | None) -> Weeks:
-    """How weeks are counted; those of a weekly panel end on the day that they are dated."""
+    """The definition of weeks; those of a weekly panel end on the day that dates them."""
     dated = panel.end.weekday()
     if week_ends is None and panel.step == "day":
         raise EpifedError("found --ahead or --reference-day; expected --week-ends with it")
@@ -478,7 +477,7 @@ def _names(levels: Sequence[Level]) -> str:
 
 
 def _refuse_gaps(totals: CasePanel) -> None:
-    """Refuse totals that are not daily, or end earlier for some regions: no count is not zero."""
+    """Refuse totals with missing days or different last days: a missing count is not zero."""
     reported = totals.reported
     assert reported is not None
     for region, there in zip(totals.regions, reported, strict=True):
@@ -497,7 +496,7 @@ def _refuse_gaps(totals: CasePanel) -> None:
 
 
 def level_counts(panel: CasePanel, targets: Targets, level: Level) -> CasePanel:
-    """The final counts of a level's regions, which forecasts of it are scored on."""
+    """The final counts of a level's regions, for scoring its forecasts."""
     totals = targets.totals_of(level)
     return level.panel(panel) if totals is None else totals.over(level).panel(totals.panel)
 
@@ -518,21 +517,21 @@ def level_rows(one: Forecast) -> pl.DataFrame:
 TOTAL = "total"
 """The id of the sum of all regions."""
 AHEAD = (7, 14, 21, 28)
-"""Days ahead of a weekly forecast."""
+"""Horizons of a weekly forecast, in days."""
 
 
 @dataclass(frozen=True)
 class SiteForecast:
-    """The forecasts from the last day of a panel, and where their changes come from."""
+    """The forecasts from the last day of a panel, with the parts of their changes."""
 
     known: Cleaned
     learner: Learner[Any, Any]
     state: Any
-    """As it stands on the last day."""
+    """The state as of the last day."""
     forecasts: tuple[Forecast, ...]
-    """Of the regions themselves, one for each horizon."""
+    """Forecasts of the regions themselves, one for each horizon."""
     larger: tuple[Forecast, ...] = ()
-    """Of larger regions, or of a hub's weeks, where those were asked for."""
+    """Forecasts of larger regions, or of a hub's weeks, if requested."""
 
     @classmethod
     def of(
@@ -543,7 +542,7 @@ class SiteForecast:
         horizons: Sequence[int],
         targets: Targets | None = None,
     ) -> "SiteForecast":
-        """The forecasts from a state as it stands on the last day of the cases."""
+        """The forecasts from the last day of the cases, with the state as of that day."""
         known = clean(cases) if isinstance(cases, CasePanel) else cases
         made = tuple(forecast(known, learner, state, ahead) for ahead in horizons)
         larger = tuple(one for _, one in targets.made(known, learner, state)) if targets else ()
@@ -551,7 +550,7 @@ class SiteForecast:
 
     @cached_property
     def parts(self) -> dict[int, Parts | None]:
-        """Where the changes come from, by horizon; none where the learner cannot say."""
+        """The parts of the changes, by horizon; none where the learner cannot tell."""
         return {
             one.horizon: parts(self.known, self.learner, self.state, one.horizon)
             for one in self.forecasts
@@ -559,7 +558,7 @@ class SiteForecast:
 
     @property
     def panel(self) -> CasePanel:
-        """What was forecast from, anomalous reports replaced."""
+        """The panel of the forecast, with reporting artefacts replaced."""
         return self.known.panel
 
     @cached_property
@@ -580,22 +579,22 @@ class SiteForecast:
         return pl.concat(one.to_long() for one in self.forecasts)
 
     def larger_to_long(self) -> pl.DataFrame | None:
-        """The same of larger regions and a hub's weeks, if they were asked for."""
+        """The same for larger regions and a hub's weeks, if requested."""
         return pl.concat(map(level_rows, self.larger)) if self.larger else None
 
     def parts_table(self) -> pl.DataFrame | None:
-        """Where the changes come from, if the learner can say."""
+        """The parts of the changes as a table, if the learner can tell."""
         regions = self.panel.regions
         found = [one.to_long(regions, days) for days, one in self.parts.items() if one is not None]
         return pl.concat(found) if found else None
 
     def completed(self) -> Floats:
-        """The last week of each region as the learner takes it, late reports filled up."""
+        """The last week of each region, with late reports completed by the learner."""
         filled = self.learner.completed(self.panel, self.state)
         return observed(filled.counts, filled.step)[:, -1]
 
     def table(self) -> pl.DataFrame:
-        """A row for each region and horizon, as people read it: point, 50 and 95 % interval."""
+        """A readable table: a row for each region and horizon with point, 50 and 95 % interval."""
         reported = observed(self.known.reported, self.panel.step)[:, -1]
         ends = {"lower_95": 0.025, "lower_50": 0.25, "upper_50": 0.75, "upper_95": 0.975}
         frames = [
@@ -635,11 +634,10 @@ def horizons_of(learner: Learner[Any, Any]) -> tuple[int, ...]:
 def timely(
     panel: CasePanel, known: CasePanel, learner: Learner[Any, Any], learned_to: date, kept: str
 ) -> tuple[CasePanel, str]:
-    """The panel to forecast from, and a sentence on how complete its newest days are.
+    """The panel for a forecast, and a sentence on how complete its newest days are.
 
-    `known` is the same panel with what was known on earlier mornings, as far as it is kept, and
-    `kept` says how far that is. Without, a newest day that looks incomplete and is newer than what
-    was learned from is left out.
+    `known` is the same panel with its data vintages, as far as they are kept. `kept` describes how
+    far that is. Without vintages, an incomplete newest day after the last training day is left out.
     """
     if panel.step == "week" and known.revisions is not None:
         weeks = counted(len(known.revisions.snapshots), "vintage")
@@ -667,7 +665,7 @@ def timely(
 
 
 def leave_out(panel: CasePanel, days: int, learned_to: date) -> tuple[CasePanel, str]:
-    """The panel without its newest days, as was chosen, and a sentence on it."""
+    """The panel without its newest `days`, and a sentence on it."""
     if panel.step == "week" and days:
         raise EpifedError(f"--incomplete-days: found {days} with counts of weeks; expected none")
     complete = panel.end - timedelta(days=days)
@@ -681,7 +679,7 @@ def leave_out(panel: CasePanel, days: int, learned_to: date) -> tuple[CasePanel,
 
 
 def _newest(end: date, days: int) -> str:
-    """The newest days that look incomplete, as a sentence begins with them."""
+    """The beginning of a sentence that names the newest days as incomplete."""
     if days == 1:
         return f"{end} looks"
     return f"the last {days} days, {end - timedelta(days=days - 1)} to {end}, look"
@@ -693,10 +691,10 @@ def forecast_releases(
     horizons: Sequence[int] | None = None,
     targets: Targets | None = None,
 ) -> SiteForecast:
-    """Forecast from what releases know together, the newest last, and an office's own cases.
+    """Forecast from several releases together, the newest last, and an office's own cases.
 
-    Those of other learners than the newest are left out. All are released and charged already, so
-    joining them has no further privacy cost. Without horizons: one to four weeks.
+    Releases that the newest one's learner cannot use are left out. All are already released and
+    charged, so joining them has no further privacy cost. Without horizons: one to four weeks.
     """
     newest = releases[-1]
     newest.refuse_unlearned()
@@ -712,7 +710,7 @@ def forecast_releases(
 
 
 def joined_states(learner: Learner[Any, Any], fresh: Sequence[tuple[date, Any]]) -> list[Any]:
-    """The state as of each day together with what the days before it said, the oldest first."""
+    """The state as of each day joined with those of the days before, the oldest first."""
     joined: list[Any] = []
     for place, (day, state) in enumerate(fresh):
         if place:
@@ -724,7 +722,7 @@ def joined_states(learner: Learner[Any, Any], fresh: Sequence[tuple[date, Any]])
 
 
 def as_points(outlook: SiteForecast) -> pl.DataFrame:
-    """What a later week needs to score the forecasts: point, and what was known on the day."""
+    """The points and the persistence of the day, with which a later week scores them."""
     panel = outlook.panel
     persistence = observed(outlook.known.reported, panel.step)[:, -1]
     completed = outlook.completed()

@@ -1,11 +1,11 @@
-"""Honest uncertainty: quantiles as wide as a client's own past errors, at its present level.
+"""Forecast intervals: quantiles as wide as a client's own past errors, at its present level.
 
-All of it is local: a client looks at how wrong the forecasts were on its own past days, so it costs
-no privacy. An error is measured on a scale on which large and small counts err alike, the fourth
-root, and in units of what is usual at its level and horizon: what every week errs by, the growth
-that nobody foresaw, and chance, which few cases have more of. How large a client's errors are in
-these units is one number, the mean of the last ones, newer ones counting more; so a client with
-little history borrows what is usual, and one bad week moves it by no more than a bounded error can.
+All of it is local. A client reads the errors of forecasts of its own past days, so there is no
+privacy cost. Errors are measured on the fourth root of counts, where large and small counts have
+errors of similar size. The unit is the usual error at a level and horizon: a steady part, the
+unforeseen growth of the country, and chance, which is larger for few cases. The size of a client's
+errors in this unit is one number, a weighted mean in which newer errors count more. A client with
+little history borrows the usual size. Errors are bounded, so one bad week has a limited effect.
 """
 
 import math
@@ -27,79 +27,79 @@ LEVELS: tuple[float, ...] = (
 """The quantile levels of the forecast hubs."""
 
 LEAST_ERRORS, LEAST_WEEKLY_ERRORS = 14, 4
-"""Past errors, a day or a week apart, below which an interval says nothing."""
+"""Fewest past errors, a day or a week apart, from which an interval is made."""
 LEAST_STEPS: dict[Step, int] = {"day": 2 * WEEK + LEAST_ERRORS, "week": 2 + LEAST_WEEKLY_ERRORS}
-"""Days, or weeks, below which there is no forecast: two weeks of cases, and enough past errors."""
+"""Fewest days, or weeks, for a forecast: two weeks of cases, and enough past errors."""
 ERRORS = 126
-"""How many past errors an interval looks at, at most: 18 weeks."""
+"""Largest number of past errors used: 18 weeks."""
 HALF_LIFE = 40.0
 """Days in which an error loses half its weight."""
 UNINFORMED = 0.2
-"""Weight of the error of a forecast that no release had told anything."""
+"""Factor on the weight of an error of a forecast that used no release."""
 
 SOFTENING = 0.3
 """Daily cases added to a count before its root is taken: about two a week."""
 POWER = 0.25
-"""The power of counts that has errors of a steady size."""
+"""The power of counts whose errors have a steady size."""
 USUAL_ERROR, GROWING = 0.145, 0.2
-"""The mean error a week ahead that is usual at high levels, as a log change, and the power of the
-horizon it grows with."""
+"""The usual mean error a week ahead at high levels, as a log change, and the power with which it
+grows with the horizon."""
 UNFORESEEN = 0.12
-"""What a growth that nobody foresaw adds in a week, by squares, beyond the first one."""
+"""Squared, the error that unforeseen growth adds in a week, beyond the first one."""
 TELLING, BELIEVED = 1.3, 5.0
-"""How many times as much clients err by it as the country's level tells, and how many errors of the
-country, a horizon apart, what is usually unforeseen is worth."""
+"""Clients' error from unforeseen growth relative to that of the country's level, and the weight of
+the usual value in errors of the country that are a horizon apart."""
 CHANCE, FADING = 0.55, 0.3
-"""The square of the error that chance adds to a week of one daily case, and the power of the
-horizon it falls with."""
+"""The squared error that chance adds to a week of one daily case, and the power with which it
+falls with the horizon."""
 BORROWED = {1: 15.0, WEEK: 5.0}
-"""How many own errors, so many days apart, the usual one is worth a week ahead; nearer it is worth
-less with the horizon, and further ahead, where errors are more alike, more with its square."""
+"""Weight of the usual error in own errors, so many days apart, a week ahead. For nearer targets it
+falls with the horizon; further ahead, where errors are more alike, it grows with its square."""
 LARGEST = 6.0
-"""An error counts at most as so many usual ones."""
+"""Bound on an error, in usual ones."""
 AFTER_HOLIDAY, HOLIDAY_DAYS = 0.6, 10
-"""Usual errors that a public holiday adds, by their squares, to those of forecasts made within so
-many days after it: what was reported on and after it says less."""
+"""Usual errors that a public holiday adds, squared, to forecasts made within so many days after it,
+because counts on and after it are less reliable."""
 
 FREEDOM, HEAVIER = 7.0, 0.35
-"""Degrees of freedom of Student's distribution, whose shape the quantiles have, and the power with
-which they are fewer less than a week ahead."""
+"""Degrees of freedom of the Student distribution of the quantiles, and the power with which they
+decrease for targets less than a week ahead."""
 WIDER, NEARER = 1.03, 0.07
-"""By how much intervals are wider for not knowing how wide they must be, and with what power more
-less than a week ahead."""
+"""Factor on the width because the width itself is estimated, and the power with which it grows for
+targets less than a week ahead."""
 LARGEST_SHARE = 0.02
-"""Of a population, not more become cases in a day, on the average of a week."""
+"""Largest share of a population that becomes cases in a day, on the average of a week."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """How wrong the forecasts of some clients were: [clients, steps], the newest known one last."""
+    """Past forecasts of some clients with their outcome: [clients, steps], the newest last."""
 
     forecast: Floats
     """Daily cases that were forecast."""
     truth: Floats
-    """Daily cases that came."""
+    """Daily cases that were observed."""
     horizon: int
     """Days ahead."""
     apart: int = 1
     """Days from one forecast to the next."""
     uninformed: int = 0
-    """How many of the first ones were made before any release."""
+    """Number of first forecasts that were made before any release."""
     surprises: Floats = field(default_factory=lambda: np.zeros((0, 2)))
-    """By how much, as a log change, past forecasts of the whole country erred, and the variance of
-    the noise in that: [errors, 2], a week apart, as far as releases tell."""
+    """Log errors of past forecasts of the whole country, and the variance of the noise in each:
+    [errors, 2], a week apart, as far as releases show them."""
     after_holiday: NDArray[np.bool_] | None = None
-    """Which clients had a public holiday in the last days; none: nobody."""
+    """Which clients had a public holiday in the last days; none: no client had one."""
 
     def usual(self, forecast: Floats) -> Floats:
-        """The mean error that is usual at this horizon where so many cases are forecast."""
+        """The usual mean error at this horizon for so many forecast cases."""
         weeks = self.horizon / WEEK
         steady = (USUAL_ERROR * weeks**GROWING) ** 2 + unforeseen(self.horizon, self.surprises)
         found: Floats = np.sqrt(steady + CHANCE * weeks**-FADING / (forecast + SOFTENING))
         return found
 
     def size(self) -> Floats:
-        """How large each client's errors are at present, in usual ones."""
+        """The present size of each client's errors, in usual ones."""
         used = ERRORS // self.apart
         forecast, truth = self.forecast[:, -used:], self.truth[:, -used:]
         weight = np.exp2(-self.apart * np.arange(forecast.shape[1])[::-1] / HALF_LIFE)
@@ -115,15 +115,15 @@ class Past:
         return np.where(self.after_holiday, np.hypot(mean, AFTER_HOLIDAY), mean)
 
     def width(self, forecast: Floats) -> Floats:
-        """The mean error that each client is to expect of a forecast made now."""
+        """The expected mean error of each client's forecast made now."""
         width: Floats = self.size() * self.usual(forecast)
         return width
 
 
 def unforeseen(horizon: int, surprises: Floats) -> float:
-    """The squared mean error of a country's growth over a horizon, from what is usual and its past.
+    """The squared mean error of a country's growth over a horizon, from the usual and past errors.
 
-    What is noise is taken out of past errors, and those that are mostly noise count little.
+    The noise variance is subtracted from past errors. Mostly noisy ones have little weight.
     """
     if horizon <= WEEK:
         return 0.0
@@ -136,7 +136,7 @@ def unforeseen(horizon: int, surprises: Floats) -> float:
 
 @cache
 def shape(horizon: int) -> tuple[float, ...]:
-    """How far each quantile lies from the middle, in units of the mean error."""
+    """The distance of each quantile from the median, in units of the mean error."""
     nearer = max(WEEK / horizon, 1.0)
     freedom = FREEDOM * nearer**-HEAVIER
     half = freedom / 2
@@ -146,9 +146,9 @@ def shape(horizon: int) -> tuple[float, ...]:
 
 
 def quantiles(forecast: Floats, past: Past, population: NDArray[np.int64] | None = None) -> Floats:
-    """Quantiles [clients, levels] of a forecast by clients with such a past.
+    """Quantiles [clients, levels] of forecasts by clients with these past errors.
 
-    None is below zero, and none above what is possible in a population.
+    They are at least 0, and at most a plausible share of the population.
     """
     away = past.width(forecast)[:, None] * np.array(shape(past.horizon))
     ratio = np.maximum(1 + POWER * away, 0.0) ** (1 / POWER)
@@ -168,10 +168,10 @@ def weighted_interval_score(truth: Floats, quantile: Floats) -> Floats:
 
 
 def hub_baseline(series: Floats, horizon: int, week: int = WEEK) -> Floats:
-    """The COVIDhub baseline: the last value, and past differences made symmetric, as quantiles.
+    """The COVIDhub baseline: the last value plus past differences made symmetric, as quantiles.
 
-    Differences over the horizon, a week apart; none below zero. `series` is [clients, days], or
-    weeks where `week` is 1.
+    Differences span the horizon and are a week apart; no quantile is below 0. `series` is
+    [clients, days], or weeks where `week` is 1.
     """
     ends = np.arange(series.shape[1] - 1, horizon - 1, -week)
     last = series[:, -1, None]

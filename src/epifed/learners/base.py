@@ -1,7 +1,7 @@
 """The interface of a learner, and the windows of the paper's Eqs. 1 and 2.
 
 A learner turns a client's data into one vector, and the noisy mean of such vectors into a new
-state. It knows nothing of privacy. To add one is to add one file: subclass `Learner`, name it under
+state. It contains no privacy code. To add one, write one file: subclass `Learner`, name it under
 the entry point `epifed.learners` of any installed package, and run `epifed.testing.check_learner`.
 """
 
@@ -28,9 +28,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Windows:
-    """A stack of clients' windows. Clients of unequal length are padded; `mask` says what is real.
+    """Windows of several clients as one stack, padded to equal length; `mask` marks the real ones.
 
-    inputs[k, j] are `window` consecutive days (or weeks) of client k, targets[k, j] the count
+    inputs[k, j] are `window` consecutive days (or weeks) of client k. targets[k, j] is the count
     `horizon` of them after the last, on day target_days[k, j].
     """
 
@@ -44,7 +44,7 @@ class Windows:
         return len(self.mask)
 
     def of(self, clients: NDArray[np.int64]) -> "Windows":
-        """The windows of some clients only."""
+        """The windows of the clients with these row numbers."""
         return Windows(
             self.inputs[clients],
             self.targets[clients],
@@ -53,11 +53,11 @@ class Windows:
         )
 
     def pooled(self) -> tuple[Floats, Floats]:
-        """The inputs and targets of all clients together."""
+        """Inputs [windows, H] and targets [windows] of all clients together, without padding."""
         return self.inputs[self.mask].astype(np.float64), self.targets[self.mask].astype(np.float64)
 
     def pick(self, chosen: NDArray[np.int64]) -> "Windows":
-        """Some windows of each client, chosen[k] of client k."""
+        """The windows chosen[k] of each client k."""
         return Windows(
             np.take_along_axis(self.inputs, chosen[:, :, None], axis=1),
             np.take_along_axis(self.targets, chosen, axis=1),
@@ -67,7 +67,7 @@ class Windows:
 
 
 def smooth(counts: Floats, how: Smoothing) -> Floats:
-    """The 7-day moving average along the days; at the ends, over the days that are there.
+    """The 7-day moving average along the days; at the ends, over the available days.
 
     `centered` (the paper) uses three later days, `trailing` none.
     """
@@ -83,12 +83,12 @@ def smooth(counts: Floats, how: Smoothing) -> Floats:
 
 
 def observed(counts: Floats, step: Step) -> Floats:
-    """What is forecast, at each step: the 7-day average up to a day, or the count of a week."""
+    """The quantity that is forecast: the trailing 7-day average, or the count of a week."""
     return smooth(counts, "trailing" if step == "day" else "none")
 
 
 def last_windows(panel: CasePanel, settings: Settings, days: int) -> NDArray[np.float32]:
-    """The inputs that end on each of the last so many days (or weeks): [regions, days, window]."""
+    """The input windows that end on each of the last `days` steps: [regions, days, window]."""
     panel.refuse_step(settings.step)
     smoothed = smooth(panel.counts, settings.smoothing)
     ends = np.arange(smoothed.shape[1] - days, smoothed.shape[1])
@@ -97,14 +97,14 @@ def last_windows(panel: CasePanel, settings: Settings, days: int) -> NDArray[np.
 
 
 def last_learned(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> date:
-    """The last day of an experiment's period that is learned from, where the split is in time."""
+    """The last training day of an experiment's period with the temporal split."""
     length = panel.between(*period).counts.shape[1]
     per_client = length + 1 - (settings.history or settings.window) - settings.horizon
     return panel.day(panel.index(period[1]) - per_client + int(per_client * settings.train_share))
 
 
 def slide(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> Windows:
-    """All windows of a period, in order, smoothed before the period is cut out, as in the paper.
+    """All windows of a period in order. Counts are smoothed before the cut, as in the paper.
 
     So the first days of a period have their full average.
     """
@@ -142,26 +142,26 @@ def slide(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> Wi
 Vector = NDArray[np.float32]
 Period = tuple[date, date]
 Baseline = Callable[[Any, Settings, np.random.SeedSequence], Floats]
-"""A forecast of the test windows of an experiment's clients."""
+"""A function that forecasts the test windows of an experiment's clients."""
 
 DAYS_BACK = 211
-"""Past days at most for which a forecast is repeated, to learn from its errors."""
+"""Largest number of past days from which a forecast is repeated, to learn from its errors."""
 
 
 class View(Protocol):
-    """What a learner reads of some clients, a row for each."""
+    """The data that a learner reads from some clients, one row for each."""
 
     def __len__(self) -> int:
         """The number of clients."""
         ...
 
     def of(self, clients: NDArray[np.int64]) -> "View":
-        """The same of some of them only."""
+        """The rows of these clients."""
         ...
 
 
 class Own(BaseModel):
-    """A learner's own settings; none, unless the learner says which."""
+    """A learner's own settings; none by default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
@@ -171,56 +171,56 @@ V = TypeVar("V", bound=View)
 
 
 SOFTENING = 0.5
-"""Cases that are added before a client divides by its own."""
+"""Cases added before a client divides by its own count."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Where the log change of each region's forecast against its last week comes from."""
+    """The parts of each region's forecast log change against its last week."""
 
     country: Floats
     """The growth of all clients together."""
     place: Floats
-    """What is added by size and place."""
+    """The addition for the region's size and place."""
     own: Floats
-    """What the region's own level adds."""
+    """The addition for the region's own level."""
     calendar: Floats
-    """What holidays add, of the last week and of those ahead."""
+    """The effect of holidays in the last week and in those ahead."""
     reports: Floats
-    """What was put in the place of missing and late reports of the last week."""
+    """The effect of replacing missing and late reports of the last week."""
 
     def to_long(self, regions: Sequence[str], horizon: int) -> pl.DataFrame:
-        """A row for each region: the log changes, which add up to that of its forecast."""
+        """A row for each region; its log changes add up to that of the forecast."""
         return pl.DataFrame({"region": regions, "horizon": [horizon] * len(regions)} | vars(self))
 
 
 @dataclass(frozen=True)
 class Signal:
-    """What a learner is mainly to find out from a release."""
+    """The main quantity that a learner estimates from a release."""
 
     name: str
     typical: float
-    """Its deviation over quiet and wild times, as a log change."""
+    """Its standard deviation over calm and changing times, as a log change."""
     scale: float
-    """By how much it moves if the released number does by one."""
+    """Its change when the released number changes by one."""
 
 
 class Learner(ABC, Generic[S, V]):
     """A method of learning: from a client's data to a vector, from a release to a forecast.
 
-    A learner knows nothing of privacy: clipping, sampling and noise are added around it. The
+    A learner contains no privacy code: clipping, sampling and noise are added around it. The
     abstract methods and `name` are required. Everything in `ABILITIES` is optional and has a
     default. `epifed.testing.check_learner` checks the rules and lists the abilities it found.
 
     Parameters
     ----------
     settings : Settings
-        The settings of the training; `settings.own` are those of this learner alone.
+    The settings of the training; `settings.own` are this learner's own.
 
     Notes
     -----
-    A *state* (type S) is what a training has learned, a *view* (type V) what is read of the
-    clients, a row for each. A contribution is an array float32 [clients, length].
+    A *state* (type S) is the result of a training. A *view* (type V) is the data read from the
+    clients, one row for each. A contribution is an array float32 [clients, length].
 
     Examples
     --------
@@ -254,15 +254,15 @@ class Learner(ABC, Generic[S, V]):
         "quantiles": "quantiles of its own, instead of those from past errors",
         "fingerprint": "a file beside the settings, which results depend on",
     }
-    """Optional methods, and what a learner can do that has its own."""
+    """The optional methods, and what a learner that overrides one can do."""
 
     own_settings: ClassVar[type[Own]] = Own
     any_horizon: ClassVar[bool] = False
-    """Whether a state forecasts any number of steps ahead, and not the trained one alone."""
+    """Whether a state can forecast any number of steps ahead, not only the trained horizon."""
     any_step: ClassVar[bool] = False
-    """Whether it learns from weeks as it does from days."""
+    """Whether it learns from weekly counts as from daily ones."""
     reads_history: ClassVar[bool] = False
-    """Whether it reads the data vintages of a panel, where there are some."""
+    """Whether it reads the data vintages of a panel, if there are any."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -271,11 +271,11 @@ class Learner(ABC, Generic[S, V]):
 
     @abstractmethod
     def view(self, panel: CasePanel, period: Period) -> V:
-        """What is learned from: the period, and nothing after it but what smoothing reads."""
+        """The training data of the period; only smoothing may read later days."""
 
     @abstractmethod
     def empty_view(self) -> V:
-        """The view of no client, from which the length of a contribution follows."""
+        """The view without clients, which gives the length of a contribution."""
 
     @abstractmethod
     def start(self, seeds: np.random.SeedSequence) -> S:
@@ -287,11 +287,11 @@ class Learner(ABC, Generic[S, V]):
 
     @abstractmethod
     def step(self, state: S, release: Vector, noise_std: float) -> S:
-        """The state after a noisy mean of contributions [length] was released.
+        """The next state, from the noisy mean of contributions [length].
 
-        `noise_std` is the deviation of the noise on each of its values, which is public. With
-        aggregators every party computes this again, to the last bit: sums and products of single
-        numbers do so on any processor, libraries of linear algebra do not.
+        `noise_std` is the public standard deviation of the noise on each value. With aggregators
+        every party repeats this computation and must get the same bits. Sums and products of single
+        numbers are the same on any processor; linear algebra libraries are not.
         """
 
     @abstractmethod
@@ -300,13 +300,13 @@ class Learner(ABC, Generic[S, V]):
 
     @abstractmethod
     def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
-        """Forecasts from each of the last steps, the panel's last one last: [regions, steps]."""
+        """Forecasts from each of the last steps, ending with the panel's last: [regions, steps]."""
 
     # Optional: settings.
 
     @classmethod
     def at(cls, step: Step) -> "type[Learner[Any, Any]]":
-        """The class that learns under this name from such a step; refused if there is none."""
+        """The class for this name and step; raises an error if there is none."""
         if step == "day" or cls.any_step:
             return cls
         raise EpifedError(
@@ -316,19 +316,19 @@ class Learner(ABC, Generic[S, V]):
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings that suit this learner with so many clients, beside what was given."""
+        """Recommended settings of this learner for so many clients and the given settings."""
         del clients, given
         return {"learner": cls.name}
 
     @classmethod
     def facts(cls, panel: CasePanel) -> dict[str, Any]:
-        """Settings from what is public of a panel's regions, not of their cases; none here."""
+        """Settings from public facts of a panel's regions, never from cases; none by default."""
         del panel
         return {}
 
     @classmethod
     def check_own(cls, values: Mapping[str, Any], settings: Settings) -> Own:
-        """The learner's own settings, complete; a ValueError names what does not fit."""
+        """The learner's own settings with defaults; a ValueError names an invalid one."""
         try:
             own = cls.own_settings(**values)
         except ValidationError as error:
@@ -338,50 +338,50 @@ class Learner(ABC, Generic[S, V]):
         return own
 
     def fingerprint(self) -> str:
-        """What forecasts depend on beside settings and data, such as a file; nothing here."""
+        """A hash of anything else that forecasts depend on, such as a file; empty by default."""
         return ""
 
     def title(self) -> str:
-        """The learner in a few words, for tables."""
+        """A short title of the learner, for tables."""
         return self.name
 
     # Optional: what is read and sent.
 
     def deployed_view(self, panel: CasePanel, period: Period) -> V:
-        """What a training for use reads: the days of its period, all of them and no other.
+        """The view for a training for use, of all days of the period and no others.
 
-        Implausible counts are replaced; an experiment reads the data as they are.
+        Implausible counts are replaced. An experiment reads the data unchanged.
         """
         return self.view(clean(panel.between(*period)).panel, period)
 
     def entries(self, length: int) -> tuple[str, ...]:
-        """What each number of a contribution is, in a few words."""
+        """A short description of each number of a contribution."""
         return tuple(f"number {i + 1} of {length}" for i in range(length))
 
     # Optional: the state.
 
     def pack(self, state: S) -> Vector:
-        """The state as one vector, as files and messages carry it; here: a state is an array."""
+        """The state as one vector for files and messages; by default a state is an array."""
         return np.asarray(state, dtype=np.float32).ravel()
 
     def unpack(self, vector: Vector) -> S:
-        """The state of a vector; another length than a state's is refused."""
+        """The state from a packed vector; a vector of another length is refused."""
         like: Any = np.asarray(self.start(np.random.SeedSequence(0)))
         self.refuse_length(vector, like.size)
         state: Any = vector.reshape(like.shape).astype(like.dtype)
         return cast(S, state)
 
     def advance(self, state: S, days: int) -> S:
-        """The state so many days later: the same, unless the learner ages."""
+        """The state `days` later; unchanged by default."""
         del days
         return state
 
     def again(self, state: S) -> S:
-        """The state from which a further training continues: what counts rounds begins anew."""
+        """The state with its counters of rounds reset, from which a new training continues."""
         return state
 
     def join(self, earlier: S, fresh: S) -> S:
-        """An earlier state, advanced to the same day, together with a fresh one."""
+        """Combine an earlier state, advanced to the same day, with a new one; here the new one."""
         del earlier
         return fresh
 
@@ -390,55 +390,55 @@ class Learner(ABC, Generic[S, V]):
     def quantiles(
         self, panel: CasePanel, state: S, horizon: int, level: Level | None = None
     ) -> tuple[Floats, Floats] | None:
-        """The points and quantiles of a forecast, if the learner knows its own uncertainty.
+        """Points and quantiles of a forecast, from a learner that estimates its own uncertainty.
 
-        None: they are as wide as past errors of `hindcast`.
+        None: quantiles are computed from past errors of `hindcast`.
         """
         del panel, state, horizon, level
         return None
 
     def informed(self, state: S) -> int | None:
-        """Days since the first release that past forecasts knew; none: all knew it."""
+        """Days since the first release that past forecasts used; none: all used one."""
         del state
         return None
 
     def surprises(self, state: S, horizon: int) -> Floats:
         """Errors of past forecasts of all clients together, as far as releases show them.
 
-        [errors, 2]: the log change that was not foreseen, and the variance of the noise in it.
+        [errors, 2]: the unforeseen log change, and the variance of the noise in it.
         """
         del state, horizon
         return np.zeros((0, 2))
 
     def completed(self, panel: CasePanel, state: S) -> CasePanel:
-        """The panel with late days filled up; here: as it is."""
+        """The panel with late days completed; unchanged by default."""
         del state
         return panel
 
     def parts(self, panel: CasePanel, state: S, horizon: int) -> Parts | None:
-        """Where the forecast change of the last day comes from; none: unknown."""
+        """The parts of the last day's forecast change; none if the learner cannot tell."""
         del panel, state, horizon
         return None
 
     def signal(self) -> Signal | None:
-        """The signal that noise is compared with before a training; none: unknown."""
+        """The signal with which noise is compared before a training; none if not known."""
         return None
 
     def beside(self) -> dict[str, Baseline]:
-        """Baselines that mean something beside this learner alone."""
+        """Baselines that are useful only beside this learner."""
         return {}
 
     # The same for all learners.
 
     @classmethod
     def abilities(cls) -> tuple[str, ...]:
-        """The optional methods that this learner has of its own."""
+        """The names of the optional methods that this learner overrides."""
         return tuple(
             name for name in cls.ABILITIES if _plain(cls, name) is not _plain(Learner, name)
         )
 
     def compatible(self, other: "Learner[Any, Any]") -> bool:
-        """Whether a state of the other learner may be continued by this one."""
+        """Whether this learner can continue a state of the other learner."""
         mine, theirs = (
             (learner.title(), learner.settings.window, learner.settings.step)
             for learner in (self, other)
@@ -446,7 +446,7 @@ class Learner(ABC, Generic[S, V]):
         return mine == theirs and self.pack_length() == other.pack_length()
 
     def pack_length(self) -> int:
-        """The numbers of a packed state."""
+        """The length of a packed state."""
         return len(self.pack(self.start(np.random.SeedSequence(0))))
 
     def refuse_length(self, vector: Vector, expected: int) -> None:
@@ -459,20 +459,20 @@ class Learner(ABC, Generic[S, V]):
 
 
 def _plain(kind: type[Any], name: str) -> Any:
-    """A method as it was written, without the class it is bound to."""
+    """The function behind a method, without the class to which it is bound."""
     method = getattr(kind, name)
     return getattr(method, "__func__", method)
 
 
 class WindowLearner(Learner[S, Windows]):
-    """A learner that reads windows, forecasts one horizon, and is learned anew each time."""
+    """A learner that reads windows, forecasts one horizon, and trains from the start each time."""
 
     def view(self, panel: CasePanel, period: Period) -> Windows:
         """All windows of the period."""
         return slide(panel, self.settings, period)
 
     def empty_view(self) -> Windows:
-        """No windows."""
+        """Windows of no client."""
         return Windows(
             np.zeros((0, 1, self.settings.window), dtype=np.float32),
             np.zeros((0, 1), dtype=np.float32),
@@ -499,7 +499,7 @@ def make_learner(settings: Settings) -> Learner[Any, Any]:
 
 
 def settings_for(panel: CasePanel, *said: Mapping[str, Any]) -> Settings:
-    """The settings for a panel's regions: what suits the learner and them, under what was said."""
+    """The settings for a panel's regions: the learner's preset, overridden by each mapping."""
     steps = [values["step"] for values in said if "step" in values]
     if steps and steps[-1] != panel.step:
         raise EpifedError(
@@ -513,10 +513,10 @@ def settings_for(panel: CasePanel, *said: Mapping[str, Any]) -> Settings:
 
 
 def recency(windows: Windows, half_life: float | None, settings: Settings) -> Vector:
-    """A weight for each window, 1 for a client's newest and half as much every half-life before.
+    """A weight for each window: 1 for a client's newest, halved with every half-life of age.
 
-    In a changing epidemic the last days say most; the half-life is of steps. Padding counts
-    nothing. With the shuffled split the tested windows lie among the others, so all count alike.
+    The half-life is in steps; newer windows are more relevant in a changing epidemic. Padding has
+    weight 0. With the shuffled split, test windows lie between the others, so all weights are 1.
     """
     real = windows.mask.astype(np.float32)
     if half_life is None or settings.split == "shuffled" or real.size == 0:

@@ -1,6 +1,6 @@
 """Federated averaging (McMahan et al. 2017), the paper's learner: a contribution is Δw.
 
-PyTorch is imported when a learner is made, not before: its settings need none.
+PyTorch is imported when a learner is made, not before, because the settings do not need it.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 SCALE_FREE = "scale-free "
-"""Before a model's name: the model sees and says changes in units of the window's own level."""
+"""Prefix of a model's name: it reads and predicts changes in units of the window's own level."""
 SUITS_MODEL: dict[str, dict[str, Any]] = {
     "scale-free linear": {"epochs": 30, "learning_rate": 0.01, "clip_norm": 0.1},
     SCALE_FREE: {"epochs": 10, "learning_rate": 0.03, "clip_norm": 0.2},
 }
-"""What suits models with no scale to learn, which need few rounds: one of them, and the others."""
+"""Settings for scale-free models, which need few rounds: one named model, then all others."""
 
 
 class FedAvgOwn(Own):
@@ -44,11 +44,11 @@ class FedAvgOwn(Own):
 
 @dataclass(frozen=True)
 class FedAvgState:
-    """Weights from which clients train, those that predict, and how many rounds are done."""
+    """The weights for training, the weights for prediction, and the number of finished rounds."""
 
     weights: Vector
     mean: Vector
-    """The mean of the last iterates, in which the noise of those rounds averages out."""
+    """The mean of the last iterates, which averages out the noise of those rounds."""
     rounds: int = 0
 
 
@@ -75,7 +75,7 @@ class FedAvg(WindowLearner[FedAvgState]):
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A quarter of the clients a round; models without a scale need few rounds of all."""
+        """A quarter of the clients a round; scale-free models use few rounds of all clients."""
         model = str(given.get("model", "mlp"))
         if not model.startswith(SCALE_FREE):
             return super().preset(clients, given) | {"clients_per_round": max(1, clients // 4)}
@@ -85,7 +85,7 @@ class FedAvg(WindowLearner[FedAvgState]):
 
     @classmethod
     def check_own(cls, values: Mapping[str, Any], settings: Settings) -> Own:
-        """Not more iterates are averaged than there are rounds."""
+        """Check that no more iterates are averaged than there are rounds."""
         own = super().check_own(values, settings)
         assert isinstance(own, FedAvgOwn)
         if own.average_last > settings.rounds:
@@ -97,11 +97,11 @@ class FedAvg(WindowLearner[FedAvgState]):
         return own
 
     def title(self) -> str:
-        """With the model's name."""
+        """The learner's name with that of its model."""
         return f"{self.name} of the model {self.own.model}"
 
     def start(self, seeds: np.random.SeedSequence) -> FedAvgState:
-        """PyTorch's default initialisation of the model, under the given seed."""
+        """The model's weights by PyTorch's default initialisation, with the given seed."""
         seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)
         weights = self._stack.initial(
             lambda: self._models.make_model(self.own.model, self.settings.window), seed
@@ -109,7 +109,7 @@ class FedAvg(WindowLearner[FedAvgState]):
         return FedAvgState(weights, weights)
 
     def contribute(self, state: FedAvgState, view: Windows) -> Vector:
-        """Δw of each client, trained as one stack."""
+        """Δw of each client, all trained as one stack."""
         weight = recency(view, self.own.half_life, self.settings)
         return self._stack.contributions(
             self.model,
@@ -122,7 +122,7 @@ class FedAvg(WindowLearner[FedAvgState]):
         )
 
     def step(self, state: FedAvgState, release: Vector, noise_std: float) -> FedAvgState:
-        """w + Δw̄ + ξ."""
+        """The weights w + Δw̄ + ξ, and their mean over the last rounds."""
         del noise_std
         weights, done, last = state.weights + release, state.rounds + 1, self.own.average_last
         averaged = done - (self.settings.rounds - last)
@@ -132,11 +132,11 @@ class FedAvg(WindowLearner[FedAvgState]):
         return FedAvgState(weights, mean, done)
 
     def again(self, state: FedAvgState) -> FedAvgState:
-        """From the averaged weights, no round done."""
+        """Start again from the averaged weights, with no round done."""
         return FedAvgState(state.mean, state.mean)
 
     def predict(self, state: FedAvgState, inputs: Vector) -> Floats:
-        """The model on windows of counts."""
+        """The model's predictions for windows of counts."""
         return self._stack.predictions(self.model, state.mean, inputs)
 
     def pack(self, state: FedAvgState) -> Vector:
@@ -148,7 +148,7 @@ class FedAvg(WindowLearner[FedAvgState]):
         )
 
     def unpack(self, vector: Vector) -> FedAvgState:
-        """What `pack` made."""
+        """The state from the vector of `pack`."""
         averaging = bool(self.own.average_last)
         self.refuse_length(vector, 2 * self.length + 1 if averaging else self.length)
         if not averaging:
@@ -157,7 +157,7 @@ class FedAvg(WindowLearner[FedAvgState]):
         return FedAvgState(weights, mean, int(vector[-1]))
 
     def beside(self) -> dict[str, Baseline]:
-        """The same network without a federation, if it is the paper's kind."""
+        """The same network without a federation, for the paper's kind of model."""
         if self.own.model.startswith(SCALE_FREE):
             return {}
         from epifed.learners import networks  # noqa: PLC0415

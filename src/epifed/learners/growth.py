@@ -1,8 +1,8 @@
-"""Growth: released means filtered over time, and the extrapolation of a week by them.
+"""Growth: released means filtered over time, and the weekly forecast from them.
 
-Each released number is filtered over the releases: a noisy one counts little against what earlier
-ones suggest, and with infinite noise nothing is left but "no growth". A week is extrapolated as the
-same week again, times a growth that fades, and a level far from the country's returns to it.
+Each released number is filtered over the releases: a noisy one has little weight against the
+prediction from earlier ones, and with infinite noise the estimate is "no growth". A week's forecast
+is the same week again, times a growth that fades. A level far from the country's returns to it.
 """
 
 import math
@@ -23,26 +23,26 @@ EXACT = 1e12
 
 @dataclass(frozen=True)
 class Releases:
-    """What past releases said, the last day first: means and precisions [days, numbers].
+    """Values of past releases, the last day first: means and precisions [days, numbers].
 
-    Of a learner of weeks, a day here is a week.
+    For a learner of weeks, each row is a week.
     """
 
     values: Floats
     precision: Floats
-    """0: nothing is known."""
+    """Inverse variance of each value; 0 where there is no release."""
 
     @classmethod
     def unknown(cls, days: int, numbers: int) -> "Releases":
-        """Nothing known of any day."""
+        """Releases without any known value."""
         return cls(np.zeros((days, numbers)), np.zeros((days, numbers)))
 
     def before(self, days: int) -> "Releases":
-        """What was known so many days before."""
+        """The releases as they were known so many days before."""
         return Releases(self.values[days:], self.precision[days:])
 
     def later(self, days: int) -> "Releases":
-        """The days move back, as many being remembered; of the new ones nothing is known yet."""
+        """The releases so many days later: older rows move back, and the new rows are unknown."""
         remembered, numbers = self.values.shape
         new = np.zeros((min(days, remembered), numbers))
         values, precision = (
@@ -51,14 +51,14 @@ class Releases:
         return Releases(values, precision)
 
     def joined(self, other: "Releases") -> "Releases":
-        """Each number of each day weighted by how well it is known."""
+        """Both releases together, each value weighted by its precision."""
         known = self.precision + other.precision
         total = self.values * self.precision + other.values * other.precision
         mean = np.where(known > 0, total / np.maximum(known, 1e-30), 0.0)
         return Releases(mean, np.minimum(known, EXACT))
 
     def said(self, release: Vector, scale: Floats, noise_std: float) -> "Releases":
-        """The state after a release on the last day, whose first numbers come times a scale."""
+        """The state after a release on the last day; `scale` multiplies its first numbers."""
         fresh = Releases.unknown(*self.values.shape)
         numbers = len(scale)
         fresh.values[0, :numbers] = release * scale
@@ -68,26 +68,26 @@ class Releases:
 
 
 class ReleaseLearner(Learner[Releases, V]):
-    """A learner whose state is what past releases said, and nothing else."""
+    """A learner whose state is nothing but the values of past releases."""
 
     remembered: ClassVar[tuple[int, int]]
-    """Days of releases that a state remembers, and the numbers of each."""
+    """Days of releases in a state, and numbers of each."""
 
     def start(self, seeds: np.random.SeedSequence) -> Releases:
-        """Nothing known."""
+        """A state without any release."""
         del seeds
         return Releases.unknown(*self.remembered)
 
     def advance(self, state: Releases, days: int) -> Releases:
-        """The days move back; of the new ones nothing is known yet."""
+        """The state so many days later; the new days are unknown."""
         return state.later(days)
 
     def join(self, earlier: Releases, fresh: Releases) -> Releases:
-        """Each number of each day weighted by how well it is known."""
+        """Both states together, each value weighted by its precision."""
         return earlier.joined(fresh)
 
     def informed(self, state: Releases) -> int:
-        """The days since the first release that is remembered."""
+        """Days since the first release in the state."""
         return int(np.flatnonzero(state.precision.any(axis=1)).max(initial=0))
 
     def pack(self, state: Releases) -> Vector:
@@ -95,7 +95,7 @@ class ReleaseLearner(Learner[Releases, V]):
         return np.concatenate([state.values.ravel(), state.precision.ravel()]).astype(np.float32)
 
     def unpack(self, vector: Vector) -> Releases:
-        """What `pack` made."""
+        """The state from the vector of `pack`."""
         days, numbers = self.remembered
         self.refuse_length(vector, 2 * days * numbers)
         values, precision = vector.astype(np.float64).reshape(2, days, numbers)
@@ -103,46 +103,46 @@ class ReleaseLearner(Learner[Releases, V]):
 
 
 HISTORY = 217
-"""Steps that a state remembers: 31 weeks of days, or four years of weeks."""
+"""Steps in a state: 31 weeks of days, or four years of weeks."""
 GROWTH, LEVEL = 0, 1
 NUMBERS = ("growth", "level", "size", "north", "east")
-"""What a release may say: the mean change of clients, their mean level, and how the change depends
+"""Numbers of a release: the mean change of clients, their mean level, and how the change depends
 on a client's population and place."""
 MODES = len(NUMBERS) - 2
 
 TYPICAL = np.array([0.13, 1.0, 0.025, 0.025, 0.025])
-"""Deviation of each number over quiet and wild weeks together, against which noise is weighed."""
+"""Standard deviation of each number over calm and changing weeks, the prior of the filter."""
 LASTING = np.array([0.7, 1.0, 0.7, 0.7, 0.7])
-"""Share of each number that is left a week later, on average."""
+"""Average share of each number that remains a week later."""
 DRIFT = np.array([0.0, 0.015, 0.0, 0.0, 0.0])
-"""Deviation by which the level moves in a week beside what the growth explains."""
+"""Standard deviation of the level's weekly change beyond what the growth explains."""
 LEVEL_WIDTH = 3.0
 """Log incidences over which the bounded level changes by one."""
 
 FOLLOW, FOLLOW_SPREAD = 1.0, 0.15
-"""Growth forecast for the next week per unit of the trend, before the past has shown how much, and
-how far that may be off."""
+"""Prior of the growth forecast for the next week per unit of the trend, before past releases show
+it, and its standard deviation."""
 SURPRISE = 0.13
-"""Deviation of a nation's week from its forecast."""
+"""Standard deviation of the error of a nation's weekly forecast."""
 
 
 @dataclass(frozen=True)
 class Signals:
-    """What could be known at each step, the last one first, once noise is weighed."""
+    """The filtered estimates at each step, the last step first."""
 
     growth: Floats
     """Log growth of the next week, of all clients together: [steps]."""
     slopes: Floats
-    """What is added for a client by its size and place: [steps, modes]."""
+    """Additional growth per unit of a client's size and place: [steps, modes]."""
     level: Floats
-    """Mean bounded level of the clients; not a number where none is known."""
+    """Mean bounded level of the clients; NaN where unknown."""
 
 
 def signals(state: Releases, week: int = WEEK) -> Signals:
-    """Filter the releases of a state, and say for each step what followed from them.
+    """Filter the releases of a state, and give the estimates as of each step.
 
     Between two releases the numbers are interpolated; after the last one they fade. `week` is the
-    steps of a week.
+    number of steps in a week.
     """
     released = np.flatnonzero(state.precision[:, GROWTH] > 0)[::-1]
     growth, level = np.zeros(HISTORY), np.full(HISTORY, np.nan)
@@ -153,7 +153,7 @@ def signals(state: Releases, week: int = WEEK) -> Signals:
     follow = _follow(state, released, found, week)
     newest = int(released[-1])
     days = np.arange(HISTORY)
-    # np.interp wants rising places: the oldest release has the largest number of days.
+    # np.interp needs rising places: the oldest release has the largest number of days.
     order = released[::-1]
     between = (days >= newest) & (days <= released[0])
     raw = np.stack([np.interp(days, order, found[::-1, i]) for i in range(len(NUMBERS))], axis=1)
@@ -173,12 +173,12 @@ def log_growth(change: Floats) -> Floats:
 
 
 def _grown(level: float, growth: float) -> float:
-    """A bounded level after a growth."""
+    """A bounded level after a log growth."""
     return level + growth * (1 - level**2) / LEVEL_WIDTH
 
 
 def _filtered(state: Releases, released: NDArray[np.int64], week: int) -> Floats:
-    """The numbers as of each release, the oldest first, each weighed against its prediction."""
+    """The numbers as of each release, the oldest first, filtered against their prediction."""
     found = np.zeros((len(released), len(NUMBERS)))
     mean, variance = np.zeros(len(NUMBERS)), TYPICAL**2
     before = int(released[0])
@@ -199,10 +199,10 @@ def _filtered(state: Releases, released: NDArray[np.int64], week: int) -> Floats
 
 
 def _follow(state: Releases, released: NDArray[np.int64], found: Floats, week: int) -> Floats:
-    """How much of the growth to follow, as of each release: learned from those a week apart.
+    """The share of the growth to forecast, as of each release, learned from releases a week apart.
 
-    What the level then did says how much of a growth there was to follow; little, as long as
-    few weeks are known or the noise is large.
+    It is estimated from the level's change after each growth. The estimate stays close to its
+    prior while few weeks are known or the noise is large.
     """
     weight, product = np.zeros(len(released)), np.zeros(len(released))
     place = {int(day): i for i, day in enumerate(released)}
@@ -222,9 +222,9 @@ def _follow(state: Releases, released: NDArray[np.int64], found: Floats, week: i
 
 
 LEVEL_MIDDLE = 2.5
-"""Log of the daily cases in 100,000 inhabitants in the middle of all levels."""
+"""Middle of all levels: the log of daily cases per 100,000 inhabitants."""
 REVERTING = 0.13
-"""Share of its distance from the country's level that a client loses in a week."""
+"""Share of a client's distance from the country's level that is lost in a week."""
 DAMPING = 0.3
 """Growth of a forecast week relative to that of the week before."""
 LARGEST_FORECAST = 0.8
@@ -233,7 +233,7 @@ LARGEST_FORECAST = 0.8
 
 @dataclass(frozen=True)
 class Growth:
-    """Log growth of the first week [regions, days]; of `own`, the distance that is reverted."""
+    """Log growth of the first week [regions, days]; `own` is the distance that reverts."""
 
     country: Floats
     region: Floats
@@ -241,26 +241,26 @@ class Growth:
 
     @property
     def shared(self) -> Floats:
-        """What the country and the region say together."""
+        """The bounded sum of the country's and the region's growth."""
         return bounded(self.country + self.region)
 
     def over(self, weeks: float) -> Floats:
-        """The growth from now to so many weeks ahead."""
+        """The log growth from now to so many weeks ahead."""
         return self.shared * lasting(weeks) + self.own * reverted(weeks)
 
 
 def lasting(weeks: float) -> float:
-    """Weeks of the first week's growth that so many weeks add up to."""
+    """The growth of so many weeks, in multiples of the first week's growth."""
     return float((1 - DAMPING**weeks) / (1 - DAMPING))
 
 
 def reverted(weeks: float) -> float:
-    """Share of a client's distance from the country's level that so many weeks take away."""
+    """Share of a client's distance from the country's level that is lost in so many weeks."""
     return float(1 - (1 - REVERTING) ** weeks)
 
 
 def bounded(growth: Floats) -> Floats:
-    """A log growth of the first week within what is forecast at all."""
+    """A log growth of the first week, clipped to ±`LARGEST_FORECAST`."""
     within: Floats = np.clip(growth, -LARGEST_FORECAST, LARGEST_FORECAST)
     return within
 
@@ -270,7 +270,7 @@ def change_of(
 ) -> tuple[Floats, Floats]:
     """The relative change of the last week [clients, days] against the one before, and its cases.
 
-    The last days count most, and days on or after holidays little.
+    Later days have more weight, days on or after holidays little.
     """
     trust = np.minimum(own.trust[:, WEEK:], own.trust[:, :WEEK])
     weight = trust * recency ** np.arange(WEEK)[::-1]
@@ -280,9 +280,9 @@ def change_of(
 
 
 def level_of(own: WeekdayEffects, panel: CasePanel, days: int) -> Floats:
-    """The level of each of the last days, between -1 and 1: cases of a week by inhabitants.
+    """The level of each of the last days, between -1 and 1: weekly cases per inhabitant.
 
-    Where the population is not known, by the client's own average so far.
+    Without a population, relative to the client's own average so far.
     """
     if panel.population is not None:
         total = _running(own.usual[:, -(days + WEEK - 1) :])
@@ -297,14 +297,14 @@ def level_of(own: WeekdayEffects, panel: CasePanel, days: int) -> Floats:
 
 
 def _running(values: Floats) -> Floats:
-    """The sums up to before each day, and up to the last."""
+    """Cumulative sums along the days, starting with 0."""
     total = np.zeros((values.shape[1] + 1, len(values))).T
     np.cumsum(values, axis=1, out=total[:, 1:])
     return total
 
 
 def carried_on(own: WeekdayEffects, growing: Growth, days: int, horizon: int) -> Floats:
-    """The average of the week that ends `horizon` days after each of the last days."""
+    """The forecast average of the week that ends `horizon` days after each of the last days."""
     length = own.usual.shape[1]
     origins = np.arange(length - days, length)
     total = np.zeros((days, len(own.usual))).T

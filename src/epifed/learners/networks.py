@@ -1,8 +1,8 @@
 """The networks of `fedavg` in PyTorch: models by name, local training as one stack, baselines.
 
-A model maps [windows, H] counts to [windows] predictions. Any can be made scale-free by its name:
-`scale-free linear`, `scale-free gru`. All clients of a round are one stack of parameters
-[clients, *shape]: Adam is elementwise and the summed loss keeps clients independent, so one
+A model maps [windows, H] counts to [windows] predictions. A prefix in its name makes any model
+scale-free: `scale-free linear`, `scale-free gru`. All clients of a round are one stack of
+parameters [clients, *shape]. Adam is elementwise and the loss is summed over clients, so one
 backward pass and one Adam step train every client as if it were alone.
 """
 
@@ -39,7 +39,7 @@ class MLP(nn.Sequential):
 
 
 class Linear(nn.Sequential):
-    """One weight a day and an intercept: the smallest model of the same protocol."""
+    """A linear model with one weight a day and an intercept."""
 
     def __init__(self, window: int) -> None:
         super().__init__(nn.Linear(window, 1))
@@ -57,7 +57,7 @@ class GRU(nn.Module):
         self.head = nn.Linear(hidden, 1)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Cho et al. (2014), written out so that `torch.func` can map it over clients."""
+        """The predictions (Cho et al., 2014), written out so that `torch.func` can map them."""
         state = inputs.new_zeros(inputs.shape[0], self.hidden)
         for day in inputs.unbind(dim=-1):
             reset_i, update_i, new_i = self.gates_input(day.unsqueeze(-1)).chunk(3, dim=-1)
@@ -70,10 +70,10 @@ class GRU(nn.Module):
 
 
 class ScaleFree(nn.Module):
-    """Any model, between a window and its next value in units of the window's own level.
+    """Any model, reading and predicting in units of the window's own level.
 
-    The model sees each day's distance from the last and says how far the target lies from it,
-    both divided by mean + 1. Its last layer starts at zero, and so the whole at persistence.
+    The model reads each day's distance from the last and predicts the target's distance from it,
+    both divided by mean + 1. Its last layer starts at zero, so it starts as persistence.
     """
 
     def __init__(self, net: nn.Module) -> None:
@@ -84,33 +84,33 @@ class ScaleFree(nn.Module):
             nn.init.zeros_(parameter)
 
     def scaled(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The window as the model sees it, its last value and its level."""
+        """The model's input for a window, the window's last value and its level."""
         last, level = inputs[..., -1:], inputs.mean(dim=-1, keepdim=True) + 1
         distances = ((inputs - last) / level).clamp(-LARGEST_CHANGE, LARGEST_CHANGE)
         return distances, last, level
 
     def residual(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The targets [...] as the model says them."""
+        """The targets [...] in the model's units."""
         _, last, level = self.scaled(inputs)
         change = (targets - last.squeeze(-1)) / level.squeeze(-1)
         return change.clamp(-LARGEST_CHANGE, LARGEST_CHANGE)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The prediction in cases, never below zero."""
+        """The prediction in cases, at least 0."""
         distances, last, level = self.scaled(inputs)
         change: Tensor = self.net(distances)
         return torch.clamp(last + level * change.clamp(-LARGEST_CHANGE, LARGEST_CHANGE), min=0.0)
 
 
 LARGEST_CHANGE = 1.5
-"""No distance that a scale-free model sees, learns or says is larger, in levels of the window."""
+"""Bound on the distances that a scale-free model reads, learns or predicts, in levels."""
 SMALL_HIDDEN = (8,)
 
 
 def make_model(name: str, window: int) -> nn.Module:
-    """The forecaster of that name for windows of that many days.
+    """The model of this name for windows of so many days.
 
-    A scale-free MLP is a small one: it need not learn the scale.
+    A scale-free MLP is smaller, because it need not learn the scale.
     """
     inner = name.removeprefix(SCALE_FREE)
     if inner not in MODELS.names():
@@ -125,18 +125,18 @@ def make_model(name: str, window: int) -> nn.Module:
 
 
 Gradients = Callable[[list[Tensor], list[Tensor], Tensor, Tensor, Tensor], None]
-"""Of (stacked parameters, buffers, inputs, targets, share of each window): fills the buffers with
-the gradients. They are contiguous, because the fused Adam step reads memory in order, and the same
-in all epochs, because fresh memory is slower."""
+"""Function of (stacked parameters, buffers, inputs, targets, share of each window) that fills the
+buffers with gradients. Buffers are contiguous for the fused Adam step, and reused in all epochs
+because new memory is slower."""
 
-torch.set_num_threads(1)  # the cores act like one for dense work: workers, not threads
+torch.set_num_threads(1)  # parallel work uses worker processes, not threads
 
 CLIENTS_AT_ONCE = 128
-"""Larger cohorts are trained in pieces of this many clients, which bounds the memory."""
+"""Clients in one piece of a larger cohort, which limits the memory."""
 
 
 def initial(make: Callable[[], nn.Module], seed: int) -> NDArray[np.float32]:
-    """The weights of a model made under this seed, PyTorch's own generator left as it was."""
+    """The initial weights of a model with this seed; PyTorch's global generator is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return flatten(make()).numpy()
@@ -154,8 +154,8 @@ def contributions(
 ) -> NDArray[np.float32]:
     """Δw of each client as an array.
 
-    A scale-free model is trained on scale-free errors: a county of a million and one of fifty
-    thousand have the same say.
+    A scale-free model is trained on scale-free errors, so counties of different size have the same
+    weight.
     """
     x, y, real, start = (_aligned(array) for array in (inputs, targets, share, weights))
     if isinstance(model, ScaleFree):
@@ -175,14 +175,14 @@ def contributions(
 
 
 def _aligned(array: NDArray[np.float32]) -> Tensor:
-    """The array in memory of PyTorch's own: the last bits depend on where it begins."""
+    """A copy in PyTorch's own memory, because the last bits depend on the alignment."""
     return torch.from_numpy(array).clone()
 
 
 def predictions(
     model: nn.Module, weights: NDArray[np.float32], inputs: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """The model with these weights on inputs [..., H], as an array of predictions [...]."""
+    """Predictions [...] of the model with these weights for inputs [..., H], as an array."""
     found: NDArray[np.float64] = (
         predict(model, torch.from_numpy(weights), torch.from_numpy(inputs)).double().numpy()
     )
@@ -195,7 +195,7 @@ def flatten(model: nn.Module) -> Tensor:
 
 
 def unflatten(model: nn.Module, weights: Tensor) -> dict[str, Tensor]:
-    """One vector, or a stack of vectors, as named parameters of the model's shapes."""
+    """A vector, or a stack of vectors, as named parameters of the model's shapes."""
     named = dict(model.named_parameters())
     pieces = torch.split(weights, [p.numel() for p in named.values()], dim=-1)
     return {
@@ -205,7 +205,7 @@ def unflatten(model: nn.Module, weights: Tensor) -> dict[str, Tensor]:
 
 
 def predict(model: nn.Module, weights: Tensor, inputs: Tensor) -> Tensor:
-    """The model with these weights on inputs [..., H], as predictions [...]."""
+    """Predictions [...] of the model with these weights for inputs [..., H]."""
     flat = inputs.reshape(-1, inputs.shape[-1])
     with torch.no_grad():
         prediction: Tensor = functional_call(model, unflatten(model, weights), (flat,))
@@ -260,9 +260,9 @@ def _train(
 
 
 class Adam:
-    """Adam's fused steps, as `torch.optim.Adam` makes them.
+    """The steps of `torch.optim.Adam` in its fused form.
 
-    That class imports PyTorch's compiler, which takes seconds in each worker.
+    Importing that class also imports PyTorch's compiler, which takes seconds in each worker.
     """
 
     def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
@@ -293,9 +293,9 @@ class Adam:
 
 
 def _gradients_of(model: nn.Module) -> Gradients:
-    """How to differentiate a stack of this model: by hand for a Linear/ReLU chain, else autograd.
+    """The gradient function of a stack of this model, without autograd for a Linear/ReLU chain.
 
-    The chain is the paper's MLP; without the tape it is about twice as fast.
+    The paper's MLP is such a chain. Without autograd it trains about twice as fast.
     """
     layers = list(model) if isinstance(model, nn.Sequential) else [model]
     linear, relu = layers[0::2], layers[1::2]
@@ -358,7 +358,7 @@ CENTRAL_BATCH = 256
 
 
 def central_mlp(clients: "Clients", settings: Settings, seeds: np.random.SeedSequence) -> Floats:
-    """The same model on centralised data: mini-batch Adam over all clients' training windows."""
+    """The same model on pooled data: mini-batch Adam over all clients' training windows."""
     learner = FedAvg(settings.but(average_last=0))
     start, shuffling = seeds.spawn(2)
     rng = np.random.default_rng(shuffling)
@@ -380,9 +380,9 @@ def central_mlp(clients: "Clients", settings: Settings, seeds: np.random.SeedSeq
 
 
 def local_mlp(clients: "Clients", settings: Settings, seeds: np.random.SeedSequence) -> Floats:
-    """The same model, one per client, on its own windows only.
+    """One model of the same kind for each client, trained on its own windows only.
 
-    Each trains for as many epochs as a client of the federation does on average: q · T · E.
+    Each trains for as many epochs as an average client of the federation: q · T · E.
     """
     settings = settings.but(average_last=0)
     learner = FedAvg(settings)

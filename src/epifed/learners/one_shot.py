@@ -1,10 +1,10 @@
-"""One release instead of many rounds: a ridge regression from clipped sufficient statistics.
+"""A ridge regression from clipped sufficient statistics, in one release instead of many rounds.
 
-The model says how far the next value lies from the last, in units of the window's own level, so
-that two numbers, a common change and what a growing or falling window adds to it, serve every
-region whatever its size. A client sends its XᵀX and Xᵀz, averaged over its windows, as one vector;
-the server solves for the coefficients. The noise of the release is known, and so the solution
-shrinks with it: from least squares to "next week is like today".
+The model predicts the distance of the next value from the last, in units of the window's own level.
+So two numbers serve regions of every size: a common change, and the effect of a growing or falling
+window. A client sends its XᵀX and Xᵀz, averaged over its windows, as one vector. The server solves
+for the coefficients. The noise of the release is known, and shrinks the solution from least squares
+towards persistence.
 """
 
 import math
@@ -21,29 +21,29 @@ from epifed.settings import Settings
 
 RECENT_DAYS = 3
 STEEPNESS = 3.0
-"""The changes over the window and over its last days, together, are cut at a third of its level."""
+"""Factor on the change over the window and its last days, which is then clipped to ±1."""
 LARGEST_RESIDUAL = 1.5
-"""Neither a learned nor a predicted change is larger, in units of the window's level."""
+"""Bound on a learned or predicted change, in units of the window's level."""
 TARGET_POWER, LARGEST_WEIGHT = 1.5, 3.0
-"""A window counts (level / target)^1.5, at most 3: squared errors then resemble relative ones."""
+"""A window's weight is (level / target)^1.5, at most 3: then squared errors are nearly relative."""
 STEADY_CASES = 30.0
-"""The level at which a client counts half: smaller ones are mostly counting noise."""
+"""The level at which a client has half the weight: smaller counts are mostly chance."""
 GRAM_SCALE = 0.15
-"""XᵀX is sent this much smaller than Xᵀz: it meets coefficients of about this size."""
+"""Factor on XᵀX relative to Xᵀz in the vector, about the size of the coefficients."""
 PRIOR = (0.25, 0.1)
-"""How large the two coefficients are expected to be before anything is released."""
+"""Prior standard deviation of the two coefficients."""
 TIGHT_BUDGET, LEAST_SCALE = 0.1, 1 / 3
-"""Up to this ε nearly every client is clipped, against the noise; above it they send less, down to
-this share, so that fewer are, against the bias."""
+"""Up to this ε nearly every client is clipped, to reduce noise. Above it they send less, down to
+this share, so that fewer are clipped, to reduce bias."""
 
 LEAST_NOISE = 1e-6
-"""Keeps a release without noise solvable."""
+"""Least noise variance, which keeps a release without noise solvable."""
 FEATURES = 2
 _ROWS, _COLUMNS = np.triu_indices(FEATURES)
 
 
 class OneShotOwn(Own):
-    """How fast old windows are forgotten."""
+    """The setting for the weight of old windows."""
 
     half_life: float | None = Field(
         1.0, gt=0, description="days in which a window loses half its weight; none: all alike"
@@ -52,7 +52,7 @@ class OneShotOwn(Own):
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The two numbers of the model: a common change, and what the window's trend adds to it."""
+    """The two numbers of the model: a common change, and the effect of the window's trend."""
 
     values: Vector
 
@@ -76,12 +76,12 @@ class OneShot(WindowLearner[Coefficients]):
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Everybody once."""
+        """One round of all clients."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
         return super().preset(clients, given) | everybody | {"clip_norm": 0.1}
 
     def start(self, seeds: np.random.SeedSequence) -> Coefficients:
-        """No change: persistence."""
+        """Zero coefficients: persistence."""
         del seeds
         return Coefficients(np.zeros(FEATURES, dtype=np.float32))
 
@@ -113,9 +113,9 @@ class OneShot(WindowLearner[Coefficients]):
     def step(self, state: Coefficients, release: Vector, noise_std: float) -> Coefficients:
         """The coefficients β with the least ‖Aβ − b‖² / σ² + ‖β / prior‖².
 
-        A is positive semidefinite and not larger than the clipped statistics can make it, b not
-        longer, whatever the noise; so β falls to 0 as the noise grows. Written out for two
-        coefficients: linear algebra libraries round differently from processor to processor, and
+        A is made positive semidefinite, and A and b are limited to the norm of clipped statistics,
+        whatever the noise. So β falls to 0 as the noise grows. The solution is written out for two
+        coefficients, because linear algebra libraries round differently on different processors and
         every party of a federation must get the same bits.
         """
         del state
@@ -139,18 +139,18 @@ class OneShot(WindowLearner[Coefficients]):
         return Coefficients(np.array([p * x, q * y], dtype=np.float32))
 
     def predict(self, state: Coefficients, inputs: Vector) -> Floats:
-        """The last value and the learned change, never below zero."""
+        """The last value plus the learned change, at least 0."""
         x, last, level = _features(inputs.astype(np.float64))
         change = (x @ state.values.astype(np.float64)).clip(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
         prediction: Floats = np.maximum(last + level * change, 0.0)
         return prediction
 
     def pack(self, state: Coefficients) -> Vector:
-        """The coefficients."""
+        """The coefficients as a vector."""
         return state.values
 
     def unpack(self, vector: Vector) -> Coefficients:
-        """What `pack` made."""
+        """The state from the vector of `pack`."""
         self.refuse_length(vector, FEATURES)
         return Coefficients(vector)
 
@@ -165,7 +165,7 @@ def _features(inputs: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _bounded_gram(a: float, b: float, c: float, largest: float) -> tuple[float, float, float]:
-    """The matrix (a, b; b, c) with its eigenvalues moved into [0, largest]."""
+    """The matrix (a, b; b, c) with its eigenvalues clipped to [0, largest]."""
     middle, half = (a + c) / 2, (a - c) / 2
     radius = math.sqrt(half * half + b * b)
     upper, lower = (min(max(value, 0.0), largest) for value in (middle + radius, middle - radius))

@@ -1,9 +1,9 @@
-"""A weekly forecaster that is fitted on public data only: one linear regression for each week.
+"""A weekly forecaster fitted on public data only: one linear regression for each week of the year.
 
-A client describes its last weeks by a few numbers (level, distance from its own maximum, growth,
-and the growth of all clients that was released), each on a scale of its own. What such numbers were
-followed by in public series, in the same part of the year, is the forecast. The file holds the
-coefficients and where they come from. Nothing private is touched, so it costs no privacy.
+A client describes its last weeks by a few features (level, distance from its own maximum, growth,
+and the released growth of all clients), each relative to its own history. The forecast is what
+followed such features in public series, in the same part of the year. The file holds the
+coefficients and their provenance. It uses no private data, so it has no privacy cost.
 """
 
 import json
@@ -27,11 +27,11 @@ Floats = NDArray[np.float64]
 
 FORMAT = "epifed-pretrained-1"
 SHIPPED = "respiratory"
-"""The file that comes with the package."""
+"""The name of the file in the package."""
 HORIZONS = 4
 WEEKS = 53
 ALL_YEAR = WEEKS
-"""The row of a damped trend, which follows no season: the simplest forecast that is kept beside."""
+"""The row of a damped trend, which ignores the season: the simple forecast used beside."""
 FEATURES = (
     "one",
     "level above the own mean",
@@ -47,48 +47,48 @@ FEATURES = (
 )
 
 HISTORY, YEAR, RECENT = 104, 52, 20
-"""Weeks that are looked at: at most, for the mean, and for the recent maximum."""
+"""Weeks of history used: at most, for the mean, and for the recent maximum."""
 YOUNG = 10.0
-"""Weeks of history at which half of a distance from the own mean is believed."""
+"""Weeks of history at which the distance from the own mean has half its weight."""
 OFFSET, FEW = 0.02, 1.0
-"""What is added before a logarithm: a share of the own scale, and, of whole counts, one case."""
+"""Additions before a logarithm: a share of the own scale, and one case for whole counts."""
 HIGH = 0.9
-"""The quantile of the own past that is the scale."""
+"""The quantile of the own past that defines the scale."""
 FARTHEST, FASTEST = 3.0, 1.0
 """Bounds on a log distance and on the log growth of a week."""
 ROUGH_WEEKS, ROUGH_MEMORY = 25, 0.93
 USUAL_ROUGH, ROUGH_PRIOR = 0.01, 4.0
-"""The usual variance of one week's chance, and how many weeks it counts as."""
+"""The usual variance of a week by chance, and its weight in weeks."""
 ROUGHEST = 0.3
 FADING = 0.7
-"""What is left of the released growth a week before, where it is not known."""
+"""The growth of the week before relative to the last one, where it is not known."""
 
 KERNEL, EVERY_WEEK = 3.0, 0.02
-"""Weeks around the week of the year that count (a deviation), and what all others count."""
+"""Width in weeks of the kernel around the week of the year, and the weight of all other weeks."""
 RIDGE = 3e-4
 FOLLOW, OWN_SMOOTH, OWN_ROUGH, DAMPING = 0.7, 0.25, 0.15, 0.5
 REVERTING, STAYING = 0.07, 0.9
-"""The damped trend: how much of the released growth and of the own the next week follows, and of
-each week's the one after it; and what of the distance from the own mean is lost, alike."""
+"""The damped trend: the shares of the released and of the own growth in the next week, the factor
+from each week to the next, and the loss of distance from the mean with its own factor."""
 ROUNDS = 4
 """Steps of reweighting towards the median."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """What some clients' last weeks say, on a scale of their own."""
+    """Features of some clients' last weeks, relative to their own history."""
 
     features: Floats
     """[regions, features]"""
     roughness: Floats
-    """The deviation of one week's chance, as a log change: [regions]."""
+    """Standard deviation of one week by chance, as a log change: [regions]."""
     log: Floats
-    """The log of the last week, with the offset: [regions]."""
+    """The log of the last week plus the offset: [regions]."""
     offset: Floats
 
 
 def few_of(counts: Floats) -> Floats:
-    """What is added to each region's counts before a logarithm: one case, of rates nothing."""
+    """The addition to each region's counts before a logarithm: 1 for whole counts, 0 for rates."""
     whole = (counts == np.round(counts)).mean(axis=1) > 0.5
     return np.where(whole, FEW, 0.0)
 
@@ -96,8 +96,8 @@ def few_of(counts: Floats) -> Floats:
 def describe(counts: Floats, growth: Floats, few: Floats) -> Described:
     """Describe the last week of counts [regions, weeks], without gaps.
 
-    `growth` is the log growth of all clients in each week [weeks], not a number where it is
-    unknown; `few` what is added to the counts of a region.
+    `growth` is the log growth of all clients in each week [weeks], NaN where unknown. `few` is
+    the addition to the counts of each region.
     """
     counts = counts[:, -HISTORY:]
     regions, weeks = counts.shape
@@ -136,42 +136,42 @@ def describe(counts: Floats, growth: Floats, few: Floats) -> Described:
 
 
 def shared_growth(growth: Floats) -> tuple[float, float]:
-    """The growth of all clients in the last week, and the mean of the two before it."""
+    """The log growth of all clients in the last week, and its mean in the two weeks before."""
     now = 0.0 if len(growth) == 0 or np.isnan(growth[-1]) else float(growth[-1])
     before = growth[-3:-1][~np.isnan(growth[-3:-1])]
     return now, float(before.mean()) if len(before) else FADING * now
 
 
 def week_of_year(day: date) -> int:
-    """The week of the year that a day lies in, from 0."""
+    """The week of the year of a day, from 0 to 52."""
     return min(round(day.timetuple().tm_yday / 7), WEEKS - 1)
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """The coefficients of a forecaster that public data taught, and which data these were."""
+    """The coefficients of a forecaster fitted on public data, with their provenance."""
 
     coefficients: Floats
-    """[weeks of the year and all of them, horizons, features]: the log change."""
+    """[weeks of the year, then all weeks; horizons; features]: the log change."""
     spread: Floats
-    """[weeks of the year and all of them, horizons, 2]: the mean error, and for each roughness."""
+    """[weeks of the year, then all weeks; horizons; 2]: mean error, and its slope in roughness."""
     shape: Floats
-    """[horizons, levels]: how far each quantile lies from the median, in mean errors."""
+    """[horizons, levels]: distance of each quantile from the median, in mean errors."""
     provenance: Mapping[str, Any]
 
     def predict(self, now: Described, week: int, horizon: int) -> tuple[Floats, Floats]:
-        """The log change that is expected in so many weeks, and its mean error: [regions]."""
+        """The expected log change in so many weeks, and its mean error: [regions]."""
         width = self.spread[week, horizon - 1]
         change: Floats = now.features @ self.coefficients[week, horizon - 1]
         return change, width[0] + width[1] * now.roughness
 
     def digest(self) -> str:
-        """A SHA-256 of its numbers."""
+        """The SHA-256 of the numbers."""
         numbers = (self.coefficients, self.spread, self.shape)
         return sha256(b"".join(one.tobytes() for one in numbers)).hexdigest()
 
     def write(self, path: Path) -> None:
-        """Write the file: readable, with its provenance first."""
+        """Write the forecaster as JSON, with its provenance first."""
         numbers = {
             name: np.round(getattr(self, name), 4).tolist()
             for name in ("coefficients", "spread", "shape")
@@ -182,7 +182,7 @@ class Pretrained:
 
 
 def read_pretrained(name: str) -> Pretrained:
-    """The forecaster of a file, or the one of the package that goes by a name."""
+    """Read the forecaster in a file, or the package's own by its name."""
     return _parsed(name, *_text(name))
 
 
@@ -227,30 +227,30 @@ def _parsed(name: str, text: str) -> Pretrained:
 
 @dataclass(frozen=True)
 class PublicSeries:
-    """Weekly series of some regions that are public, to be learned from."""
+    """Public weekly series of some regions, for fitting."""
 
     panel: CasePanel
     weight: float = 1.0
-    """How much a week of a region counts."""
+    """The weight of one week of a region."""
     leave_out: tuple[int, ...] = ()
-    """The years in whose August a season begins that is not learned from."""
+    """Years whose season, which begins in August, is not used."""
 
 
 @dataclass(frozen=True)
 class _Samples:
-    """What was described, and what followed; rows of all regions and weeks."""
+    """Features and the changes that followed; rows of all regions and weeks."""
 
     features: Floats
     roughness: Floats
     change: Floats
-    """[samples, horizons]; not a number where it is unknown."""
+    """[samples, horizons]; NaN where unknown."""
     week: NDArray[np.int64]
-    """Of the year."""
+    """The week of the year."""
     weight: Floats
 
 
 def fit_pretrained(series: Sequence[PublicSeries], about: Mapping[str, Any]) -> Pretrained:
-    """Fit the forecaster on public series of weeks; `about` says where they come from."""
+    """Fit the forecaster on public weekly series; `about` is their provenance."""
     parts = [_samples(one) for one in series]
     every = _Samples(
         *(np.concatenate([getattr(part, name) for part in parts])
@@ -286,7 +286,7 @@ def fit_pretrained(series: Sequence[PublicSeries], about: Mapping[str, Any]) -> 
 
 
 def damped_trend(horizon: int) -> Floats:
-    """The coefficients of a growth that fades, and of a level that comes back to its mean."""
+    """The coefficients of a fading growth, and of a level that returns to its mean."""
     found = np.zeros(len(FEATURES))
     growth, level = ((1 - share**horizon) / (1 - share) for share in (DAMPING, STAYING))
     found[FEATURES.index("growth of all clients")] = FOLLOW * growth
@@ -299,7 +299,7 @@ def damped_trend(horizon: int) -> Floats:
 def _regressed(
     features: Floats, change: Floats, roughness: Floats, weight: Floats, given: Floats | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Coefficients of the median, unless given, the mean error by roughness, and its shape."""
+    """Coefficients of the median unless given, the mean error by roughness, and its shape."""
     penalty = RIDGE * weight.sum() * np.diag([0.01, *[1.0] * (features.shape[1] - 1)])
     usual = np.sqrt(0.01 + roughness**2)
     pulled = weight
@@ -359,14 +359,14 @@ def _samples(series: PublicSeries) -> _Samples:
 
 
 def _nothing() -> _Samples:
-    """Of a series that nothing is learned from."""
+    """No samples, for a series of which nothing is used."""
     none = np.zeros(0)
     features, change = np.zeros((0, len(FEATURES))), np.zeros((0, HORIZONS))
     return _Samples(features, none, change, none.astype(np.int64), none)
 
 
 def mean_growth(counts: Floats, offset: Floats) -> Floats:
-    """The log growth of all regions in each week, as clients release it: [weeks]."""
+    """The log growth of all regions in each week, computed as in a release: [weeks]."""
     change = bounded_change(counts, offset).mean(axis=0)
     return np.concatenate([[np.nan], 2 * np.arctanh(change)])
 
@@ -376,7 +376,7 @@ LARGEST_CHANGE = 0.4
 
 
 def bounded_change(counts: Floats, offset: Floats) -> Floats:
-    """The relative change of each week against the one before, bounded: [regions, weeks - 1]."""
+    """The bounded relative change of each week against the week before: [regions, weeks - 1]."""
     now, before = counts[:, 1:], counts[:, :-1]
     change: Floats = (now - before) / np.maximum(now + before + 2 * offset[:, None], 1e-9)
     return np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)

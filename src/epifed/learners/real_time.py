@@ -1,11 +1,10 @@
-"""The trend in real time: growth and lateness of reports, from what was known on each morning.
+"""The trend in real time: growth and reporting delays from data vintages, as known on each day.
 
-On the morning of a forecast the newest days are incomplete. So a client measures its growth on the
-last days as known today against the same days of last week as known a week ago, and sends with it
-the share of its cases that come late. Then it is the shared trend on a panel whose late days are
-filled up: the same holidays, levels, places and releases; and past errors are those of the
-forecasts that were made with what was known on each past morning. Without a history of what was
-known, the counts are taken as complete.
+On the day of a forecast the newest days are incomplete. So a client compares its last days as known
+today with the same days of last week as known a week ago. It sends this growth and the share of its
+cases that are reported late. The rest is the shared trend, on a panel with late days completed:
+holidays, levels, places and releases are the same. Past errors are those of forecasts that were
+made with the vintage of each past day. Without vintages the counts are taken as complete.
 """
 
 import hashlib
@@ -42,62 +41,61 @@ from epifed.nowcasting.late_reports import LATE_DAYS, USUAL_LATE
 from epifed.settings import Settings
 
 WEEKS_AHEAD = tuple(WEEK * weeks for weeks in range(1, AHEAD + 1))
-"""Horizons that are mostly asked for together."""
+"""Horizons that are usually forecast together."""
 HINDCASTS = 63
-"""Past mornings at most whose forecasts are repeated."""
+"""Largest number of past days whose forecasts are repeated."""
 WEIGHT, LATE = 2, slice(3, 3 + LATE_DAYS)
-"""Where a release says the mean weight and the late shares; before them are growth and level, after
-them size and place."""
+"""Places in a release of the mean weight and the late shares. Growth and level stand before them,
+size and place after them."""
 NUMBERS = 3 + LATE_DAYS + MODES
 
 RECENCY, SLOW_RECENCY = 0.6, 0.7
-"""Weight of a day relative to the next where a change is measured: the newest are half known."""
+"""Weight of a day relative to the next one in a change: newer days are less complete."""
 LARGEST_CHANGE = 0.45
 """Bound on a client's relative change, (now - before) / (now + before)."""
 FULL_WEIGHT = 30.0
-"""Cases in both weeks from which on a client counts fully; with fewer, by their root."""
+"""Cases in both weeks from which a client has full weight; below, the weight follows their root."""
 LEVEL_SHARE, WEIGHT_SHARE, LATE_SHARE = 0.3, 0.15, 0.1
-"""Bounds on the numbers that say a client's level, its weight and its late shares."""
+"""Bounds on the numbers for a client's level, its weight and its late shares."""
 UNEVEN = 1.2
-"""How far above the mean level of clients that of cases lies, as a log incidence, for each unit of
-the mean below the middle: growth is weighted by cases, which low levels spread unevenly."""
+"""Log distance between the case-weighted and the mean level, per unit of the mean level below the
+middle: growth is weighted by cases, which are spread unevenly at low levels."""
 
 SEEN = 0.015
-"""Deviation of a change that is seen without noise from the true one."""
+"""Standard deviation of a change measured without noise from the true change."""
 USUAL_WEIGHT, WEIGHT_SPREAD, WEIGHT_DRIFT, LEAST_WEIGHT = 0.5, 0.3, 0.02, 0.1
-"""Mean weight before any release, how far it may be off, how far it moves in a day, and the least
-that is believed."""
+"""Mean weight before any release, its standard deviation, its change in a day, and its least
+value."""
 LATE_SPREAD = 0.1
-"""How far the late shares may be off the usual ones."""
+"""Standard deviation of the late shares around the usual ones."""
 
 OLDER_LATE, OLDER_FEW, FEW = 0.7, 0.5, 20.0
-"""Weight of the last week but one in a client's level: so much of the share of the last one that is
-filled up, and so much where there is no case, half of it with so many."""
+"""Weight of the week before the last in a client's level: per share of the last week that was
+completed, for a week without cases, and the number of cases that halves the second."""
 OLDER_MOST = 0.6
 CLEANED = 12 * WEEK
-"""Days in which anomalous reports are looked for."""
+"""Days in which reporting artefacts are searched."""
 
 
 MOST_MADE = 256
 _MADE: dict[bytes, Floats] = {}
-"""Forecasts [horizons, clients] of past mornings that this process has made, by the name of all
-they depend on."""
+"""Cached forecasts [horizons, clients] as of past days, by a hash of all inputs."""
 
 
 @dataclass(frozen=True)
 class _Morning:
-    """What clients know on a morning, their late days filled up."""
+    """A client's data as known on one day, with late days completed."""
 
     panel: CasePanel
-    """With the median of what is still to come."""
+    """The panel with the median of the late cases added."""
     own: WeekdayEffects
-    """With its mean."""
+    """The weekday effects with the mean of the late cases added."""
     filled: Floats
-    """[clients]: the cases of the last week that are still to come, on average."""
+    """[clients]: the mean number of late cases of the last week."""
 
 
 class RealTimeTrend(Trend):
-    """The growth and lateness of all clients, from lists as they were known on each morning."""
+    """The growth and reporting delays of all clients, from data as known on each day."""
 
     name = "real-time"
     reads_history: ClassVar[bool] = True
@@ -119,11 +117,11 @@ class RealTimeTrend(Trend):
 
     @classmethod
     def at(cls, step: Step) -> type[Learner[Any, Any]]:
-        """Days alone: of weeks nobody knows how late they are."""
+        """Daily counts only, because reporting delays of weekly counts are not known."""
         return super(Trend, cls).at(step)
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
-        """What the last two weeks before the period's end say, as known at their ends."""
+        """The change over the last two weeks before the period's end, as known at their ends."""
         self._refuse_short(panel, period)
         panel = panel.between(panel.start, period[1])
         known = late_reports.mornings(panel)
@@ -132,7 +130,7 @@ class RealTimeTrend(Trend):
         now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
         found = late_reports.comparable(known)
         if found is not None and found[2] == 1:
-            # Holidays are taken out of the days as known, as they are of the filled ones.
+            # Holidays are removed from the days as known, as from the completed ones.
             moved = own.usual - own.counts
             now = np.maximum(found[0][:, ::-1] + moved[:, -WEEK:], 0.0)
             before = np.maximum(found[1][:, ::-1] + moved[:, -2 * WEEK : -WEEK], 0.0)
@@ -151,10 +149,10 @@ class RealTimeTrend(Trend):
         )
 
     def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
-        """The forecast as it was made on each past morning, with what was known on it.
+        """Forecasts as of each past day, made with the vintage of that day.
 
-        Where the history is too short for an interval, also of mornings before it, with counts as
-        if they had been complete; on a day without a snapshot it is that of the day before.
+        Where the vintages are too few for an interval, earlier days are added as if their counts
+        had been complete. A day without a vintage uses the one of the day before.
         """
         if panel.history is None:
             return super().hindcast(panel, state, horizon)
@@ -188,11 +186,11 @@ class RealTimeTrend(Trend):
         return past
 
     def completed(self, panel: CasePanel, state: Releases) -> CasePanel:
-        """The panel with its late days filled up."""
+        """The panel with its late days completed."""
         return replace(self._filled_up(panel, state).panel, history=panel.history)
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
-        """What the country, the region, the client, its calendar and late reports add."""
+        """The parts by country, region, client, its calendar and late reports."""
         if panel.history is None:
             return super().parts(panel, state, horizon)
         morning = self._filled_up(panel, state)
@@ -206,18 +204,18 @@ class RealTimeTrend(Trend):
         return replace(found, own=found.own + np.log(blended / taken), reports=late)
 
     def _signals(self, state: Releases) -> Signals:
-        """What the releases say, their changes divided by the clients' mean weight."""
+        """The estimates from the releases, with changes divided by the clients' mean weight."""
         return signals(_unweighted(state))
 
     def _filled_up(self, panel: CasePanel, state: Releases) -> _Morning:
-        """The panel's morning; the last one is remembered."""
+        """The completed data of a panel's last day; the last result is cached."""
         if self._filled is None or self._filled[0] is not panel or self._filled[1] is not state:
             known = late_reports.mornings(panel)
             self._filled = panel, state, self._morning(replace(panel, history=None), known, state)
         return self._filled[2]
 
     def _morning(self, panel: CasePanel, known: Floats, state: Releases | None = None) -> _Morning:
-        """The last of some mornings, whose panel ends on its newest day."""
+        """The completed data as of the last vintage, for a panel that ends on its newest day."""
         now = np.maximum(known[-1], 0.0)
         panel = late_reports.completed(panel, known, np.zeros((len(now), LATE_DAYS)))
         own = self._rhythm_of(_cleaned(panel))
@@ -235,7 +233,7 @@ class RealTimeTrend(Trend):
     def _forecasts(
         self, panel: CasePanel, known: Floats, state: Releases, ahead: Sequence[int]
     ) -> Floats:
-        """The averages of the weeks that end so many days after the last morning's newest day."""
+        """Forecast averages of the weeks that end so many days after the newest known day."""
         morning = self._morning(panel, known, state)
         growing = self._growth(morning.own, panel, self._signals(state), 1)
         own = _blended(morning, growing)
@@ -243,7 +241,7 @@ class RealTimeTrend(Trend):
 
 
 def _cleaned(panel: CasePanel) -> CasePanel:
-    """The panel with anomalous reports replaced, of the last weeks but for days that are late."""
+    """The panel with reporting artefacts of recent weeks replaced, except on late days."""
     days = panel.counts.shape[1]
     first, end = max(days - CLEANED, 0), days - LATE_DAYS
     if end - first <= 3 * WEEK:
@@ -255,7 +253,7 @@ def _cleaned(panel: CasePanel) -> CasePanel:
 
 
 def _blended(morning: _Morning, growing: Growth) -> WeekdayEffects:
-    """The rhythm with a level that counts the week before, too, where the last one says little."""
+    """Weekday effects whose level also uses the week before, where the last week is uncertain."""
     own = morning.own
     last, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
     cases = last.sum(axis=1)
@@ -267,12 +265,12 @@ def _blended(morning: _Morning, growing: Growth) -> WeekdayEffects:
 
 
 def shared_growth(state: Releases) -> float:
-    """The log growth of the next week that the releases say, once noise is weighed."""
+    """The filtered log growth of the next week, from the releases."""
     return float(signals(_unweighted(state)).growth[0])
 
 
 def pooled_late(state: Releases) -> Floats:
-    """The late share by lag that the releases say, against the usual one."""
+    """The late share by lag: the usual one plus the released deviation, shrunk by its noise."""
     precision = state.precision[:, LATE]
     said = (state.values[:, LATE] * precision).sum(axis=0)
     mean: Floats = said / (precision.sum(axis=0) + 1 / LATE_SPREAD**2)
@@ -280,7 +278,7 @@ def pooled_late(state: Releases) -> Floats:
 
 
 def _unweighted(state: Releases) -> Releases:
-    """What the releases say in the trend's order, changes divided by the mean weight so far."""
+    """The releases in the trend's order of numbers, changes divided by the mean weight so far."""
     order = [GROWTH, LEVEL, *range(LATE.stop, NUMBERS)]
     values, precision = state.values[:, order].copy(), state.precision[:, order].copy()
     changes = [place for place, number in enumerate(order) if number != LEVEL]
@@ -299,13 +297,13 @@ def _unweighted(state: Releases) -> Releases:
 
 
 def _public(panel: CasePanel) -> tuple[object, ...]:
-    """What a forecast may depend on beside the cases."""
+    """The public inputs of a forecast: calendars, populations and positions."""
     places = (panel.population, panel.typical_population, panel.positions)
     return panel.calendars, *(None if one is None else one.tobytes() for one in places)
 
 
 def _said(state: Releases) -> bytes:
-    """A name for what the releases say, however many days are remembered."""
+    """A hash of the releases in a state, independent of how many days it holds."""
     days = int(np.flatnonzero(state.precision.any(axis=1)).max(initial=-1)) + 1
     told = np.concatenate([state.values[:days], state.precision[:days]])
     return hashlib.sha256(told.astype(np.float32).tobytes()).digest()

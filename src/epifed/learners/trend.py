@@ -1,11 +1,11 @@
-"""The shared trend: in one release, how fast cases grow in the country, and where faster.
+"""The shared trend: one release estimates the growth of cases in the country, by size and place.
 
-A week is forecast as the same week again, times a growth. One county's own growth is mostly noise;
-the mean over all clients is almost free of it and costs almost no privacy. So a client sends a few
-bounded numbers: its change against the week before, its level, and, where the budget pays for
-them, its change times its size and its place on the map. The server keeps the noisy means of past
-releases, from which everything else is computed: what is the country's, the region's, and what a
-client adds itself, since a level far from the country's comes back.
+The forecast of a week is the same week again, times a growth. One county's own growth is mostly
+noise. The mean over all clients has little noise and a low privacy cost. So a client sends a few
+bounded numbers: its change against the week before, its level, and, where the budget allows, its
+change times its size and its place on the map. The server stores the noisy means of past releases.
+The growth of the country and of each region follow from them. A client adds only its own level,
+because a level far from the country's returns to it.
 """
 
 import math
@@ -57,30 +57,30 @@ from epifed.learners.weekly_trend import WeeklyTrend
 from epifed.settings import Settings
 
 RECENCY, SLOW_RECENCY = 0.2, 0.5
-"""Weight of a day relative to the next one where a change is measured: of all clients, and from
-one place to another, where fewer clients average the noise out."""
+"""Weight of a day relative to the next one in a change: for all clients together, and by place,
+where fewer clients average out the noise."""
 LARGEST_CHANGE = 0.3
 """Bound on a client's relative change, (now - before) / (now + before)."""
 FARTHEST = 2.0
-"""Bound on how far a client's size or place lies from the middle, in deviations."""
+"""Bound on a client's size or place, in standard deviations from the mean."""
 LEVEL_SHARE = 0.1
-"""Bound on the number that says a client's level."""
+"""Bound on the number for a client's level."""
 HIGHEST_LEVEL = 0.9
-"""Beyond it a level is known too badly to be turned back into cases."""
+"""Bound on a level before it is converted to cases; beyond, it is too uncertain."""
 
 PAID_FOR = ((150.0, 3), (100.0, 1))
-"""From which number of clients times ε on so many modes are better sent than not."""
+"""Least product of clients and ε for which so many modes improve the forecast."""
 PLACE_SHARE = np.array([0.8, 0.5, 0.5])
-"""Share of what size and place said of the last week's growth that holds for the next."""
+"""Share of the last week's effect of size and place that remains in the next."""
 FARTHEST_LEVEL = 1.5
-"""Bound on a client's log distance from the country's level that comes back."""
+"""Bound on a client's log distance from the country's level that reverts."""
 
 ENTRIES = ("change times size", "change times latitude", "change times longitude")
-"""What is sent of size and place, in words."""
+"""Descriptions of the numbers for size and place."""
 
 
 class TrendOwn(Own):
-    """Whose holidays count, and what is public of all clients' sizes and places."""
+    """The settings: which holidays apply, and the public mean and spread of sizes and places."""
 
     holidays: str = Field(
         "region",
@@ -98,26 +98,26 @@ class TrendOwn(Own):
 
 @dataclass(frozen=True)
 class LastDays:
-    """What the last two weeks of each client say."""
+    """The features of each client's last two weeks."""
 
     change: Floats
-    """Relative change against the week before, the last days counting most."""
+    """Relative change against the week before; later days have more weight."""
     slow_change: Floats
     level: Floats
     """Between -1 and 1."""
     place: Floats
-    """[clients, modes]: size, north, east, in deviations from the middle."""
+    """[clients, modes]: size, north, east, in standard deviations from the mean."""
     weight: Floats
-    """How much a client's change counts, at most 1."""
+    """The weight of a client's change, at most 1."""
     further: Floats
-    """[clients, numbers]: what else is sent, bounded already."""
+    """[clients, numbers]: further numbers to send, already bounded."""
 
     def __len__(self) -> int:
         """The number of clients."""
         return len(self.change)
 
     def of(self, clients: NDArray[np.int64]) -> "LastDays":
-        """The days of some clients only."""
+        """The rows of some clients only."""
         return LastDays(
             self.change[clients],
             self.slow_change[clients],
@@ -139,12 +139,12 @@ class Trend(ReleaseLearner[LastDays]):
     largest_change: ClassVar[float] = LARGEST_CHANGE
     level_share: ClassVar[float] = LEVEL_SHARE
     uneven: ClassVar[float] = 0.0
-    """How far above the mean level a level stays as it is, for each unit of that below the middle:
-    fewer cases are spread more unevenly, and theirs is the level that comes back to itself."""
+    """Log distance above the mean level at which a level does not revert, for each unit by which
+    that mean is below the middle: at low levels cases are spread more unevenly."""
     further: ClassVar[tuple[float, ...]] = ()
-    """For each number that is sent beside changes and level, by what a release's is multiplied."""
+    """Factors from a release to each number sent besides changes and level."""
     further_entries: ClassVar[tuple[str, ...]] = ()
-    """What these are, in words."""
+    """Descriptions of these numbers."""
     further_bound: ClassVar[float] = 0.0
 
     def __init__(self, settings: Settings) -> None:
@@ -157,12 +157,12 @@ class Trend(ReleaseLearner[LastDays]):
 
     @classmethod
     def at(cls, step: Step) -> type[Learner[Any, Any]]:
-        """Weeks have no weekdays, and a trend of their own."""
+        """This class for days, `WeeklyTrend` for weeks."""
         return WeeklyTrend if step == "week" else cls
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Everybody once; as many numbers as the budget pays for."""
+        """One round of all clients, with as many numbers as the budget allows."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
         epsilon = float(given.get("epsilon", Settings.model_fields["epsilon"].default))
         paid = next((modes for least, modes in PAID_FOR if clients * epsilon >= least), 0)
@@ -172,12 +172,12 @@ class Trend(ReleaseLearner[LastDays]):
 
     @classmethod
     def facts(cls, panel: CasePanel) -> dict[str, Any]:
-        """Mean and deviation of the clients' sizes and places, where they are known."""
+        """Mean and standard deviation of the clients' public sizes and places, where known."""
         known = _covariates(panel)
         return {"places": tuple(float(v) for c in known for v in (c.mean(), c.std()))}
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
-        """What the last two weeks before the period's end say, however long the period is."""
+        """The features of the last two weeks up to the period's end, whatever its length."""
         self._refuse_short(panel, period)
         known = panel if period[1] == panel.end else panel.between(panel.start, period[1])
         own = self._rhythm(known)
@@ -194,7 +194,7 @@ class Trend(ReleaseLearner[LastDays]):
         )
 
     def empty_view(self) -> LastDays:
-        """Of no client."""
+        """The view without clients."""
         nothing = np.zeros(0)
         further = np.zeros((0, len(self.further)))
         return LastDays(nothing, nothing, nothing, np.zeros((0, MODES)), nothing, further)
@@ -216,32 +216,32 @@ class Trend(ReleaseLearner[LastDays]):
         return sent.astype(np.float32)
 
     def entries(self, length: int) -> tuple[str, ...]:
-        """The change, the level, what a learner adds, and the change times size and place."""
+        """The change, the level, numbers of a subclass, and the change times size and place."""
         del length
         places = ENTRIES[: self.modes]
         return ("change against the week before", "level of cases", *self.further_entries, *places)
 
     def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
-        """What the last day's release says becomes known, or better known."""
+        """Add the release of the last day to the state."""
         scale = np.array([1.0, 1 / self.level_share, *self.further, *[1.0] * self.modes])
         return state.said(release, scale, noise_std)
 
     def predict(self, state: Releases, inputs: Vector) -> Floats:
-        """The last value of each window, carried on by the growth of the country."""
+        """The last value of each window times the growth of the country."""
         growth = bounded(self._signals(state).growth[:1])
         grown = np.exp(float(growth[0]) * lasting(self.settings.horizon / WEEK))
         last: Floats = inputs[..., -1].astype(np.float64)
         return last * float(grown)
 
     def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
-        """The last week again, day by day, times the growth; holidays taken out and put back in."""
+        """The last week again, day by day, times the growth, with holidays of the target week."""
         own = self._rhythm(panel)
         days = min(own.usual.shape[1] - WEEK, DAYS_BACK)
         growing = self._growth(own, panel, self._signals(state), days)
         return carried_on(own, growing, days, horizon)
 
     def surprises(self, state: Releases, horizon: int) -> Floats:
-        """What the level did between two releases, against the growth that the first one said."""
+        """The level's change between two releases minus the growth that the first one predicted."""
         known = state.precision[:, LEVEL] > 0
         later = np.flatnonzero(known[: len(known) - horizon] & known[horizon:])
         pairs = np.stack([later, later + horizon])
@@ -252,7 +252,7 @@ class Trend(ReleaseLearner[LastDays]):
         return np.stack([now - before - said * lasting(horizon / WEEK), noise.sum(axis=0)], axis=1)
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
-        """What the country, the region, the client and its calendar add to the last forecast."""
+        """The parts of the last forecast by country, region, client and its calendar."""
         return self._parts(self._rhythm(panel), panel, state, horizon)[0]
 
     def _parts(
@@ -287,16 +287,16 @@ class Trend(ReleaseLearner[LastDays]):
             )
 
     def _signals(self, state: Releases) -> Signals:
-        """What the releases say of each past day."""
+        """The filtered estimates of each past day."""
         return signals(state)
 
     @classmethod
     def _largest_norm(cls, modes: int) -> float:
-        """Bound on the norm of a client's changes: about one at the bound, in a usual place."""
+        """Bound on the norm of a client's changes: a change at its bound, in a usual place."""
         return cls.largest_change * math.sqrt(1 + 0.8 * modes)
 
     def _rhythm(self, panel: CasePanel) -> WeekdayEffects:
-        """The rhythm of a panel's regions; that of the last panel is remembered."""
+        """The weekday effects of a panel's regions; those of the last panel are cached."""
         if self._seen is None or self._seen[0] is not panel:
             self._seen = panel, self._rhythm_of(panel)
         return self._seen[1]
@@ -309,7 +309,7 @@ class Trend(ReleaseLearner[LastDays]):
         return weekday_effects(panel.counts, calendars, panel.end)
 
     def _place(self, panel: CasePanel) -> Floats:
-        """Size and place of each region, in deviations from the middle; 0 where not known."""
+        """Size and place of each region, in standard deviations from the mean; 0 if unknown."""
         found = np.zeros((len(panel.regions), MODES))
         for i, values in enumerate(_covariates(panel)[: self.modes]):
             mean, deviation = self.own.places[2 * i : 2 * i + 2]
@@ -317,7 +317,7 @@ class Trend(ReleaseLearner[LastDays]):
         return np.clip(found, -FARTHEST, FARTHEST)
 
     def _growth(self, own: WeekdayEffects, panel: CasePanel, known: Signals, days: int) -> "Growth":
-        """The log growth of the next week as of each of the last days, by where it comes from."""
+        """The log growth of the next week as of each of the last days, by its parts."""
         country = np.broadcast_to(known.growth[:days][::-1], (len(panel.regions), days))
         slopes = known.slopes[:days][::-1] * PLACE_SHARE
         region = self._place(panel) @ slopes.T
@@ -331,7 +331,7 @@ class Trend(ReleaseLearner[LastDays]):
 
 
 def _covariates(panel: CasePanel) -> list[Floats]:
-    """What is public of each region: log population, latitude, longitude, as far as it is known."""
+    """Public facts of each region, where known: log population, latitude, longitude."""
     if panel.population is None:
         return []
     typical = panel.population if panel.typical_population is None else panel.typical_population

@@ -1,10 +1,10 @@
-"""The trend of weekly counts: one released number, and what public history says follows it.
+"""The trend of weekly counts: one released number, and a forecaster fitted on public history.
 
 A client sends one bounded number, its change of the last week. The growth of all clients is
-released. Each client then forecasts alone: it completes its newest weeks by its own vintages and
-further signals, describes them, and applies a forecaster that was fitted on public data
-(`pretrained`). How wide its intervals are, and whether its series follows the seasons that the
-forecaster knows, it learns from its own past errors. All but the released number is local.
+released. Each client then forecasts alone. It completes its newest weeks from its own vintages and
+further signals, describes them, and applies a forecaster fitted on public data (`pretrained`). Its
+own past errors decide the width of its intervals, and the weights of the seasonal forecast and the
+damped trend. Only the released number leaves the client.
 """
 
 from collections.abc import Mapping
@@ -41,24 +41,24 @@ from epifed.learners.pretrained import (
 
 SHARED = [FEATURES.index(name) for name in ("growth of all clients", "their growth before")]
 PLAUSIBLE, CHANCES = 0.9, 2.5
-"""How far the log growth of a week may be from all clients', beside so many deviations of chance,
-before the week is taken for a reporting artefact."""
+"""Largest distance of a week's log growth from that of all clients, plus so many standard
+deviations of chance, beyond which the week is a reporting artefact."""
 ERRORS, FORGETTING = 18, 0.92
-"""Past forecasts whose errors are looked at, and what an error counts a week later."""
+"""Number of past forecasts whose errors are used, and the weight of an error a week later."""
 BORROWED, LARGEST_ERROR = 10.0, 4.0
-"""How many own errors a usual one is worth for the width, and how many usual ones an error counts
-at most."""
+"""Weight of the usual error in own errors, for the width, and the bound on an error in usual
+ones."""
 WIDER = 1.12
-"""By how much intervals are wider for what else may happen."""
+"""Factor on the width of intervals, for changes without precedent."""
 AT_FIRST = np.array([0.7, 0.3])
-"""How much the seasonal forecast and the damped trend are believed before any error is known."""
+"""Weights of the seasonal forecast and the damped trend before any error is known."""
 HOLIDAYS, AT_HOLIDAYS = (0, 1, 51, 52), np.array([0.95, 0.05])
-"""Weeks of the year around Christmas and New Year, whose growth is no trend, and how much the two
-are believed then: only the seasonal forecast knows what follows."""
+"""Weeks of the year around Christmas and New Year, whose growth is no trend, and the two weights
+then: only the seasonal forecast accounts for the holidays."""
 
 
 class WeeklyOwn(Own):
-    """Which forecaster is applied."""
+    """The setting for the forecaster to apply."""
 
     pretrained: str = Field(
         SHIPPED,
@@ -69,7 +69,7 @@ class WeeklyOwn(Own):
 
 @dataclass(frozen=True)
 class LastWeeks:
-    """The relative change of each client's last week against the one before."""
+    """The relative change of each client's last week against the week before."""
 
     change: Floats
 
@@ -84,7 +84,7 @@ class LastWeeks:
 
 @dataclass(frozen=True)
 class _Origin:
-    """What was known in one week: completed counts [regions, weeks] and the released growth."""
+    """Data as known in one week: completed counts [regions, weeks] and the released growth."""
 
     day: date
     counts: Floats
@@ -97,28 +97,28 @@ class _Origin:
 
 @dataclass(frozen=True)
 class _Made:
-    """The seasonal forecast and the damped trend, as of each origin."""
+    """The seasonal forecast and the damped trend as of each origin."""
 
     change: Floats
-    """[origins, 2, regions]: the log change, and"""
+    """[origins, 2, regions]: the log change."""
     width: Floats
-    """its mean error."""
+    """The mean error of each change."""
     missed: Floats
-    """[past forecasts, 2, regions]: by how much they were wrong, the newest first, and"""
+    """[past forecasts, 2, regions]: their absolute log errors, the newest first."""
     past_width: Floats
-    """the mean error that was expected."""
+    """The mean error that was expected of each."""
 
     def errors(self) -> Floats:
-        """How large the errors are at present, in expected ones, of which some are borrowed."""
+        """The present size of errors in expected ones, shrunk towards 1."""
         weight = FORGETTING ** np.arange(len(self.missed))
         away = np.minimum(self.missed / self.past_width, LARGEST_ERROR)
         total = np.tensordot(weight, away, axes=1)
         return np.asarray((total + BORROWED) / (weight.sum() + BORROWED))
 
     def shares(self, week: int) -> Floats:
-        """How much each forecast is believed in a week of the year: [2, regions].
+        """The weight of each forecast in a week of the year: [2, regions].
 
-        Errors count as those of a double exponential distribution of one width do.
+        Errors are compared as draws from double exponential distributions.
         """
         regions = self.missed.shape[2]
         if week in HOLIDAYS:
@@ -131,9 +131,9 @@ class _Made:
 
 
 class WeeklyTrend(ReleaseLearner[LastWeeks]):
-    """The mean growth of all clients from one release a week, on panels of weeks.
+    """The mean growth of all clients from one release a week, on weekly panels.
 
-    It is the learner `trend` at the step `week`; places in its state are weeks.
+    It is the learner `trend` at the step `week`. Rows of its state are weeks.
     """
 
     name = "trend"
@@ -143,16 +143,16 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Everybody once, with one bounded number."""
+        """One round of all clients, with one bounded number."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
         return super().preset(clients, given) | everybody | {"clip_norm": LARGEST_CHANGE}
 
     def fingerprint(self) -> str:
-        """The forecaster's numbers: another file under the same name is another forecast."""
+        """The hash of the forecaster's numbers, which another file of the same name changes."""
         return self._pretrained.digest()
 
     def view(self, panel: CasePanel, period: Period) -> LastWeeks:
-        """What the last two weeks up to the period's end say, however long the period is."""
+        """The change over the last two weeks up to the period's end, however long the period is."""
         panel.refuse_step("week")
         end = panel.index(period[1]) + 1
         if not 2 <= end <= panel.counts.shape[1]:
@@ -166,42 +166,42 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
         return LastWeeks(bounded_change(counts[:, -2:], offset)[:, 0])
 
     def empty_view(self) -> LastWeeks:
-        """Of no client."""
+        """The view without clients."""
         return LastWeeks(np.zeros(0))
 
     def contribute(self, state: Releases, view: LastWeeks) -> Vector:
-        """The change, bounded."""
+        """The bounded change of each client."""
         del state
         change = np.clip(view.change, -LARGEST_CHANGE, LARGEST_CHANGE)
         return change[:, None].astype(np.float32)
 
     def entries(self, length: int) -> tuple[str, ...]:
-        """The change alone."""
+        """The description of the change, the only number."""
         del length
         return ("change against the week before",)
 
     def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
-        """What the last week's release says becomes known, or better known."""
+        """Add the release of the last week to the state."""
         return state.said(release, np.ones(1), noise_std)
 
     def predict(self, state: Releases, inputs: Vector) -> Floats:
-        """The last value of each window, carried on by the growth of the country."""
+        """The last value of each window times the growth of the country."""
         growth = float(signals(state, week=1).growth[0])
         weight = self._pretrained.coefficients[ALL_YEAR, self.settings.horizon - 1, SHARED]
         last: Floats = inputs[..., -1].astype(np.float64)
         return last * float(np.exp(weight.sum() * growth))
 
     def advance(self, state: Releases, days: int) -> Releases:
-        """The weeks move back; of the new ones nothing is known yet."""
+        """The state so many days later, in whole weeks; the new weeks are unknown."""
         return state.later(days // WEEK)
 
     def completed(self, panel: CasePanel, state: Releases) -> CasePanel:
-        """The newest weeks as they will be: revised, and implausible ones replaced."""
+        """The panel with its newest weeks revised from vintages, an implausible one replaced."""
         growth = _growth(state, panel.counts.shape[1])
         return replace(panel, counts=_plausible(_revised(panel), growth))
 
     def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
-        """The median of what would have been forecast as of each of the last weeks."""
+        """The median forecast as of each of the last weeks."""
         weeks = min(panel.counts.shape[1] - 1, DAYS_BACK // WEEK)
         points = []
         for origin in _origins(panel, state, max(weeks, 1)):
@@ -213,9 +213,9 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
     def quantiles(
         self, panel: CasePanel, state: Releases, horizon: int, level: Level | None = None
     ) -> tuple[Floats, Floats]:
-        """Median and quantiles, as wide as public series and the own past errors say.
+        """Median and quantiles, as wide as public series and the own past errors suggest.
 
-        A larger region's median is the sum of its parts'; its quantiles are those of its own sums.
+        A larger region's median is the sum of its parts' medians, its quantiles are of its sums.
         """
         origins = _origins(panel, state, ERRORS + horizon)
         point, spread = self._distribution(origins, horizon, None)
@@ -229,7 +229,7 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
     def _distribution(
         self, origins: list["_Origin"], horizon: int, level: Level | None
     ) -> tuple[Floats, Floats]:
-        """Median and quantiles of the newest origin."""
+        """Median and quantiles as of the newest origin."""
         every = [origin.described(level) for origin in origins]
         rows = [(week_of_year(origin.day), ALL_YEAR) for origin in origins]
         final = origins[-1].counts if level is None else level.sum(origins[-1].counts)
@@ -248,7 +248,7 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
     def _made(
         self, every: list[Described], rows: list[tuple[int, int]], final: Floats, horizon: int
     ) -> "_Made":
-        """What both forecasts were as of each origin, and how wrong they were."""
+        """Both forecasts as of each origin, and the errors of the past ones."""
         made = [
             [self._pretrained.predict(now, week, horizon) for week in both]
             for now, both in zip(every, rows, strict=True)
@@ -263,7 +263,7 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
         return _Made(change, width, np.reshape(missed, shape), width[list(places)].reshape(shape))
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
-        """What all clients, the client itself and the time of the year add to the forecast."""
+        """The parts of the forecast by all clients, the client itself and the time of the year."""
         origin = _origins(panel, state, 1)[-1]
         now = origin.described(None)
         weight = self._pretrained.coefficients[week_of_year(origin.day), horizon - 1]
@@ -285,7 +285,7 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
 
 
 def _growth(state: Releases, weeks: int) -> Floats:
-    """The released log growth of each of the last weeks; not a number before the first release."""
+    """The released log growth of each of the last weeks; NaN before the first release."""
     released = signals(state, week=1)
     told = np.where(np.isnan(released.level), np.nan, released.growth)
     told[0] = released.growth[0]
@@ -296,7 +296,7 @@ def _growth(state: Releases, weeks: int) -> Floats:
 
 
 def _revised(panel: CasePanel) -> Floats:
-    """Counts with the newest weeks completed, where vintages of them are known."""
+    """Counts with the newest weeks completed from vintages, where there are some."""
     vintages = panel.revisions
     if vintages is None:
         return panel.counts
@@ -307,7 +307,7 @@ def _revised(panel: CasePanel) -> Floats:
 
 
 def _plausible(counts: Floats, growth: Floats) -> Floats:
-    """The same with a newest week that nobody's growth explains taken as the one before, grown."""
+    """Counts in which an implausible newest week is replaced by the one before, times growth."""
     if counts.shape[1] < 2:
         return counts
     few = few_of(counts)
@@ -323,9 +323,9 @@ def _plausible(counts: Floats, growth: Floats) -> Floats:
 
 
 def _origins(panel: CasePanel, state: Releases, weeks: int) -> list[_Origin]:
-    """What was known in each of the last weeks, the panel's last one last.
+    """The data as known in each of the last weeks, the panel's last one last.
 
-    Where vintages are known, as it was published then; else the counts up to that week.
+    With vintages, as published then; without, the present counts up to that week.
     """
     length = panel.counts.shape[1]
     growth, now = _growth(state, length), _revised(panel)

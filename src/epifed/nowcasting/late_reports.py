@@ -1,10 +1,10 @@
-"""Nowcasts: how many cases of the last days are still to come, from how late earlier ones came.
+"""Nowcasts: the late cases of the last days, estimated from past reporting delays.
 
-An authority mostly sends the cases of a day together. So a day of which none is known, where some
-are expected, is probably all late; a day of which some are known lacks what usually comes after the
-first ones. Neither is divided by its completeness, which leaves a zero zero and doubles a chance
-case: shares are of what is expected of that weekday. What a client does here it does alone; how
-fast cases grow, and how complete a day is elsewhere, may be a public release.
+An authority mostly sends the cases of a day together. So a day without any case, where some are
+expected, is probably late as a whole. A day with some cases lacks what usually follows the first
+ones. Counts are not divided by their completeness, which would leave zeros and double chance cases.
+Late shares are relative to the cases expected of that weekday. A client does this alone. The growth
+of cases, and the completeness of a day elsewhere, may come from a public release.
 """
 
 from dataclasses import dataclass, replace
@@ -24,53 +24,52 @@ from epifed.intervals import LEVELS
 Floats = NDArray[np.float64]
 
 LATE_DAYS = WEEK
-"""Newest reporting dates that are filled up; older ones are nearly complete."""
+"""Number of newest reporting dates that are completed; older ones are nearly complete."""
 SHOWN_DAYS = 2 * WEEK
 AGES = MOST_LAGS
-"""Lags that the arithmetic looks at."""
+"""Number of lags that are used."""
 BACK = 28
-"""Mornings from which a client learns how late its cases come."""
+"""Number of vintages from which a client learns its reporting delays."""
 SETTLED = 2
-"""Days after which most late cases have come, so that a morning can be learned from."""
+"""Days after which most late cases are reported, so that a vintage can be used for learning."""
 
 USUAL_LATE = np.array([0.5, 0.12, 0.06, 0.03, 0.02, 0.012, 0.01])
-"""Share of a day's cases that is late by lag, before anybody has said so (Germany, August 2020)."""
+"""Prior share of a day's cases that is late, by lag (Germany, August 2020)."""
 PRIOR_CASES = 3.0
-"""Cases that the pooled share counts for beside a client's own."""
+"""Weight of the pooled share, in cases of the client."""
 WEEKDAYS = (0.5, 0.3, 0.2)
 """Weights of the same weekday one, two and three weeks before."""
 SOFTENING = 20.0
-"""Cases a week at which a client's own growth counts half."""
+"""Cases a week at which a client's own growth has half its weight."""
 FOLLOW = 0.8
-"""Growth that is expected to go on, per unit of the growth that is seen."""
+"""Share of the observed growth that is expected to continue."""
 FURTHER = 0.4
-"""Share that comes late where some cases are known, per unit of that of all days, before anybody
-has said so."""
+"""Prior of the late share of days with some known cases, relative to that of all days."""
 SPREAD = 1.0
-"""Size of the negative binomial distribution by which a day truly has no case."""
+"""Size of the negative binomial distribution for the chance that a day truly has no case."""
 MEDIAN = 0.6
-"""How far the median of the late cases lies below their mean."""
+"""Difference between the mean and the median of the late cases."""
 LARGEST_GROWTH = 0.8
-"""Bound on the log growth in a week that is expected to go on: after a silence it says nothing."""
+"""Bound on the weekly log growth expected to continue, which is not meaningful after a silence."""
 
 MOST_INCOMPLETE = WEEK
-"""Newest days, at most, that are judged incomplete."""
+"""Largest number of newest days that are judged incomplete."""
 LATE_BELOW, LATE_BELOW_FIRST, LOW_DAY = 0.7, 0.8, 0.9
-"""Incomplete days have less than this share of what was expected: together, the oldest of them, and
-each of them."""
+"""Bounds on the share of the expected cases for incomplete days: all together, the oldest of them,
+and each of them."""
 SURE = 2.5
-"""Deviations of chance by which incomplete days lack cases."""
+"""Standard deviations of chance by which incomplete days must lack cases."""
 COMPARED_DAYS = 70
-"""Past days whose own runs an incomplete one is compared with."""
+"""Past days whose runs are compared with an incomplete one."""
 LARGEST_RATIO = 2.0
-"""Bound on the growth from a week to the next that incomplete days should have followed."""
+"""Bound on the weekly growth in the expectation for incomplete days."""
 
 ERROR_MORNINGS = 42
-"""Past mornings whose nowcasts an interval looks at."""
+"""Number of past nowcasts whose errors determine an interval."""
 PRIOR_MORNINGS = 20
-"""Mornings that the usual errors count for beside a client's own."""
+"""Weight of the usual errors, in vintages of the client."""
 WIDER = 1.2
-"""By how much own errors count as larger: they are few, and those of one week are alike."""
+"""Factor on the client's own errors, because they are few and correlated within a week."""
 OUTER = 0.1
 """Tails in which an interval is at least as wide as the usual errors."""
 USUAL_ERRORS = np.interp(
@@ -83,28 +82,28 @@ USUAL_ERRORS = np.interp(
 
 @dataclass(frozen=True)
 class Usual:
-    """What holidays do to a client's days: its counts without them, and how far days fall short."""
+    """A client's counts with holiday effects removed, and the factor of each day."""
 
     counts: Floats
-    """[clients, lags]: the days before the last morning, holidays as usual days."""
+    """[clients, lags]: the days before the last vintage, holidays as usual days."""
     factor: Floats
-    """[clients, 7]: by lag, cases relative to those of a usual day."""
+    """[clients, 7]: cases by lag, relative to those of a usual day."""
 
 
 @dataclass(frozen=True)
 class Nowcast:
-    """The last days as they will be known once all reports are in, with quantiles at `LEVELS`."""
+    """Estimates of the last days after all reports have arrived, with quantiles at `LEVELS`."""
 
     as_of: date
     days: tuple[date, ...]
     regions: tuple[str, ...]
     known: Floats
-    """[regions, days]: what is known so far."""
+    """[regions, days]: cases known so far."""
     point: Floats
     quantiles: Floats
     """[regions, days, levels]"""
     week: Floats
-    """[regions]: the cases of the last seven days."""
+    """[regions]: cases of the last seven days."""
     week_quantiles: Floats
 
     def to_long(self) -> pl.DataFrame:
@@ -127,10 +126,10 @@ class Nowcast:
 def nowcast(
     history: Vintages, shared_growth: float | None = None, pooled: Floats | None = None
 ) -> Nowcast:
-    """The last two weeks as of the last morning of a history, by reporting date.
+    """The last two weeks as of the last vintage of a history, by reporting date.
 
-    `shared_growth` and `pooled`, the log growth in a week and the late share by lag, are what a
-    release says of all clients.
+    `shared_growth` is the log growth in a week and `pooled` the late share by lag, both of all
+    clients, from a release.
     """
     known = history.known(AGES)
     if len(known) < LEAST_MORNINGS:
@@ -164,7 +163,7 @@ def nowcast(
 
 
 def completed(panel: CasePanel, known: Floats, filled: Floats) -> CasePanel:
-    """A panel whose last days are as known on the last morning, the newest filled up."""
+    """The panel with its last days as known in the last vintage, and the late cases added."""
     counts = panel.counts.copy()
     now = np.maximum(known[-1], 0.0)
     now[:, :LATE_DAYS] += filled
@@ -176,8 +175,8 @@ def completed(panel: CasePanel, known: Floats, filled: Floats) -> CasePanel:
 def comparable(known: Floats) -> tuple[Floats, Floats, float] | None:
     """The last week as known now, a week before it as known at its own end, and the weeks between.
 
-    By lag, [clients, 7] each. Growth between them is not bent by how late cases are reported. None
-    where nobody looked at the list one or two weeks ago.
+    By lag, [clients, 7] each. Reporting delays do not bias the growth between them. None without a
+    vintage of one or two weeks ago.
     """
     for weeks in (1, 2):
         back = weeks * WEEK
@@ -187,9 +186,9 @@ def comparable(known: Floats) -> tuple[Floats, Floats, float] | None:
 
 
 def mornings(panel: CasePanel) -> Floats:
-    """What was known on each morning, as `Vintages.known(AGES)` has it.
+    """The counts as known on each day, in the form of `Vintages.known(AGES)`.
 
-    A panel without a history is taken as complete on all of them.
+    A panel without vintages is taken as complete on all days.
     """
     if panel.history is not None:
         return panel.history.known(AGES)
@@ -197,19 +196,19 @@ def mornings(panel: CasePanel) -> Floats:
 
 
 def as_complete(counts: Floats) -> Floats:
-    """The mornings after each day of counts [regions, days], as if nothing were ever late."""
+    """The vintages after each day of counts [regions, days], as if no report were ever late."""
     padded = np.concatenate([np.zeros((len(counts), AGES - 1)), counts], axis=1)
     by_age = np.lib.stride_tricks.sliding_window_view(padded, AGES, axis=1)[:, :, ::-1]
     return np.ascontiguousarray(by_age.transpose(1, 0, 2))
 
 
 def incomplete_days(panel: CasePanel) -> int:
-    """How many of the newest days of a panel look incomplete, by what the file's own past shows.
+    """The number of a panel's newest days that look incomplete, compared with its own past.
 
-    All regions together. A day is expected to be like the same weekdays of the two weeks before
-    the days in question, grown as those weeks did. A run of newest days is incomplete if every one
-    of them stays below what was expected, far more than chance explains, and the run lies lower
-    than any run of its length did in the weeks before. Public holidays explain a low day.
+    All regions together. A day is expected to equal the same weekdays of the two weeks before the
+    run in question, times the growth of those weeks. A run of newest days is incomplete if each day
+    is below expectation, by far more than chance, and the run is lower than any run of its length
+    in the weeks before. Public holidays explain a low day.
     """
     if panel.step != "day":
         return 0
@@ -230,7 +229,7 @@ def incomplete_days(panel: CasePanel) -> int:
 
 
 def _tail(totals: Floats, run: int) -> tuple[Floats, Floats]:
-    """Of each of the newest days: its share of what was expected of it, and that."""
+    """For each of the newest days, its share of the expected cases, and that expectation."""
     complete = totals[: len(totals) - run]
     last, before = complete[-WEEK:].sum(), complete[-2 * WEEK : -WEEK].sum()
     grown = np.clip((last + 1) / (before + 1), 1 / LARGEST_RATIO, LARGEST_RATIO)
@@ -241,7 +240,7 @@ def _tail(totals: Floats, run: int) -> tuple[Floats, Floats]:
 
 
 def _share(totals: Floats, run: int) -> float:
-    """The share of what was expected of the newest days that they have, all together."""
+    """The share of the expected cases of the newest days that was observed, all together."""
     shares, expected = _tail(totals, run)
     return float(shares @ expected) / max(float(expected.sum()), 1e-9)
 
@@ -256,10 +255,10 @@ def _closed(panel: CasePanel) -> NDArray[np.bool_]:
 
 
 def growth(known: Floats, shared: float | None = None) -> Floats:
-    """The log growth expected in a week of each client, from comparable mornings.
+    """The expected weekly log growth of each client, from comparable vintages.
 
-    The last seven days as known today against those of a week before as known then; few cases say
-    little. What all clients share, where that is known, counts as much as the own.
+    It compares the last seven days as known today with those of a week before as known then. Few
+    cases have little weight. The growth of all clients, if known, has the same weight as the own.
     """
     found = comparable(known)
     if found is None:
@@ -272,9 +271,9 @@ def growth(known: Floats, shared: float | None = None) -> Floats:
 
 
 def late_counts(known: Floats, *, some: bool = False) -> tuple[Floats, Floats]:
-    """By client and lag: cases that came later, and cases known by now, of the last mornings.
+    """By client and lag: cases reported later, and cases known by now, of the last vintages.
 
-    With `some`, of days alone of which some cases were known on the morning.
+    With `some`, only of days that had some cases in the vintage.
     """
     now = known[-1]
     late, total = np.zeros((len(now), LATE_DAYS)), np.zeros((len(now), LATE_DAYS))
@@ -289,9 +288,9 @@ def late_counts(known: Floats, *, some: bool = False) -> tuple[Floats, Floats]:
 
 
 def late_shares(known: Floats, pooled: Floats | None = None, *, some: bool = False) -> Floats:
-    """The share that comes late by client and lag: the own, shrunk to the pooled one.
+    """The late share by client and lag: the own share, shrunk to the pooled one.
 
-    With `some`, of days of which some cases are known already.
+    With `some`, of days that already have some cases.
     """
     late, total = late_counts(known, some=some)
     prior = (FURTHER if some else 1.0) * (USUAL_LATE if pooled is None else pooled)
@@ -300,9 +299,9 @@ def late_shares(known: Floats, pooled: Floats | None = None, *, some: bool = Fal
 
 
 def fill(known: Floats, growing: Floats, pooled: Floats | None = None) -> Floats:
-    """Cases of the last days that are still to come [clients, lags], on the last morning.
+    """The median number of late cases of the last days [clients, lags], as of the last vintage.
 
-    All days together are a median, as scores ask for, and nothing where little is late.
+    The total is a median, which scores require, and 0 where few cases are late.
     """
     return median_of(coming(known, growing, pooled))
 
@@ -310,10 +309,10 @@ def fill(known: Floats, growing: Floats, pooled: Floats | None = None) -> Floats
 def coming(
     known: Floats, growing: Floats, pooled: Floats | None = None, usual: Usual | None = None
 ) -> Floats:
-    """The mean number of cases of the last days that are still to come [clients, lags].
+    """The mean number of late cases of the last days [clients, lags].
 
-    `known` is `Vintages.known(AGES)`, `growing` each client's log growth in a week; `usual` tells
-    its calendar.
+    `known` is `Vintages.known(AGES)`, `growing` each client's weekly log growth. `usual` holds
+    its holiday effects.
     """
     if usual is None:
         expected = _expected(known[-1], growing)
@@ -327,14 +326,14 @@ def coming(
 
 
 def median_of(mean: Floats) -> Floats:
-    """The same with the median of their total, which is nothing where little is late."""
+    """Scale mean late cases to the median of their total, which is 0 where few are late."""
     total = mean.sum(axis=1, keepdims=True)
     filled: Floats = mean * np.maximum(1 - MEDIAN / np.maximum(total, MEDIAN), 0.0)
     return filled
 
 
 def _expected(now: Floats, growing: Floats) -> Floats:
-    """The cases expected of each of the last days: the level and the weekday, carried on."""
+    """The expected cases of each of the last days, from level, weekday and growth."""
     lag = np.arange(LATE_DAYS)
     grown = np.exp(growing)[:, None]
     alike = sum(
@@ -349,7 +348,7 @@ def _expected(now: Floats, growing: Floats) -> Floats:
 
 
 def _mornings(known: Floats, pooled: Floats | None) -> list[tuple[Floats, Floats, Floats]]:
-    """Nowcasts as they were made on past mornings: filled, known then, and how far off."""
+    """Nowcasts as of past vintages: late cases estimated, cases known then, and scaled errors."""
     made = []
     for back in range(SETTLED + 1, min(ERROR_MORNINGS, len(known) - LEAST_MORNINGS) + 1):
         then = known[: len(known) - back]
@@ -374,13 +373,13 @@ def _week(now: Floats, filled: Floats, mornings: list[tuple[Floats, Floats, Floa
 
 
 def _scale(filled: Floats, seen: Floats) -> Floats:
-    """The usual size of an error: of chance, of corrections, and in proportion."""
+    """The usual size of an error: from chance, from corrections, and in proportion."""
     scale: Floats = np.sqrt(0.25 + filled + 0.02 * seen + (0.4 * filled) ** 2)
     return scale
 
 
 def _errors(filled: Floats, seen: Floats, past: Floats) -> Floats:
-    """Quantiles of a nowcast's error [clients, levels]: of the own past ones and the usual."""
+    """Quantiles of a nowcast's error [clients, levels], from the client's and the usual ones."""
     usual = np.broadcast_to(USUAL_ERRORS, (len(filled), len(LEVELS)))
     if len(past) == 0:
         return usual * _scale(filled, seen)[:, None]

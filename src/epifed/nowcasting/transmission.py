@@ -1,12 +1,12 @@
-"""Cases by date of onset, the reproduction number R(t), and the summary of a day.
+"""Cases by date of onset, the reproduction number R(t), and both with the nowcast of a day.
 
 R(t) is the estimator of Cori et al. (2013): new cases are Poisson with mean R times the
 infectiousness of past ones, weighted by the generation time; R is constant over a week with a gamma
 prior, so its posterior is a gamma too (doi:10.1093/aje/kwt133, Web Appendix 1). Reported cases
 are a fraction of infections; R(t) assumes that the fraction is steady.
 
-An unknown onset is spread over the days before its report as the known ones are. Cases that fell
-ill but are not reported yet are estimated from the delay between onset and report.
+Cases with unknown onset are spread over the days before their report like those with known onset.
+Cases with onset but without a report so far are estimated from the delay between the two.
 """
 
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ GENERATION_MEAN, GENERATION_SD = 4.7, 2.9
 """Days between two cases of a chain of COVID-19: Nishiura, Linton, Akhmetzhanov (2020),
 doi:10.1016/j.ijid.2020.02.060."""
 LONGEST = 21
-"""Days after which nobody is infected any more."""
+"""Largest generation time in days."""
 R_PRIOR_SHAPE, R_PRIOR_SCALE = 1.0, 5.0
-"""The gamma prior of R, of mean and deviation 5, as the paper has it."""
+"""The gamma prior of R, with mean and standard deviation 5, as in the paper."""
 LEVELS = (0.025, 0.25, 0.5, 0.75, 0.975)
 
 
@@ -43,7 +43,7 @@ class Generation:
     sd: float = GENERATION_SD
 
     def __post_init__(self) -> None:
-        """Refuse a time that is no generation's."""
+        """Refuse a mean of at most 1 or a standard deviation of at most 0."""
         if not (self.mean > 1 and self.sd > 0):
             raise EpifedError(
                 f"generation time: found {self.mean:g} ± {self.sd:g} days; expected a mean above 1 "
@@ -51,7 +51,7 @@ class Generation:
             )
 
     def weights(self) -> Floats:
-        """The chance w[k] that the next case comes k days later, k from 0 (never) to `LONGEST`.
+        """The probability w[k] that the next case follows k days later, k from 0 to `LONGEST`.
 
         >>> Generation(2.6, 1.5).weights()[:5].round(3).tolist()
         [0.0, 0.233, 0.359, 0.198, 0.103]
@@ -115,7 +115,7 @@ def reproduction(
 ) -> Reproduction:
     """R of the weeks that end on each of the last days, from draws [draws, regions, days] of cases.
 
-    The draws carry what is not known of the last days; each has its own posterior, and the
+    The draws carry the uncertainty of the last days. Each has its own posterior, and the
     quantiles are those of their mixture.
     """
     shape, scale = posterior(draws, generation or Generation())
@@ -138,38 +138,38 @@ def _week(values: Floats) -> Floats:
 
 
 LONGEST_DELAY = 21
-"""Days from onset to report; later ones count as this one."""
+"""Largest delay in days from onset to report; longer ones count as this one."""
 RECENT = 28
-"""Reporting dates from which the delay of the newest cases is learned."""
+"""Number of reporting dates from which the delay of the newest cases is learned."""
 PRIOR_CASES = 20.0
-"""Cases that the delay of all regions counts for beside a region's own."""
+"""Weight of the delays of all regions, in cases of a region."""
 PRIOR_SHAPE = 10.0
-"""Cases that the level of the week before counts for beside those already reported."""
+"""Weight of the level of the week before, in cases already reported."""
 DRAWS = 400
 DAYS = 56
-"""Days of onset that are estimated; the first only carry those that follow."""
+"""Days of onset that are estimated; the first ones only support those that follow."""
 
 USUAL_DELAY_MEAN = 4.5
-"""Days from onset to report, where no list says so (Germany, autumn 2020)."""
+"""Mean days from onset to report, used without data (Germany, autumn 2020)."""
 
 
 @dataclass(frozen=True)
 class OnsetNowcast:
-    """Cases by date of onset as they will be known once all are reported, with quantiles."""
+    """Estimates of cases by date of onset after all reports have arrived, with draws."""
 
     days: tuple[date, ...]
     regions: tuple[str, ...]
     known: Floats
-    """[regions, days]: with an onset in the list so far."""
+    """[regions, days]: cases with a known onset so far."""
     imputed: Floats
-    """The same, and those without an onset spread over the days before their report."""
+    """The same plus cases without onset, spread over the days before their report."""
     draws: Floats
-    """[draws, regions, days]: with those who are still to be reported."""
+    """[draws, regions, days]: including cases not yet reported."""
     with_onset: float
-    """The share of the recent cases whose onset is known."""
+    """The share of recent cases with a known onset."""
 
     def to_long(self) -> pl.DataFrame:
-        """A row for each region and each of the last two weeks' days."""
+        """A row for each region and each day of the last two weeks."""
         shown = slice(-SHOWN_DAYS, None)
         quantiles = np.quantile(self.draws[:, :, shown], LEVELS, axis=0)
         regions, days = quantiles.shape[1:]
@@ -187,10 +187,10 @@ class OnsetNowcast:
 
 
 def onset_nowcast(history: Vintages, reported: Nowcast, seed: int = 0) -> OnsetNowcast | None:
-    """The cases of the last days by date of onset, as of the last morning of a history.
+    """The cases of the last days by date of onset, as of the last vintage of a history.
 
-    None where the list has no onset of the last weeks. `reported` is the nowcast by reporting date
-    of the same morning, whose late cases get an onset like those without one.
+    None without any onset in the last weeks. `reported` is the nowcast by reporting date of the
+    same vintage. Its late cases get an onset like cases without one.
     """
     span = DAYS + LONGEST_DELAY
     table, missing = _by_delay(history, span)
@@ -247,7 +247,7 @@ def _by_delay(history: Vintages, span: int) -> tuple[Floats, Floats]:
 
 
 def _shrunk(counts: Floats) -> Floats:
-    """Each region's distribution over delays, shrunk to that of all and to the usual one."""
+    """Each region's distribution of delays, shrunk to that of all regions and to the usual one."""
     k = np.arange(LONGEST_DELAY + 1)
     usual = np.exp(-k / USUAL_DELAY_MEAN)
     everybody = counts.sum(axis=0) + PRIOR_CASES * usual / usual.sum()
@@ -258,7 +258,7 @@ def _shrunk(counts: Floats) -> Floats:
 
 
 def _onsets(table: Floats) -> Floats:
-    """The cases of a table by delay, by day of onset."""
+    """The cases of a table by delay, summed by day of onset."""
     onsets = np.zeros(table.shape[:2])
     for delay in range(table.shape[2]):
         days = table.shape[1] - delay
@@ -276,9 +276,9 @@ def _spread(cases: Floats, backward: Floats) -> Floats:
 
 
 def _forward(table: Floats) -> Floats:
-    """The share of a day's onsets that is reported so many days later or before, [regions, days].
+    """The share of a day's onsets reported within so many days, [regions, delays].
 
-    From the onsets that are old enough to have been reported, whatever their delay.
+    Estimated from onsets that are old enough to be reported with any delay.
     """
     span = table.shape[1]
     counts = np.zeros((len(table), LONGEST_DELAY + 1))
@@ -300,11 +300,11 @@ def _late_draws(reported: Nowcast, rng: np.random.Generator) -> Floats:
 
 
 def _coming(draws: Floats, forward: Floats, rng: np.random.Generator) -> Floats:
-    """Draws of the cases that fell ill on the last days and are not reported yet.
+    """Draws of the cases with onset on the last days that are not reported yet.
 
-    A day's reported onsets are a Poisson number of mean λ times the share reported by now; λ has a
-    gamma prior around the level of the week before the delay's reach, so what is still to come is
-    negative binomial.
+    A day's reported onsets are Poisson with mean λ times the share reported by now. λ has a gamma
+    prior around the level of the week before the newest delays, so the number of cases still to be
+    reported is negative binomial.
     """
     days = draws.shape[-1]
     age = days - 1 - np.arange(days)
@@ -328,12 +328,12 @@ def _coming(draws: Floats, forward: Floats, rng: np.random.Generator) -> Floats:
 
 
 BAND = (0.025, 0.975)
-"""Ends of the interval that tables and pages show."""
+"""Ends of the interval in tables and pages."""
 
 
 @dataclass(frozen=True)
 class NowcastSummary:
-    """The nowcasts by reporting date and by onset, where the list has any, and R(t)."""
+    """The nowcasts by reporting date and, if the list has onsets, by onset, and R(t)."""
 
     reported: Nowcast
     onsets: OnsetNowcast | None
@@ -362,7 +362,7 @@ class NowcastSummary:
 
 
 def nowcast_summary(history: Vintages, generation: Generation | None = None) -> NowcastSummary:
-    """The situation on the last morning of a history."""
+    """Nowcasts and R(t) as of the last vintage of a history."""
     made = nowcast(history)
     fallen_ill = onset_nowcast(history, made)
     draws = fallen_ill.draws if fallen_ill else reported_draws(history, made)
@@ -371,7 +371,7 @@ def nowcast_summary(history: Vintages, generation: Generation | None = None) -> 
 
 
 def nowcast_on(vintages: Vintages, day: date) -> pl.DataFrame | None:
-    """The two weeks to a day as known on the next morning; none if too few mornings were before."""
+    """The two weeks to a day as known on the next day; none if there are too few vintages."""
     morning = day + timedelta(days=1)
     if (morning - vintages.first).days < LEAST_MORNINGS:
         return None
