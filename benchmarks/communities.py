@@ -1,31 +1,25 @@
 """Communities: the learner trend on simulated ones, and the paper's experiment on drawn ones.
 
     python benchmarks/communities.py                   # the trend, three minutes on two cores
-    python benchmarks/communities.py DATA WORK         # the paper's, about two minutes a training
+    epifed reproduce --data DATA --out drawn --level community
+    python benchmarks/communities.py drawn             # keeps the runs of the paper's experiment
 
 The trend: the country of docs/communities.md, weekly origins of November 2020. The paper's: real
-counties drawn into communities as `epifed reproduce --level community` does, a run of each; the
-table is kept after every training, WORK keeps what is finished.
+counties drawn into communities, with and without the centered average. Runs are added to those
+that were kept before.
 """
 
-import itertools
 import json
-import math
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from epifed.data.readers import read_communities, read_prepared
-from epifed.evaluation.experiment import Grid, disaggregate, run_grid
-from epifed.evaluation.metrics import CLIPPED
-from epifed.learners.base import settings_for
+from epifed.cli.paper import COMMUNITY_SMOOTHING
+from epifed.evaluation.results_folder import TRAINED, summary
 from epifed.report.tables import budget
-from epifed.settings import PERIODS, Settings, seed_sequence
-from kept import keep, table
+from kept import keep, keep_runs, kept_runs, spread, table
 
 FIRST, LAST = "2020-11-03", "2020-12-15"
 SIMULATE = ("simulate", "--preset", "autumn-2020", "--seed", "0", "--out", "country")
@@ -50,34 +44,25 @@ def row(epsilon: str, folder: Path) -> list[Any]:
     return [epsilon.replace("inf", "∞"), found["mae_ratio"], found["wis_ratio"], *shares]
 
 
-def drawn(data: Path, work: Path) -> None:
-    """The paper's experiment, training by training, the most telling ones first."""
-    counties = read_prepared(data)
-    rng = np.random.default_rng(seed_sequence(0, "communities"))
-    panel = disaggregate(counties, read_communities(data), rng)
-    heads = ["period", "average", "method", "ε", "MAE", "MASE", "MAPE %", "R²", "zero targets"]
-    formats = ["{}"] * 4 + ["{:short}"] * 4 + ["{:,}"]
+def drawn(folders: list[Path]) -> None:
+    """The paper's experiment: mean and deviation of each cell."""
+    scores = ("mae", "mase", "mape", "r2")
+    heads = ["period", "average", "method", "ε", "runs", "MAE", "MASE", "MAPE %", "R²", "zeros"]
+    formats = ["{}"] * 5 + [("{:short}", "{:short} ± {:short}")] * len(scores) + ["{:,}"]
     rows: list[list[Any]] = []
-    for period, smoothing in itertools.product(PERIODS, ("centered", "none")):
-        values: dict[str, Any] = Settings.PAPER | Settings.community_values(len(panel.regions))
-        values |= {"sampler": "fixed", "epsilon": math.inf, "smoothing": smoothing}
-        for methods, epsilon in (((), math.inf), ((), 0.3), ((CLIPPED,), None)):
-            grid = Grid(
-                settings=settings_for(panel, values),
-                splits=("temporal",),
-                periods={period: PERIODS[period]},
-                epsilons=() if epsilon is None else (epsilon,),
-                runs=1,
-                baselines=("persistence", "zero", "county share", *methods),
-            )
-            runs = run_grid(panel, grid, work / smoothing, workers=1).runs.filter(stratum="all")
-            for found in runs.iter_rows(named=True):
-                name = [period, smoothing, found["method"], budget(found["epsilon"])]
-                if name not in [row[:4] for row in rows]:
-                    scores = [float(f"{found[m]:.6g}") for m in ("mae", "mase", "mape", "r2")]
-                    rows.append([*name, *scores, int(found["zeros"])])
-            command = "python benchmarks/communities.py ../shared/data WORK"
-            print(keep("communities", command, {"real": table(heads, formats, rows)}), flush=True)
+    for average in COMMUNITY_SMOOTHING:
+        name = f"communities-{average}"
+        keep_runs(name, [folder / average for folder in folders if (folder / average).is_dir()])
+        means = summary(kept_runs(name)).sort("period", TRAINED, "epsilon", "method")
+        rows += [
+            [row["period"], average, row["method"], budget(row["epsilon"]), row["runs"]]
+            + [spread(row, score, "_mean") for score in scores]
+            + [int(row["zeros"])]
+            for row in means.iter_rows(named=True)
+        ]
+    rows.sort(key=lambda row: row[0])
+    command = "epifed reproduce --data ../shared/data --out communities --level community"
+    print(keep("communities", command, {"real": table(heads, formats, rows)}))
 
 
 def main() -> None:
@@ -94,6 +79,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        drawn(Path(sys.argv[1]), Path(sys.argv[2]))
+        drawn([Path(word) for word in sys.argv[1:]])
     else:
         main()

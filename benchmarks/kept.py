@@ -30,6 +30,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+from polars import selectors as cs
+
+from epifed.evaluation.results_folder import KEYS
+from epifed.files import write_parquet
 from epifed.report.tables import number
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +77,38 @@ def keep(name: str, command: str, results: Mapping[str, Any], measured: str = ""
     RESULTS.mkdir(exist_ok=True)
     path.write_text(_dumped({**before, **fresh}) + "\n")
     return path
+
+
+def keep_runs(name: str, folders: Sequence[Path]) -> None:
+    """Keep the runs of results folders, a row per run and population cluster, and their curves.
+
+    They are added to those that are kept; a run that is computed again replaces the older one.
+    """
+    RESULTS.mkdir(exist_ok=True)
+    for kind in ("runs", "convergence"):
+        path = RESULTS / f"{name}-{kind}.parquet"
+        frames = [pl.read_parquet(folder / f"{kind}.parquet") for folder in folders]
+        if path.exists():
+            frames.append(pl.read_parquet(path))
+        rows = pl.concat(frames, how="diagonal_relaxed").with_columns(
+            (cs.float() - cs.by_name("epsilon")).cast(pl.Float32)
+        )
+        own = ["stratum"] if kind == "runs" else ["round"]
+        kept = rows.unique([*KEYS, *own], keep="first").sort(*KEYS, *own)
+        write_parquet(path, kept)
+
+
+def kept_runs(name: str, kind: str = "runs") -> pl.DataFrame:
+    """The runs that `keep_runs` kept, or their `convergence`."""
+    return pl.read_parquet(RESULTS / f"{name}-{kind}.parquet").with_columns(
+        cs.float().cast(pl.Float64)
+    )
+
+
+def spread(row: Mapping[str, Any], score: str, mean: str = "") -> list[float]:
+    """Mean and deviation of a score as a cell; what does not vary has no deviation."""
+    values = (row[f"{score}{mean}"], row[f"{score}_std"] or None)
+    return [float(f"{value:.6g}") for value in values if value is not None]
 
 
 def _dumped(value: Any, indent: str = "") -> str:

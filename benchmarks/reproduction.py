@@ -1,25 +1,31 @@
 """Keep what `epifed reproduce` found for the documentation.
 
     epifed reproduce --data DATA --out results
-    python benchmarks/reproduction.py results
+    python benchmarks/reproduction.py results     # keeps its runs and curves, and the tables
+    python benchmarks/reproduction.py             # the tables and pictures, from the kept runs
     epifed reproduce --data DATA --out one-shot --learner one-shot --resplit
     python benchmarks/reproduction.py one-shot
 
-Writes results/reproduction.json or, of another learner than the paper's, small-epsilon.json. A star
-marks a cell that differs from the paper's by more than either standard deviation.
+Runs are added to those that were kept before. Writes results/reproduction.json or, of another
+learner than the paper's, small-epsilon.json. A star marks a cell that differs from the paper's by
+more than either standard deviation.
 """
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from epifed.evaluation.results_folder import FEDERATED, summary
+from epifed.evaluation.results_folder import FEDERATED, TRAINED, summary
+from epifed.report import figures
+from epifed.report.drawing import save
 from epifed.report.tables import budget, published
-from kept import keep, table
+from kept import RESULTS, keep, keep_runs, kept_runs, spread, table
+
+COMMAND = "epifed reproduce --data ../shared/data --out results"
 
 PERIODS = {"2020-11": "Nov 2020", "2022-03": "Mar 2022"}
 SPLITS = ("shuffled", "temporal")
@@ -58,16 +64,12 @@ class Means:
     ) -> list[float] | None:
         """A cell of what was computed."""
         row = self._ours.get((split, period, method, epsilon))
-        return _cell(row[f"{metric}_mean"], row[f"{metric}_std"]) if row else None
+        return spread(row, metric, "_mean") if row else None
 
     def paper(self, metric: str, period: str, split: str, epsilon: float) -> list[float] | None:
         """A cell of the paper's table that belongs to a split."""
         row = self._paper.get((TABLE_OF[split], period, epsilon, metric))
-        return _cell(row["published_mean"], row["published_std"]) if row else None
-
-
-def _cell(mean: float, deviation: float | None) -> list[float]:
-    return [_digits(one) for one in (mean, deviation or 0.0) if one is mean or deviation]
+        return spread(row, "published", "_mean") if row else None
 
 
 def _first(cell: list[float] | None) -> float | None:
@@ -209,20 +211,31 @@ def learner_tables(means: Means) -> dict[str, Any]:
 _SHOWN = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, float("inf"))
 
 
-def main(folders: Iterable[str]) -> None:
-    """Keep what the results folders hold."""
+def draw(runs: pl.DataFrame, curves: pl.DataFrame) -> None:
+    """The pictures of the documentation that need no more than the runs."""
+    images = RESULTS.parent.parent / "docs" / "images"
+    save(figures.convergence(curves), images / "convergence.png")
+    save(figures.by_population(runs, "temporal", "2020-11", "county"), images / "strata.png")
+
+
+def main(folders: Sequence[str]) -> None:
+    """Keep what the results folders hold, or make the tables from what is kept."""
+    paper = []
     for folder in map(Path, folders):
         runs = pl.read_parquet(folder / "runs.parquet")
-        trained = runs.filter(pl.col("epsilon").is_not_null())["method"].unique().to_list()
-        made = json.loads((folder / "manifest.json").read_text())["finished"][:10]
-        means = Means(summary(runs), *trained)
+        trained = runs.filter(TRAINED)["method"].unique().to_list()
         if trained == [FEDERATED]:
-            command = "epifed reproduce --data ../shared/data --out results"
-            print(keep("reproduction", command, paper_tables(means), made))
-        else:
-            options = f"--learner {means.learner} --resplit"
-            command = f"epifed reproduce --data ../shared/data --out results {options}"
-            print(keep("small-epsilon", command, learner_tables(means), made))
+            paper.append(folder)
+            continue
+        means = Means(summary(runs), *trained)
+        made = json.loads((folder / "manifest.json").read_text())["finished"][:10]
+        command = f"{COMMAND} --learner {means.learner} --resplit"
+        print(keep("small-epsilon", command, learner_tables(means), made))
+    if paper or not folders:
+        keep_runs("reproduction", paper)
+        runs = kept_runs("reproduction")
+        print(keep("reproduction", COMMAND, paper_tables(Means(summary(runs), FEDERATED))))
+        draw(runs, kept_runs("reproduction", "convergence"))
 
 
 if __name__ == "__main__":

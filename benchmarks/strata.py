@@ -1,227 +1,133 @@
-"""Errors by the size of a county, and what clipping does: from the runs of `epifed reproduce`.
+"""Errors by the size of a county, and what clipping does: from the runs that are kept.
 
-    epifed reproduce --data DATA --out results --runs 5
-    python benchmarks/strata.py DATA results [more results]
-    python benchmarks/strata.py DATA results --add
+    python benchmarks/strata.py
 
-Several folders of the same experiment are joined. With `--add` the runs are added to those that
-were kept before: runs 0, 1, … of a cell that are kept already are left out, and means and
-deviations are pooled.
+`benchmarks/reproduction.py` keeps the runs of `epifed reproduce`, one row per run and population
+cluster; this makes the tables of docs/strata.md from them.
 """
 
-import json
 import math
-import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
-from epifed.data.readers import read_prepared
-from epifed.evaluation.metrics import CLIPPED, STRATA, strata
-from epifed.evaluation.results_folder import ALL, FEDERATED, KEYS
+from epifed.evaluation.metrics import CLIPPED, STRATA
+from epifed.evaluation.results_folder import ALL, FEDERATED, TRAINED, summary
 from epifed.paper import by_size
 from epifed.report.tables import budget
-from kept import RESULTS, keep, table
+from kept import keep, kept_runs, spread, table
 
-COMMAND = "python benchmarks/strata.py ../shared/data results"
-EPSILONS = (0.3, 0.5, 1.0, 2.0, float("inf"))
+EPSILONS = (0.3, 0.5, 1.0, 2.0, math.inf)
 LOCAL = "local MLP"
 """The baseline of each client's own network."""
 CLUSTERS = [name for name, _, _ in STRATA]
 SCORES = ("mape", "mdape", "mae_per_100k")
 METRICS = {"mse": "MSE", "mae": "MAE", "mape": "MAPE %", "r2": "R²"}
 UPDATES = {
-    "not clipped, no noise (ε = ∞)": f"{FEDERATED} ∞",
-    "clipped, no noise": CLIPPED,
-    "clipped, noise of ε = 2": f"{FEDERATED} 2",
-    "persistence": "persistence",
+    "not clipped, no noise (ε = ∞)": (FEDERATED, math.inf),
+    "clipped, no noise": (CLIPPED, None),
+    "clipped, noise of ε = 2": (FEDERATED, 2.0),
+    "persistence": ("persistence", None),
 }
 SHORT = ("{:short}", "{:short} ± {:short}")
 RATIO = ("{:.2f}", "{:.2f} ± {:.2f}")
 CELLS = [(p, s) for p in ("2020-11", "2022-03") for s in ("shuffled", "temporal")]
-METHODS = ["persistence", LOCAL, CLIPPED, *(f"{FEDERATED} {budget(e)}" for e in EPSILONS)]
+COLUMNS = [("persistence", None), (LOCAL, None), *((FEDERATED, e) for e in EPSILONS)]
 
-Key = tuple[str, str, str, str, str]
-"""Period, split, method with its budget, stratum, score."""
-
-
-class Spread(NamedTuple):
-    """Mean and standard deviation of so many runs."""
-
-    runs: int
-    mean: float
-    deviation: float
-
-    def joined(self, other: "Spread") -> "Spread":
-        """Of the runs of both."""
-        runs = self.runs + other.runs
-        mean = (self.runs * self.mean + other.runs * other.mean) / runs
-        squares = sum((s.runs - 1) * s.deviation**2 for s in (self, other))
-        squares += self.runs * other.runs / runs * (self.mean - other.mean) ** 2
-        return Spread(runs, mean, math.sqrt(squares / (runs - 1)))
-
-    def over(self, other: "Spread") -> list[float]:
-        """The ratio of two independent means, and its deviation."""
-        ratio = self.mean / other.mean
-        relative = [s.deviation / s.mean for s in (self, other)]
-        return [_digits(ratio), _digits(ratio * math.hypot(*relative))]
-
-    def cell(self) -> list[float]:
-        """As it is kept: a single run has no deviation."""
-        return [_digits(self.mean), *([_digits(self.deviation)] if self.runs > 1 else [])]
+Sizes = Mapping[tuple[object, ...], Mapping[str, Any]]
+"""The scores by period, split, method, budget and cluster."""
 
 
-Spreads = dict[Key, Spread]
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def joined(folders: list[Path], name: str) -> pl.DataFrame:
-    """A table of several folders; what two of them computed counts once."""
-    every = pl.concat(pl.read_parquet(folder / name) for folder in folders)
-    own = ("stratum",) if "stratum" in every.columns else ("region", "target_day")
-    return every.unique([*KEYS, *own], keep="first", maintain_order=True)
-
-
-def named() -> pl.Expr:
-    """A method with its budget, if it has one."""
-    budgets = pl.col("epsilon").map_elements(budget, return_dtype=pl.String)
-    return pl.concat_str(["method", budgets], separator=" ", ignore_nulls=True).alias("named")
-
-
-def of_runs(frame: pl.DataFrame, scores: Iterable[str]) -> Spreads:
-    """The spread of each score over the runs of a frame with a row for each run and stratum."""
-    cells = ["period", "split", "named", "stratum"]
-    spreads = {}
-    for score in scores:
-        grouped = frame.group_by(cells).agg(
-            pl.len().alias("runs"), pl.col(score).mean().alias("mean"), pl.col(score).std()
-        )
-        for *key, runs, mean, deviation in grouped.rows():
-            period, split, method, stratum = map(str, key)
-            spreads[period, split, method, stratum, score] = Spread(runs, mean, deviation or 0.0)
-    return spreads
-
-
-def of_kept(before: Mapping[str, Any]) -> Spreads:
-    """The same from what is kept."""
-    spreads = {}
-    for period, split in CELLS:
-        runs = before[f"runs {period} {split}"] | {"persistence": 1}
-        columns = ["persistence", LOCAL, *(f"{FEDERATED} {budget(e)}" for e in EPSILONS)]
-        for score in SCORES:
-            for name, _, *cells in before[f"{period} {split} {score}"]["rows"]:
-                for method, cell in zip(columns, cells, strict=True):
-                    key = (period, split, method, name, score)
-                    spreads[key] = Spread(runs[method], cell[0], (*cell, 0.0)[1])
-        for period_of, split_of, updates, *cells in before["clipping"]["rows"]:
-            if (period_of, split_of) == (period, split):
-                method = UPDATES[updates]
-                for score, cell in zip(METRICS, cells, strict=True):
-                    key = (period, split, method, ALL, score)
-                    spreads[key] = Spread(runs[method], cell[0], (*cell, 0.0)[1])
-    return spreads
-
-
-def not_kept(frame: pl.DataFrame, before: Mapping[str, Any]) -> pl.DataFrame:
-    """The runs of a frame that are not among those that are kept."""
-    counts = pl.DataFrame(
-        [
-            {"period": period, "split": split, "named": method, "kept": runs}
-            for period, split in CELLS
-            for method, runs in (before[f"runs {period} {split}"] | {"persistence": 1}).items()
-            if method in METHODS
-        ]
-    )
-    return frame.join(counts, on=["period", "split", "named"], how="left").filter(
-        pl.col("run") >= pl.col("kept").fill_null(0)
-    )
-
-
-def cluster_tables(spreads: Spreads, counties: Mapping[str, int]) -> dict[str, Any]:
+def cluster_tables(sizes: Sizes) -> dict[str, Any]:
     """A table for each period, split and score."""
-    tables = {}
-    columns = [method for method in METHODS if method != CLIPPED]
     heads = ["inhabitants", "counties", "persistence", "own MLP"]
-    for period, split in CELLS:
-        for score in SCORES:
-            rows = [
-                [name, counties[name],
-                 *(spreads[period, split, method, name, score].cell() for method in columns)]
+    heads += [f"ε {budget(e)}" for e in EPSILONS]
+    formats = ["{}", "{}", *[SHORT] * len(COLUMNS)]
+    return {
+        f"{period} {split} {score}": table(
+            heads,
+            formats,
+            [
+                [name, sizes[period, split, "persistence", None, name]["regions"]]
+                + [spread(sizes[period, split, *column, name], score) for column in COLUMNS]
                 for name in CLUSTERS
-            ]  # fmt: skip
-            tables[f"{period} {split} {score}"] = table(
-                [*heads, *(f"ε {budget(e)}" for e in EPSILONS)],
-                ["{}", "{}", *[SHORT] * (2 + len(EPSILONS))],
-                rows,
-            )
-    return tables
+            ],
+        )
+        for period, split in CELLS
+        for score in SCORES
+    }
 
 
-def own_model(spreads: Spreads) -> dict[str, Any]:
+def own_model(sizes: Sizes) -> dict[str, Any]:
     """The shared model's MAE per 100,000 over that of each county's own network, by size."""
     rows = [
-        [
-            period, split, budget(epsilon),
-            *(spreads[period, split, f"{FEDERATED} {budget(epsilon)}", name, "mae_per_100k"].over(
-                spreads[period, split, LOCAL, name, "mae_per_100k"]
-            ) for name in CLUSTERS),
+        [period, split, budget(epsilon)]
+        + [
+            over(
+                sizes[period, split, FEDERATED, epsilon, name],
+                sizes[period, split, LOCAL, None, name],
+                "mae_per_100k",
+            )
+            for name in CLUSTERS
         ]
         for period, split in CELLS
-        for epsilon in (2.0, float("inf"))
-    ]  # fmt: skip
+        for epsilon in (2.0, math.inf)
+    ]
     return table(["period", "split", "ε", *CLUSTERS], ["{}"] * 3 + [RATIO] * len(CLUSTERS), rows)
 
 
-def clipping(spreads: Spreads) -> dict[str, Any]:
+def over(shared: Mapping[str, Any], own: Mapping[str, Any], score: str) -> list[float]:
+    """The ratio of two independent means, and its deviation."""
+    ratio = shared[score] / own[score]
+    relative = [(row[f"{score}_std"] or 0.0) / row[score] for row in (shared, own)]
+    return [float(f"{value:.6g}") for value in (ratio, ratio * math.hypot(*relative))]
+
+
+def clipping(runs: pl.DataFrame) -> dict[str, Any]:
     """The non-private federation, the same clipped without noise, and ε = 2."""
+    cells = {
+        (row["period"], row["split"], row["method"], row["epsilon"]): row
+        for row in summary(runs).iter_rows(named=True)
+    }
     rows = [
-        [period, split, updates,
-         *(spreads[period, split, method, ALL, score].cell() for score in METRICS)]
+        [period, split, updates, cells[period, split, *method]["runs"]]
+        + [spread(cells[period, split, *method], score, "_mean") for score in METRICS]
         for period, split in CELLS
         for updates, method in UPDATES.items()
-    ]  # fmt: skip
-    heads = ["period", "split", "updates", *METRICS.values()]
-    return table(heads, ["{}"] * 3 + [SHORT] * len(METRICS), rows)
+    ]
+    heads = ["period", "split", "updates", "runs", *METRICS.values()]
+    return table(heads, ["{}"] * 4 + [SHORT] * len(METRICS), rows)
 
 
-def main(data: Path, folders: list[Path], *, add: bool) -> None:
-    """Keep the tables."""
-    counties = read_prepared(data)
-    runs = joined(folders, "runs.parquet").with_columns(named())
-    predictions = joined(folders, "predictions.parquet").with_columns(named())
-    path = RESULTS / "strata.json"
-    before = json.loads(path.read_text()) if add else {}
-    if add:
-        runs, predictions = not_kept(runs, before), not_kept(predictions, before)
-    by_run = pl.concat(
-        by_size(chosen, counties).with_columns(named(), pl.lit(number).alias("run"))
-        for (number,), chosen in predictions.group_by("run")
+def counted_runs(runs: pl.DataFrame) -> dict[str, Any]:
+    """How many runs each budget has, and each county's own network."""
+    shown = runs.filter(
+        pl.col("stratum") == ALL, TRAINED | pl.col("method").is_in([LOCAL, CLIPPED])
     )
-    spreads = of_runs(by_run, SCORES) | of_runs(runs.filter(stratum=ALL), METRICS)
-    if add:
-        kept_before = of_kept(before)
-        spreads = kept_before | {
-            key: spread.joined(kept_before[key]) if key in kept_before else spread
-            for key, spread in spreads.items()
-        }
-    assert counties.population is not None
-    sizes = {name: int(chosen.sum()) for name, chosen in strata(counties.population)}
-    kept = cluster_tables(spreads, sizes)
-    kept |= {"own": own_model(spreads), "clipping": clipping(spreads)}
-    for period, split in CELLS:
-        kept[f"runs {period} {split}"] = {
-            method: spreads[period, split, method, CLUSTERS[0] if of_size else ALL, score].runs
-            for method in METHODS[1:]
-            for of_size, score in [(method != CLIPPED, "mape")]
-        }
-    print(keep("strata", COMMAND + (" --add" if add else ""), kept))
+    counts = shown.group_by("period", "split", "method", "epsilon").len()
+    by_cell = {tuple(row[:-1]): row[-1] for row in counts.rows()}
+    columns = {LOCAL: (LOCAL, None), CLIPPED: (CLIPPED, None)}
+    budgets = sorted(e for e in set(shown["epsilon"]) if e is not None)
+    columns |= {f"ε {budget(e)}": (FEDERATED, e) for e in budgets}
+    rows = [
+        [period, split, *(by_cell.get((period, split, *key), 0) for key in columns.values())]
+        for period, split in CELLS
+    ]
+    return table(["period", "split", *columns], ["{}"] * (2 + len(columns)), rows)
+
+
+def size_tables(runs: pl.DataFrame) -> dict[str, Any]:
+    """All tables of the page on sizes."""
+    keys = ("period", "split", "method", "epsilon", "stratum")
+    sizes = {tuple(row[k] for k in keys): row for row in by_size(runs).iter_rows(named=True)}
+    tables = cluster_tables(sizes)
+    return tables | {
+        "own": own_model(sizes),
+        "clipping": clipping(runs),
+        "runs": counted_runs(runs),
+    }
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--add"]
-    main(Path(words[0]), [Path(word) for word in words[1:]], add="--add" in sys.argv)
+    print(keep("strata", "python benchmarks/strata.py", size_tables(kept_runs("reproduction"))))

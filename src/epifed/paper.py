@@ -4,25 +4,21 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
-from numpy.typing import NDArray
 
-from epifed.data.panel import CasePanel
 from epifed.errors import counted
 from epifed.evaluation.experiment import zero_entries
-from epifed.evaluation.metrics import METRICS, STRATA, strata
+from epifed.evaluation.metrics import METRICS, STRATA
 from epifed.evaluation.results_folder import ALL, TRAINED, GridFolder, summary
 from epifed.files import write_atomic, write_text
 from epifed.report import figures, maps
-from epifed.report import figures as data_figures
-from epifed.report import figures as result_figures
 from epifed.report.drawing import (
     PERIOD_COLOURS,
     PERSISTENCE_COLOUR,
@@ -47,24 +43,16 @@ from epifed.report.tables import (
 )
 
 SCORES = ("mape", "mdape", "mae", "mae_per_100k")
-HEADS = {
-    "mape": "MAPE %",
-    "mdape": "MdAPE %",
-    "mae": "MAE",
-    "mae_per_100k": "MAE per 100,000",
-}
-_CELL = ["split", "period", "method", "epsilon", "stratum"]
+HEADS = {name: METRICS[name].head for name in SCORES[:-1]} | {"mae_per_100k": "MAE per 100,000"}
 
 
-def by_size(predictions: pl.DataFrame, panel: CasePanel) -> pl.DataFrame:
+def by_size(runs: pl.DataFrame) -> pl.DataFrame:
     """Mean and standard deviation over the runs of each method, budget and population cluster.
 
     Parameters
     ----------
-    predictions
-        One row per run, region and test day, as a grid keeps them.
-    panel
-        The panel behind them, with a population for each region.
+    runs
+        One row per run and population cluster, as a grid keeps them.
 
     Returns
     -------
@@ -72,49 +60,29 @@ def by_size(predictions: pl.DataFrame, panel: CasePanel) -> pl.DataFrame:
     of MAPE, MdAPE (both in per cent, zero targets left out), MAE (cases a day) and MAE per 100,000
     inhabitants the mean, `_std`, and `_persistence`, which is persistence's on the same windows.
     """
-    assert panel.population is not None
-    clusters = pl.DataFrame(
-        [
-            {"region": panel.regions[row], "stratum": name, "people": int(panel.population[row])}
-            for name, chosen in strata(panel.population)
-            for row in chosen.nonzero()[0]
-        ],
-        schema={"region": pl.String, "stratum": pl.String, "people": pl.Int64},
-    )
-    error = (pl.col("prediction") - pl.col("truth")).abs()
-    share = (100 * error / pl.col("truth")).filter(pl.col("truth") != 0)
-    scored = (
-        predictions.join(clusters, on="region")
-        .group_by(*_CELL, "run")
+    order = {name: place for place, (name, _, _) in enumerate(STRATA)}
+    cell = ["split", "period", "stratum"]
+    values = {score: pl.col(score).fill_nan(None) for score in SCORES}
+    means = (
+        runs.filter(pl.col("stratum") != ALL)
+        .group_by(*cell, "method", "epsilon")
         .agg(
-            pl.col("region").n_unique().alias("regions"),
-            share.mean().alias("mape"),
-            share.median().alias("mdape"),
-            error.mean().alias("mae"),
-            (1e5 * error / pl.col("people")).mean().alias("mae_per_100k"),
+            pl.col("regions").first(),
+            pl.len().alias("runs"),
+            *(value.mean() for value in values.values()),
+            *(value.std().alias(f"{score}_std") for score, value in values.items()),
         )
     )
-    means = scored.group_by(_CELL).agg(
-        pl.col("regions").first(),
-        pl.len().alias("runs"),
-        *(pl.col(score).mean() for score in SCORES),
-        *(pl.col(score).std().alias(f"{score}_std") for score in SCORES),
+    persistence = means.filter(method="persistence").select(
+        *cell, *(pl.col(score).alias(f"{score}_persistence") for score in SCORES)
     )
-    like_today = means.filter(method="persistence").select(
-        "split", "period", "stratum", *(pl.col(s).alias(f"{s}_persistence") for s in SCORES)
-    )
-    order = {name: place for place, (name, _, _) in enumerate(STRATA)}
-    return means.join(like_today, on=["split", "period", "stratum"], how="left").sort(
-        "split",
-        "period",
-        TRAINED,
-        "method",
-        "epsilon",
-        pl.col("stratum").replace_strict(order, return_dtype=pl.Int64),
+    place = pl.col("stratum").replace_strict(order, return_dtype=pl.Int64)
+    return means.join(persistence, on=cell, how="left").sort(
+        "split", "period", TRAINED, "method", "epsilon", place
     )
 
 
-def to_markdown(scored: pl.DataFrame) -> str:
+def sizes_markdown(scored: pl.DataFrame) -> str:
     """A table for each split, period and score: clusters in rows, budgets in columns."""
     text = []
     for split, period in scored.select("split", "period").unique(maintain_order=True).rows():
@@ -239,7 +207,7 @@ def paper_tables(stored: GridFolder, caption: Caption) -> list[PaperTable]:
         note = f"{caption(float(zeros))}; {counted(settings.rounds, 'round')}{epochs}"
         return PaperTable(name, title, note[0].upper() + note[1:], chosen)
 
-    found = [
+    tables = [
         table(
             period,
             f"Performance metrics for case prediction, {period_title(period)}",
@@ -250,13 +218,13 @@ def paper_tables(stored: GridFolder, caption: Caption) -> list[PaperTable]:
         )
         for period in stored.grid.periods
     ]
-    return [*found, table("S1", "Privacy–utility tradeoff across privacy budgets", means)]
+    return [*tables, table("S1", "Privacy–utility tradeoff across privacy budgets", means)]
 
 
 def latex(text: str) -> str:
     """Plain text as LaTeX."""
     pattern = "|".join(re.escape(key) for key in sorted(_LATEX, key=len, reverse=True))
-    return re.sub(pattern, lambda found: _LATEX[found[0]], text)
+    return re.sub(pattern, lambda match: _LATEX[match[0]], text)
 
 
 def latex_number(value: float | None) -> str:
@@ -288,22 +256,20 @@ LEAST_R2 = 0.7
 """Where the axis of R² ends: the paper's goes down to minus millions."""
 
 
-def figure(runs: pl.DataFrame, attribution: Sequence[str] = ()) -> Figure:
+def small_budgets(runs: pl.DataFrame, attribution: Sequence[str] = ()) -> Figure:
     """A column for each period and split: MAPE in full, and R² where it is worth something."""
     means = summary(runs)
-    cells = means.select("period", "split").unique(maintain_order=True).sort("period", "split")
+    cells = means.select("period", "split").unique().sort("period", "split").rows()
     with style():
         drawn, grid = plt.subplots(
             2, len(cells), figsize=(WIDTH, 4.6), sharex=True, sharey="row", squeeze=False
         )
         letters = iter("ABCDEFGH")
-        for i, metric in enumerate(ROWS):
-            for j, (period, split) in enumerate(cells.rows()):
-                axes = grid[i, j]
-                here = means.filter((pl.col("period") == period) & (pl.col("split") == split))
-                _panel(axes, here, metric, period, split)
+        for metric, row in zip(ROWS, grid, strict=True):
+            row[0].set_ylabel(METRICS[metric].axis)
+            for axes, (period, split) in zip(row, cells, strict=True):
+                _beside_the_paper(axes, means, metric, period, split)
                 panel_title(axes, next(letters), f"{period_title(period)}\n{split} split")
-            grid[i, 0].set_ylabel(METRICS[metric].axis)
         for axes in grid[-1]:
             axes.set_xlabel("ε")
         handles, labels = grid[0, 0].get_legend_handles_labels()
@@ -312,30 +278,21 @@ def figure(runs: pl.DataFrame, attribution: Sequence[str] = ()) -> Figure:
     return drawn
 
 
-def _panel(axes: Axes, means: pl.DataFrame, metric: str, period: str, split: str) -> None:
-    theirs = published().filter(
-        (pl.col("table") == TABLE_OF[split])
-        & (pl.col("period") == period)
-        & (pl.col("metric") == metric)
-    )
+def _beside_the_paper(
+    axes: Axes, means: pl.DataFrame, metric: str, period: str, split: str
+) -> None:
+    theirs = published().filter(table=TABLE_OF[split], period=period, metric=metric)
+    here = means.filter(period=period, split=split)
+    trained = here.filter(TRAINED).rename({f"{metric}_mean": "mean", f"{metric}_std": "std"})
     lines = {"the paper": theirs.rename({"published_mean": "mean", "published_std": "std"})}
-    trained = means.filter(TRAINED).rename({f"{metric}_mean": "mean", f"{metric}_std": "std"})
     for method in trained["method"].unique(maintain_order=True):
-        lines[method] = trained.filter(pl.col("method") == method)
-    like_today = means.filter(pl.col("method") == "persistence")[f"{metric}_mean"]
+        lines[method] = trained.filter(method=method)
+    most = METRICS[metric].best if metric == "r2" else None
     for (name, line), colour in zip(lines.items(), reversed(PERIOD_COLOURS), strict=False):
-        ordered = line.sort("epsilon")
-        if len(ordered):
-            x = places(ordered["epsilon"].to_list())
-            band(
-                axes,
-                x,
-                ordered,
-                name,
-                colour,
-                most=METRICS[metric].best if metric == "r2" else None,
-            )
-    for level in like_today:
+        if len(line):
+            ordered = line.sort("epsilon")
+            band(axes, places(ordered["epsilon"].to_list()), ordered, name, colour, most=most)
+    for level in here.filter(method="persistence")[f"{metric}_mean"]:
         axes.axhline(
             level,
             color=PERSISTENCE_COLOUR, linestyle="--", linewidth=1, label="persistence",
@@ -382,35 +339,32 @@ class Plan:
 
 def plan(stored: GridFolder, country: Atlas | None, place: Place | None) -> Plan:
     """The figures of the paper, in its order."""
-    found = Plan()
+    drawable = Plan()
     if country is None or place is None:
         for name in ("populations", "regions", "zero_entries", "cases"):
-            found.left_out[name] = NO_DATA
+            drawable.left_out[name] = NO_DATA
     else:
-        _of_country(found, stored, country, place)
-    results = stored.results
+        _of_country(drawable, stored, country, place)
+    runs, curves = stored.results.runs, stored.results.convergence
     unit = unit_of(stored, country)
-    for split, period in stored.cells:
-        found.add(
-            f"predictions_{period}_{split}",
-            lambda s=split, p=period: result_figures.predicted_against_true(  # type: ignore[misc]
-                results.predictions, s, p, unit
-            ),
-        )
-    strata = set(results.runs["stratum"].unique()) != {ALL}
-    for split, period in stored.cells:
-        found.add(
-            f"strata_{period}_{split}",
-            lambda s=split, p=period: result_figures.by_population(  # type: ignore[misc]
-                results.runs, s, p, unit
-            ),
-            None if strata else "these results have no populations",
-        )
-    found.add("privacy_utility", lambda: figures.privacy_utility(results.runs))
-    curves = None if len(results.convergence) else "these results have no curves"
-    found.add("convergence", lambda: figures.convergence(results.convergence), curves)
-    found.add("losses", lambda: figures.losses(results.convergence), curves)
-    return found
+    no_people = "these results have no populations"
+    for name, draw, table, missing in (
+        ("predictions", figures.predicted_against_true, stored.results.predictions, None),
+        (
+            "strata",
+            figures.by_population,
+            runs,
+            no_people if set(runs["stratum"]) == {ALL} else None,
+        ),
+    ):
+        for split, period in stored.cells:
+            drawing = partial(draw, table, split, period, unit)
+            drawable.add(f"{name}_{period}_{split}", drawing, missing)
+    drawable.add("privacy_utility", partial(figures.privacy_utility, runs))
+    no_curves = None if len(curves) else "these results have no curves"
+    drawable.add("convergence", partial(figures.convergence, curves), no_curves)
+    drawable.add("losses", partial(figures.losses, curves), no_curves)
+    return drawable
 
 
 def unit_of(stored: GridFolder, country: Atlas | None) -> str:
@@ -423,35 +377,36 @@ def unit_of(stored: GridFolder, country: Atlas | None) -> str:
     return "region"
 
 
-def _of_country(found: Plan, stored: GridFolder, country: Atlas, place: Place) -> None:
-    communities = country.communities
+def _of_country(drawable: Plan, stored: GridFolder, country: Atlas, place: Place) -> None:
+    counties, communities = country.counties, country.communities
+    sources = country.data_attribution
     covered = {p: days for p, days in stored.grid.periods.items() if country.covers(days)}
-    early = None
+    early = none = shapes = None
     if not covered:
-        panel = country.counties
-        early = f"{country.source} has {panel.start} … {panel.end}, none of these periods"
-    none = None if communities else f"{country.source} has no communities.csv"
-    shapes = None
+        days = f"{counties.start} … {counties.end}"
+        early = f"{country.source} has {days}, none of these periods"
+    if communities is None:
+        none = f"{country.source} has no communities.csv"
     if country.county_shapes is None or country.community_shapes is None:
         shapes = f"{country.source} has no counties.geojson and communities.geojson"
-
-    def people() -> Figure:
-        levels: dict[str, NDArray[np.int64]] = {}
-        for name, level in (("counties", country.counties), ("communities", communities)):
-            if level is not None and level.population is not None:
-                levels[name] = level.population
-        return data_figures.populations(levels, country.data_attribution)
+    levels = {
+        name: level.population
+        for name, level in (("counties", counties), ("communities", communities))
+        if level is not None and level.population is not None
+    }
 
     def zeros() -> Figure:
         assert communities is not None
         plain = stored.settings.but(smoothing="none")
         tables = {p: zero_entries(communities, plain, days) for p, days in covered.items()}
-        return data_figures.zero_entries(tables, country.data_attribution)
+        return figures.zero_entries(tables, sources)
 
-    found.add("populations", people)
-    last = list(covered.values())[-1:]
-    found.add("regions", lambda: maps.regions(country, place, last[0]), none or shapes or early)
-    found.add("zero_entries", zeros, none or early)
-    found.add("cases", lambda: maps.cases(country, covered), early)
+    drawable.add("populations", partial(figures.populations, levels, sources))
+    newest = list(covered.values())[-1:]
+    drawable.add(
+        "regions", lambda: maps.regions(country, place, newest[0]), none or shapes or early
+    )
+    drawable.add("zero_entries", zeros, none or early)
+    drawable.add("cases", partial(maps.cases, country, covered), early)
     if country.county_shapes is None and not early:
-        found.left_out["maps in cases"] = f"{country.source} has no counties.geojson"
+        drawable.left_out["maps in cases"] = f"{country.source} has no counties.geojson"

@@ -45,7 +45,7 @@ def test_each_run_may_shuffle_anew_and_persistence_with_it(tmp_path: Path) -> No
 
 def test_the_figure_has_two_panels_for_each_cell(tmp_path: Path) -> None:
     runs = run_grid(small_panel(), small_grid(), tmp_path, workers=1).runs
-    drawn = paper.figure(runs, ["somebody"])
+    drawn = paper.small_budgets(runs, ["somebody"])
     assert len(drawn.axes) == 8
     for axes in drawn.axes:
         labels = {line.get_label() for line in axes.get_lines()}

@@ -14,6 +14,7 @@ from epifed import app, paper
 from epifed.errors import EpifedError
 from epifed.evaluation.experiment import Grid, run_grid
 from epifed.evaluation.metrics import CLIPPED, clipped_without_noise
+from epifed.evaluation.results_folder import gather
 from epifed.learners.base import make_learner
 from epifed.privacy.plan import ClippedPlan
 from epifed.report import html
@@ -132,25 +133,17 @@ def test_counties_are_scored_by_population_beside_persistence(
 
 
 def test_errors_per_inhabitant_are_of_the_region_s_own() -> None:
-    panel = small_panel(2)
-    people = np.array([20_000, 40_000])
-    keys = {"split": "temporal", "period": "one", "epsilon": None, "run": 0}
-    frame = pl.DataFrame(
-        [
-            keys | {"method": method, "region": panel.regions[i], "truth": 10.0, "prediction": p}
-            for method, wrong in (("persistence", 2.0), ("local MLP", 4.0))
-            for i, p in enumerate((10 + wrong, 10 - wrong))
-        ],
-        schema_overrides={"epsilon": pl.Float64},
-    )
-    trained = frame.filter(method="local MLP").with_columns(
-        pl.lit("federated").alias("method"), pl.lit(math.inf).alias("epsilon"),
-        (2 * pl.col("prediction") - pl.col("truth")).alias("prediction"),
-    )  # fmt: skip
-    by_size = paper.by_size(pl.concat([frame, trained]), replace(panel, population=people))
-    (row,) = by_size.filter(method="persistence").to_dicts()
-    assert row["mae"] == 2
-    assert row["mae_per_100k"] == pytest.approx((2 / 20_000 + 2 / 40_000) / 2 * 1e5)
+    clients = small_clients(small_settings())
+    people = np.where(np.arange(len(clients)) % 2, 20_000, 40_000)
+    clients = replace(clients, population=people)
+    keys = {"split": "temporal", "period": "one", "epsilon": None, "method": "persistence"}
+    parts = [(keys | {"run": run}, {"prediction": clients.test.targets + wrong}, clients)
+             for run, wrong in enumerate((2.0, -4.0))]  # fmt: skip
+    (row,) = paper.by_size(gather(parts).runs).to_dicts()  # type: ignore[arg-type]
+    assert (row["stratum"], row["regions"], row["runs"]) == ("0–50k", len(clients), 2)
+    assert (row["mae"], row["mae_persistence"]) == (pytest.approx(3), pytest.approx(3))
+    assert row["mae_std"] == pytest.approx(2**0.5)
+    assert row["mae_per_100k"] == pytest.approx(3e5 * (1 / 20_000 + 1 / 40_000) / 2)
 
 
 def test_clipping_without_noise_clips_and_adds_nothing() -> None:

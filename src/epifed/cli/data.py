@@ -205,19 +205,17 @@ def communities(
     import numpy as np
     import polars as pl
 
-    from epifed.data.readers import read_communities, read_prepared
-    from epifed.evaluation.experiment import disaggregate, zero_entries
+    from epifed.data.readers import read_prepared
+    from epifed.evaluation.experiment import drawn_communities, zero_entries
     from epifed.files import write_parquet
     from epifed.learners.base import smooth
     from epifed.report import figures
-    from epifed.settings import seed_sequence
 
     refuse_unwritable(out)
     if out.exists() and any(out.iterdir()):
         raise EpifedError(f"{out}: found a directory with files in it; expected a new or empty one")
     how: Smoothing = Settings.of(smoothing=smoothing).smoothing
-    rng = np.random.default_rng(seed_sequence(seed, "communities"))
-    panel = disaggregate(read_prepared(data), read_communities(data), rng)
+    panel = drawn_communities(read_prepared(data), data, seed)
     frame = pl.DataFrame(
         {
             "date": pl.Series(panel.days * len(panel.regions)),

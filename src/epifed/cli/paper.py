@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from epifed.data.panel import CasePanel
     from epifed.evaluation.experiment import Grid
-    from epifed.evaluation.results_folder import GridFolder, Results
+    from epifed.evaluation.results_folder import Results
     from epifed.report.maps import Atlas
     from epifed.report.tables import TableName
 
@@ -110,23 +110,21 @@ def reproduce(
     """
     refuse_unwritable(out)
     _chosen("--level", [level], LEVELS)
-    periods = _chosen("--period", period, tuple(PERIODS))
     community = level == "community"
-    splits: tuple[SplitName, ...] = get_args(SplitName)
-    splits = _chosen("--split", split, ("temporal",) if community else splits)
     if community and table:
         raise EpifedError(
             f"--table: found {', '.join(table)} with --level community; expected none, because "
             "the paper publishes no table of communities"
         )
+    splits: tuple[SplitName, ...] = ("temporal",) if community else get_args(SplitName)
+    splits, periods = _chosen("--split", split, splits), _chosen("--period", period, (*PERIODS,))
 
     from epifed.learners.base import make_learner
     from epifed.report import tables
 
-    names = _chosen("--table", [t.lower() for t in table] if table else None, tables.TABLES)
-    asked = sorted({e for name in names for e in tables.table_epsilons(name)})
-    if community:
-        asked = tables.table_epsilons("main")
+    names = _chosen("--table", [t.lower() for t in table or ()], tables.TABLES)
+    published = ("main",) if community else names
+    asked = sorted({e for name in published for e in tables.table_epsilons(name)})
     other = bool(model) or learner not in (None, "fedavg")
     epsilons = sorted({*asked, *BELOW_THE_PAPER}) if other else asked
     if epsilon:
@@ -138,39 +136,36 @@ def reproduce(
                 f"{where}: {', '.join(f'{e:g}' for e in asked)}"
             )
 
-    def wish(clients: int, how: str) -> SettingsRequest:
+    def request(clients: int, average: str) -> SettingsRequest:
         paper: dict[str, Any] = Settings.PAPER | {"sampler": "fixed", "epsilon": math.inf}
         if community:
             paper |= Settings.community_values(clients)
         return SettingsRequest(
-            None, paper, smoothing=how, seed=seed, rounds=rounds, learner=learner, model=model
+            None, paper, smoothing=average, seed=seed, rounds=rounds, learner=learner, model=model
         )
 
     averages = [smoothing] if smoothing else COMMUNITY_SMOOTHING if community else ["centered"]
     for name in splits:
-        make_learner(wish(4, averages[0]).settings(4).but(split=name))
+        make_learner(request(4, averages[0]).settings(4).but(split=name))
 
     from epifed.evaluation.experiment import Grid, run_grid
     from epifed.evaluation.metrics import CLIPPED, beside
 
     panel = _read_communities(data, seed or 0) if community else _counties(reading.read(data))
     rows: list[dict[str, Any]] = []
-    for how in averages:
-        settings = wish(len(panel.regions), how).settings(panel)
+    for average in averages:
+        settings = request(len(panel.regions), average).settings(panel)
         grid = Grid(
             settings=settings,
             splits=splits,
             periods={p: PERIODS[p] for p in periods},
             epsilons=tuple(epsilons),
             runs=runs,
-            baselines=(
-                *beside(settings, communities=community),
-                *(() if other else (CLIPPED,)),
-            ),
+            baselines=(*beside(settings, communities=community), *(() if other else (CLIPPED,))),
             baseline_runs=min(runs, BASELINE_RUNS),
             resplit=resplit,
         )
-        folder = out / how if community else out
+        folder = out / average if community else out
         with GridProgress() as progress:
             results = run_grid(
                 panel, grid, folder, workers=workers, scheduler=scheduler, progress=progress
@@ -190,11 +185,8 @@ def reproduce(
 
 def _read_communities(data: Path, seed: int) -> "CasePanel":
     """The counties of a prepared directory, drawn into its communities as in the paper."""
-    import numpy as np
-
-    from epifed.data.readers import read_communities, read_prepared
-    from epifed.evaluation.experiment import disaggregate
-    from epifed.settings import seed_sequence
+    from epifed.data.readers import read_prepared
+    from epifed.evaluation.experiment import drawn_communities
 
     if not data.is_dir():
         raise EpifedError(
@@ -203,8 +195,7 @@ def _read_communities(data: Path, seed: int) -> "CasePanel":
         )
     counties = read_prepared(data)
     _refuse_simulated(counties)
-    rng = np.random.default_rng(seed_sequence(seed, "communities"))
-    return disaggregate(counties, read_communities(data), rng)
+    return drawn_communities(counties, data, seed)
 
 
 def _counties(panel: "CasePanel") -> "CasePanel":
@@ -227,6 +218,14 @@ def _refuse_simulated(panel: "CasePanel") -> None:
         )
 
 
+def _write_curves(out: Path, results: "Results") -> None:
+    """The paper's Figs. 8 and 9."""
+    from epifed.report import figures
+
+    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
+    figures.save(figures.convergence(results.convergence), out / "convergence.png")
+
+
 def _write_counties(
     out: Path,
     panel: "CasePanel",
@@ -236,23 +235,21 @@ def _write_counties(
     other: bool,
 ) -> "pl.DataFrame":
     """The comparison with the paper, the population clusters and the figures."""
-    from epifed import paper as small_epsilon
-    from epifed import paper as strata
+    from epifed import paper
     from epifed.files import write_atomic, write_text
-    from epifed.report import figures, tables
+    from epifed.report import tables
+    from epifed.report.drawing import save
 
     compared = tables.comparison(results.runs, names)
     write_atomic(out / "comparison.csv", compared.write_csv)
     write_text(out / "comparison.md", tables.comparison_markdown(compared))
     if panel.population is not None:
-        by_size = strata.by_size(results.predictions, panel)
-        write_atomic(out / "strata.csv", by_size.write_csv)
-        write_text(out / "strata.md", strata.to_markdown(by_size))
-    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
-    figures.save(figures.convergence(results.convergence), out / "convergence.png")
+        sizes = paper.by_size(results.runs)
+        write_atomic(out / "strata.csv", sizes.write_csv)
+        write_text(out / "strata.md", paper.sizes_markdown(sizes))
+    _write_curves(out, results)
     if other:
-        figure = small_epsilon.figure(results.runs, panel.attribution)
-        figures.save(figure, out / "small_epsilon.png")
+        save(paper.small_budgets(results.runs, panel.attribution), out / "small_epsilon.png")
     return compared
 
 
@@ -268,8 +265,7 @@ def _write_communities(
         name: zero_entries(panel, grid.settings, days) for name, days in grid.periods.items()
     }
     figures.save(figures.zero_entries(covered), out / "zero_entries.png")
-    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
-    figures.save(figures.convergence(results.convergence), out / "convergence.png")
+    _write_curves(out, results)
     scored = tables.community_scores(results.runs, grid.settings.smoothing)
     write_atomic(out / "communities.csv", scored.write_csv)
     return scored
@@ -277,7 +273,6 @@ def _write_communities(
 
 def _print_tables(runs: "pl.DataFrame", grid: "Grid", *, small_counts: bool = False) -> None:
     from epifed.report import tables
-    from epifed.report.tables import experiment, verdict
 
     for split in grid.splits:
         anew = "; each run shuffles anew" if grid.resplit and split == "shuffled" else ""
@@ -289,17 +284,17 @@ def _print_tables(runs: "pl.DataFrame", grid: "Grid", *, small_counts: bool = Fa
                 tables.method_rows(runs, split, period, small_counts=small_counts),
                 caption(grid.settings, grid.runs, zeros) + anew,
             )
-            print(verdict(experiment(runs, split, period)))
+            print(tables.verdict(tables.experiment(runs, split, period)))
 
 
 Name = TypeVar("Name", bound=str)
 
 
-def _chosen(option: str, found: list[str] | None, known: tuple[Name, ...]) -> tuple[Name, ...]:
-    for value in found or ():
-        if value not in known:
-            raise EpifedError(f"{option}: found '{value}'; expected {' or '.join(known)}")
-    return tuple(k for k in known if not found or k in found)
+def _chosen(option: str, given: list[str] | None, allowed: tuple[Name, ...]) -> tuple[Name, ...]:
+    for value in given or ():
+        if value not in allowed:
+            raise EpifedError(f"{option}: found '{value}'; expected {' or '.join(allowed)}")
+    return tuple(name for name in allowed if not given or name in given)
 
 
 def figures(
@@ -334,18 +329,23 @@ def figures(
     """
     refuse_unwritable(out)
 
-    from epifed.errors import EpifedError
     from epifed.evaluation.results_folder import read_grid
     from epifed.files import write_text
     from epifed.paper import paper_tables, plan
-    from epifed.report.maps import choose_place, read_country
+    from epifed.report.maps import choose_place, read_country, simulated_data
 
     stored = read_grid(results)
-    country = read_country(data) if data else _simulated(stored)
+    if data:
+        country: Atlas | None = read_country(data)
+    else:
+        with simulated_data(stored.folder, messages.print) as directory:
+            country = read_country(directory) if directory else None
     if country is None and (state or county):
         raise EpifedError("--state, --county: found no map to show them on; expected --data too")
     place = choose_place(country, state, county) if country else None
-    if data and country and not _same_data(stored, country):
+    panels = (country.counties, country.communities) if country else ()
+    about = stored.folder.manifest.data
+    if data and not any(about.is_of(panel) for panel in panels if panel is not None):
         messages.print(f"{data}: these are not the cases that {results} was computed from")
     planned = plan(stored, country, place)
     settings = stored.settings
@@ -354,7 +354,7 @@ def figures(
         for table in paper_tables(stored, lambda zeros: caption(settings, stored.grid.runs, zeros))
         for path in table.write(out)
     ]
-    sources = country.attribution if country else stored.folder.manifest.data.attribution
+    sources = country.attribution if country else about.attribution
     if sources:
         written.append(out / "ATTRIBUTION.txt")
         write_text(written[-1], "\n".join(sources) + "\n")
@@ -369,17 +369,3 @@ def figures(
         messages.print(f"left out: {name} ({reason})")
     drawn = len(planned.drawings)
     print(f"Wrote {drawn} figures (PDF, PNG) and {len(stored.grid.periods) + 1} tables to {out}.")
-
-
-def _simulated(stored: "GridFolder") -> "Atlas | None":
-    """The country of results that were simulated."""
-    from epifed.report.maps import read_country, simulated_data
-
-    with simulated_data(stored.folder, messages.print) as directory:
-        return read_country(directory) if directory else None
-
-
-def _same_data(stored: "GridFolder", country: "Atlas") -> bool:
-    about = stored.folder.manifest.data
-    panels = [country.counties, country.communities]
-    return any(about.is_of(panel) for panel in panels if panel is not None)

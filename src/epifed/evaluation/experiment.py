@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import epifed
 from epifed.data.panel import CasePanel
+from epifed.data.readers import read_communities
 from epifed.errors import EpifedError
 from epifed.evaluation.metrics import BASELINES, CLIPPED, baseline, random_baselines, scores
 from epifed.evaluation.results_folder import (
@@ -373,6 +374,12 @@ def disaggregate(
         boundaries=None,
         notes=(*counties.notes, "communities drawn at random by population: no infection chains"),
     )
+
+
+def drawn_communities(counties: CasePanel, directory: Path, seed: int = 0) -> CasePanel:
+    """The counties of a prepared directory, drawn into the communities of its table."""
+    rng = np.random.default_rng(seed_sequence(seed, "communities"))
+    return disaggregate(counties, read_communities(directory), rng)
 
 
 def zero_entries(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> pl.DataFrame:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from epifed.data.calendar import Step
@@ -88,15 +89,14 @@ def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:
             name: float(part[name]) if name in part else None
             for name in ("noise_multiplier", "epsilon_spent", "mean_cohort")
         }
-        runs.append(keys | {"stratum": ALL} | scores(truth, prediction, like_today) | cost)
-        if clients.population is not None:
-            runs += [
-                keys
-                | {"stratum": name}
-                | scores(truth[chosen], prediction[chosen], like_today[chosen])
-                | cost
-                for name, chosen in strata(clients.population)
-            ]
+        runs += [
+            keys
+            | {"stratum": name, "regions": int(chosen.sum())}
+            | scores(truth[chosen], prediction[chosen], like_today[chosen])
+            | {"mae_per_100k": _mae_per_100k(clients, prediction, chosen)}
+            | cost
+            for name, chosen in _clusters(clients)
+        ]
         regions = np.repeat(np.array(clients.regions, dtype=object), truth.shape[1])
         columns = {
             "region": pl.Series(regions, dtype=pl.String),
@@ -109,13 +109,33 @@ def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:
             frame = pl.DataFrame(part["convergence"], schema=CURVE_COLUMNS, orient="row")
             curves.append(_with_keys(frame.with_columns(pl.col("round").cast(pl.Int32)), keys))
     measured: dict[str, type[pl.DataType]] = dict.fromkeys(
-        (*METRICS, "zeros", "noise_multiplier", "epsilon_spent", "mean_cohort"), pl.Float64
+        (*METRICS, "zeros", "mae_per_100k", "noise_multiplier", "epsilon_spent", "mean_cohort"),
+        pl.Float64,
     )
+    kinds = KEY_TYPES | {"stratum": pl.String, "regions": pl.Int64} | measured
     return Results(
-        pl.DataFrame(runs, schema=KEY_TYPES | {"stratum": pl.String} | measured, orient="row"),
+        pl.DataFrame(runs, schema=kinds, orient="row"),
         pl.concat(predictions),
         pl.concat(curves) if curves else pl.DataFrame(schema=KEY_TYPES),
     )
+
+
+def _clusters(clients: Clients) -> list[tuple[str, NDArray[np.bool_]]]:
+    """All regions, then the population clusters that have any."""
+    everybody = (ALL, np.ones(len(clients), dtype=np.bool_))
+    if clients.population is None:
+        return [everybody]
+    return [everybody, *(some for some in strata(clients.population) if some[1].any())]
+
+
+def _mae_per_100k(
+    clients: Clients, prediction: NDArray[np.float64], chosen: NDArray[np.bool_]
+) -> float:
+    """Mean absolute error over the chosen regions, each per 100,000 of its inhabitants."""
+    if clients.population is None:
+        return np.nan
+    error = np.abs(prediction - clients.test.targets)[chosen]
+    return float((1e5 * error / clients.population[chosen, None]).mean())
 
 
 def summary(runs: pl.DataFrame) -> pl.DataFrame:

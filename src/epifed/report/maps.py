@@ -24,10 +24,10 @@ from matplotlib.path import Path as Outline
 from numpy.typing import NDArray
 
 from epifed.data.panel import CasePanel
-from epifed.data.readers import read_communities, read_counties, read_prepared
+from epifed.data.readers import read_counties, read_prepared
 from epifed.data.readers.formats import BKG, DESTATIS, RKI, Level
 from epifed.errors import EpifedError
-from epifed.evaluation.experiment import disaggregate
+from epifed.evaluation.experiment import drawn_communities
 from epifed.evaluation.results_folder import DataRecord, ResultsFolder
 from epifed.report.drawing import (
     THOUSANDS,
@@ -40,7 +40,6 @@ from epifed.report.drawing import (
     style,
 )
 from epifed.report.figures import daily_counts
-from epifed.settings import seed_sequence
 from epifed.simulate import simulate
 from epifed.simulate.simulation import write
 
@@ -318,8 +317,7 @@ def read_country(directory: Path, seed: int = 0) -> Atlas:
     if (directory / "communities.csv").is_file():
         drawn = not (directory / "community_cases.parquet").is_file()
         if drawn:
-            rng = np.random.default_rng(seed_sequence(seed, "communities"))
-            communities = disaggregate(counties, read_communities(directory), rng)
+            communities = drawn_communities(counties, directory, seed)
             if RKI in attribution:
                 attribution = (RKI, DESTATIS, *(a for a in attribution if a != RKI))
         else:
