@@ -3,7 +3,7 @@ import math
 import polars as pl
 import pytest
 
-from epifed.evaluation.metrics import METRICS
+from epifed.evaluation.metrics import METRICS, shown
 from epifed.evaluation.results_folder import summary
 from epifed.report import tables
 from epifed.report.tables import experiment, verdict
@@ -43,7 +43,7 @@ def test_comparison_has_a_row_for_each_split_table_budget_and_metric() -> None:
         "split", "table", "period", "epsilon", "metric",
         "published_mean", "published_std", "mean", "std", "outside", "persistence",
     ]  # fmt: skip
-    assert len(got) == 2 * 2 * 2 * 5
+    assert len(got) == 2 * 2 * 2 * len(shown())
     assert got["split"][0] == "temporal"
     row = got.row(
         by_predicate=(pl.col("split") == "temporal") & (pl.col("table") == "s1")
@@ -55,7 +55,7 @@ def test_comparison_has_a_row_for_each_split_table_budget_and_metric() -> None:
     assert row["persistence"] == 1.0
     assert row["outside"] is True
     assert got.filter(pl.col("metric") == "mdape")["published_mean"].is_null().all()
-    assert len(tables.comparison(fake_runs(), ["main"])) == 2 * 2 * 5
+    assert len(tables.comparison(fake_runs(), ["main"])) == 2 * 2 * len(shown())
 
 
 def test_comparison_in_markdown_has_the_paper_beside_both_splits() -> None:

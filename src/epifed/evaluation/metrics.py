@@ -4,8 +4,8 @@ A metric has a name, a label, a unit, a direction and a function. It is register
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -64,7 +64,7 @@ class Metric:
     """One score: what it is called, what it is measured in, and how it is computed."""
 
     name: str
-    """The column of results, and the key by which the page finds a translated label."""
+    """The column of results."""
     label: str
     unit: str
     """Empty if it has none."""
@@ -77,6 +77,8 @@ class Metric:
     """Shown where counts are small only: it survives zeros."""
     on_page: bool = True
     """Whether those who decide see it."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What the page calls it, by language: en, de; without one it is the label with its unit."""
 
     @property
     def head(self) -> str:
@@ -186,13 +188,19 @@ def poisson_deviance(pairs: Pairs) -> float:
 
 for _metric in (
     Metric("mse", "MSE", "cases² per day²", "lower", mean_squared_error, on_page=False),
-    Metric("mae", "MAE", "cases per day", "lower", mean_absolute_error),
+    Metric(
+        "mae", "MAE", "cases per day", "lower", mean_absolute_error,
+        words={"en": "Mean error", "de": "Mittlerer Fehler"},
+    ),
     Metric("mape", "MAPE", "%", "lower", mean_percentage_error),
     Metric("mdape", "MdAPE", "%", "lower", median_percentage_error),
     Metric("r2", "R²", "", "higher", explained_variation, best=1.0),
     Metric("mase", "MASE", "", "lower", scaled_error, small_counts=True),
-    Metric("deviance", "Poisson deviance", "", "lower", poisson_deviance, small_counts=True),
-):
+    Metric(
+        "deviance", "Poisson deviance", "", "lower", poisson_deviance, small_counts=True,
+        words={"de": "Poisson-Devianz"},
+    ),
+):  # fmt: skip
     register(_metric)
 
 

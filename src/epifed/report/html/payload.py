@@ -71,11 +71,12 @@ def comparison(folder: ResultsFolder) -> list[dict[str, Any]]:
 
 
 def metrics() -> list[dict[str, Any]]:
-    """The metrics of the page: scores come by these keys, and labels that nobody translated."""
+    """The metrics of the page: scores come by these keys, names by language or as the label."""
     return [
         {
             "key": metric.name,
             "label": metric.label,
+            "words": dict(metric.words),
             "unit": metric.unit,
             "better": metric.better,
             "small_counts": metric.small_counts,

@@ -119,8 +119,8 @@ const gridCell = () => GRID.cells[state.cell];
 const federated = (cell) => cell.rows.filter((row) => row.epsilon !== null);
 const persistenceOf = (cell) => cell.rows.find((row) => row.method === 'persistence');
 const METRICS = DATA.metrics.filter((metric) => !metric.small_counts || DATA.level === 'community');
-// By its key in the reader's language, else as its registry calls it.
-const metricName = ({ key: name, label, unit: of }) => t('metric')[name] ?? (of ? `${label}, ${of}` : label);
+// In the reader's language, else as its registry calls it.
+const metricName = ({ words, label, unit: of }) => words[state.lang] ?? (of ? `${label}, ${of}` : label);
 // Over an error of 0 there is no ratio.
 const over = (error, base) => (base ? error / base : null);
 const overPersistence = (cell, row) => over(row.mean.mae, persistenceOf(cell)?.mean.mae);

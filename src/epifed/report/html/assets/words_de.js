@@ -236,7 +236,6 @@ const DE = {
   baselinesLose: (v) => `Das Verfahren ${v.learner} schlägt „nächste Woche ist wie heute“ bei keinem Budget (${v.losses}).`,
   method: 'Verfahren',
   methods: { persistence: 'wie heute (Persistenz)', 'damped trend': 'gedämpfter Trend', 'pooled linear': 'lineares Modell, Daten zusammengelegt', 'central MLP': 'neuronales Netz, Daten zusammengelegt', 'local MLP': 'neuronales Netz, jeder für sich', zero: 'immer null', 'county share': 'Anteil am Kreis', federated: 'fedavg (das Modell der Veröffentlichung)' },
-  metric: { mae: 'Mittlerer Fehler', mape: 'MAPE, %', mdape: 'MdAPE, %', r2: 'R²', mase: 'MASE', deviance: 'Poisson-Devianz' },
   beats: 'besser als Persistenz',
   baselinesNote: (v) => `Mittelwert ± Standardabweichung über die Läufe. ${v.error} ${v.zeros ? `${many(v.zeros, 'Testwert mit null Fällen bleibt', 'Testwerte mit null Fällen bleiben')} bei MAPE und MdAPE außer Betracht. ` : ''}${v.smoothing}`,
   smoothing: { centered: 'Das zentrierte Mittel blickt drei Tage voraus; dies sind also die Werte des Versuchs aus der Arbeit, nicht die einer möglichen Vorhersage.', trailing: 'Verwendet wird das nachlaufende Mittel: Nichts blickt voraus.', none: 'Die Fallzahlen sind nicht geglättet.' },

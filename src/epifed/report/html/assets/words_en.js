@@ -236,7 +236,6 @@ const EN = {
   baselinesLose: (v) => `The learner ${v.learner} does not beat “next week is like today” at any budget (${v.losses}).`,
   method: 'Method',
   methods: { persistence: 'like today (persistence)', 'damped trend': 'damped trend', 'pooled linear': 'linear model, data pooled', 'central MLP': 'neural network, data pooled', 'local MLP': 'neural network, each alone', zero: 'always zero', 'county share': 'share of the county', federated: 'fedavg (the paper’s model)' },
-  metric: { mae: 'Mean error', mape: 'MAPE, %', mdape: 'MdAPE, %', r2: 'R²', mase: 'MASE', deviance: 'Poisson deviance' },
   beats: 'better than persistence',
   baselinesNote: (v) => `Mean ± standard deviation over the runs. ${v.error} ${v.zeros ? `${many(v.zeros, 'test value of zero is', 'test values of zero are')} left out of MAPE and MdAPE. ` : ''}${v.smoothing}`,
   smoothing: { centered: 'The centered average looks three days ahead, so these are the scores of the paper’s experiment, not of a forecast one could have made.', trailing: 'The trailing average is used: nothing looks ahead.', none: 'Counts are not smoothed.' },
