@@ -153,6 +153,22 @@ def test_a_training_that_only_starts(running: Any, monkeypatch: pytest.MonkeyPat
     assert f"starting: {running.get('training', '1f')}\n" in done.stdout
 
 
+def test_the_status_shows_the_total_of_a_budget_that_renews(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = pytest.importorskip("epifed.federation.flare.jobs", reason="no federation here")
+    monkeypatch.setattr(jobs, "look", lambda _: {"connected": [], "running": []})
+    ledger = tmp_path / "budget.ledger"
+    CliRunner().invoke(app, ["ledger", "init", str(ledger), "--epsilon", "1", "--renew", "52"])
+    shown = printed("federation status", "--kit", "kit", "--ledger", ledger)
+    assert (shown["ledger"]["cap"]["weeks"], shown["ledger"]["total_epsilon"]) == (52, 0)
+    done = CliRunner().invoke(
+        app, ["federation", "status", "--kit", "kit", "--ledger", str(ledger)]
+    )
+    assert "in every window of 52 weeks, which renews: it is weaker than" in done.stdout
+    assert "total  since the beginning ε = 0" in done.stdout and "no cap limits" in done.stdout
+
+
 @pytest.mark.field
 def test_audits() -> None:
     printed("audit", "--epsilon", "0.5", "--runs", "60")

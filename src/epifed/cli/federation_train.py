@@ -493,20 +493,31 @@ def _print_plan(parties: "list[Party]", least: int, *, as_json: bool) -> None:
     messages.print("nothing was spent")
 
 
-def status(kit: Kit, as_json: AsJson = False) -> None:
+def status(
+    kit: Kit,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Budget ledger of these trainings, to print its budget too.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Print the connected sites and the progress of the running training."""
+    from epifed.cli.ledger import summary_of, text_of
     from epifed.federation.flare.jobs import look
+    from epifed.ledger.ledger import Ledger
 
-    found = look(desk_of(kit))
+    book = Ledger(ledger).book() if ledger else None
+    seen = look(desk_of(kit))
     if as_json:
-        print(to_json(found))
+        print(to_json(seen | ({"ledger": summary_of(book)} if book else {})))
         return
-    print(f"connected: {', '.join(found['connected']) or 'no site'}")
-    for running in found["running"]:
+    print(f"connected: {', '.join(seen['connected']) or 'no site'}")
+    for running in seen["running"]:
         starting = running.get("training") or running.get("job")
         print(outcome(running) if "round" in running else f"starting: {starting}")
-    if not found["running"]:
+    if not seen["running"]:
         print("no training is running")
+    if book:
+        print(text_of(book))
 
 
 def stop(kit: Kit) -> None:

@@ -155,7 +155,7 @@ def show(file: File, copy: IsCopy = False, as_json: AsJson = False) -> None:
     from epifed.ledger.ledger import Ledger
 
     book = Ledger(file, copy=copy).book()
-    summary = _summary(book)
+    summary = summary_of(book)
     if as_json:
         typer.echo(to_json(summary))
         return
@@ -165,7 +165,7 @@ def show(file: File, copy: IsCopy = False, as_json: AsJson = False) -> None:
         told = [k for k in range(len(header)) if any(row[k] for row in table[1:])]
         typer.echo(_aligned([[row[k] for k in told] for row in table]))
         typer.echo()
-    typer.echo(_text(book, summary))
+    typer.echo(text_of(book))
 
 
 @app.command("plan")
@@ -417,7 +417,7 @@ def close(
         f"run {run}: closed; {record.spent} of {counted(record.rounds, 'round')} "
         f"{'was spent and counts' if record.spent == 1 else 'were spent and count'}\n"
     )
-    typer.echo(_text(book, _summary(book)))
+    typer.echo(text_of(book))
 
 
 @app.command("adopt")
@@ -437,10 +437,11 @@ def adopt(
 
     book = Ledger.adopt(file, note, head).book()
     typer.echo(f"{file}: is the ledger now\n")
-    typer.echo(_text(book, _summary(book)))
+    typer.echo(text_of(book))
 
 
-def _summary(book: "Book") -> dict[str, Any]:
+def summary_of(book: "Book") -> dict[str, Any]:
+    """What `ledger show` prints as JSON."""
     from epifed.ledger.budget import left
 
     taken = book.cap.price(book.taken())
@@ -458,9 +459,11 @@ def _summary(book: "Book") -> dict[str, Any]:
     }
 
 
-def _text(book: "Book", summary: dict[str, Any]) -> str:
+def text_of(book: "Book") -> str:
+    """Cap, spent, left; of a cap that renews also the total since the beginning."""
     from epifed.ledger.budget import rounded_down
 
+    summary = summary_of(book)
     spent = sum(run.spent for run in book.runs.values())
     held = sum(run.counted for run in book.runs.values()) - spent
     lines = [

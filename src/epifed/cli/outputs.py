@@ -425,6 +425,8 @@ class FederationStatus(Output):
 
     connected: list[str]
     running: list[TrainingStatus | Starting | Unknown]
+    ledger: LedgerShown | None = None
+    """With `--ledger`."""
 
 
 class SentLine(Output):
