@@ -1,6 +1,6 @@
-"""The error that a user can cause, how numbers are written in sentences, and sentences in German.
+"""The error for users' mistakes, numbers in sentences, and the German translation of sentences.
 
-The command line turns an `EpifedError` into one sentence and exit code 2.
+The command line prints an `EpifedError` as one sentence and ends with exit code 2.
 """
 
 import locale
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Signs that a terminal obeys instead of showing them: codes for colours and titles, and such that
-turn the direction of writing."""
+"""Characters that a terminal obeys instead of showing them: codes for colours and titles, and
+those that change the direction of writing."""
 
 
 def printable(text: str) -> str:
-    """A text whose control signs are spelled out, so that no terminal obeys them.
+    """A text with control characters spelled out, so that no terminal obeys them.
 
     >>> printable("North\\x1b[31m")
     'North\\\\x1b[31m'
@@ -30,15 +30,15 @@ def printable(text: str) -> str:
 
 
 class EpifedError(Exception):
-    """A mistake the user can mend: says what was found and what was expected."""
+    """A user's mistake; the message names what was found and what was expected."""
 
     def __str__(self) -> str:
-        """The sentence; what a file says in it cannot command a terminal."""
+        """The message, with control characters from files spelled out."""
         return printable(super().__str__())
 
 
 def counted(number: int, word: str) -> str:
-    """So many of something.
+    """A number with its noun, in the plural where needed.
 
     >>> counted(0, "region"), counted(1, "region"), counted(1200, "county"), counted(2, "day")
     ('0 regions', '1 region', '1,200 counties', '2 days')
@@ -51,16 +51,16 @@ def counted(number: int, word: str) -> str:
 
 
 def was(number: int) -> str:
-    """The verb of so many: one was, several were."""
+    """The verb for a number: one was, several were."""
     return "was" if number == 1 else "were"
 
 
 EPSILON = "a number above 0: try 1; inf means no privacy"
-"""What is expected of ε, wherever a user gives it."""
+"""The expected values of ε in error messages."""
 
 
 def sentence_of(error: "ValidationError", known: str = "it left out") -> str:
-    """What is wrong first, as one sentence; `known` is expected instead of an unknown name."""
+    """The first error as one sentence; `known` is what is expected instead of an unknown name."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
@@ -85,12 +85,12 @@ def sentence_of(error: "ValidationError", known: str = "it left out") -> str:
 
 Language = Literal["en", "de"]
 _asked: list[Language] = []
-"""The language that --lang names, if it does."""
+"""The language of --lang, if given."""
 LONGEST_TRANSLATED = 2000
 
 
 def speak(language: str | None) -> None:
-    """Speak a language from now on, whatever the system's is; none: that of the system."""
+    """Set the language of messages; none: that of the system."""
     _asked.clear()
     if language is None:
         return
@@ -100,7 +100,7 @@ def speak(language: str | None) -> None:
 
 
 def spoken_language() -> Language:
-    """The language of whoever reads the terminal: asked for, or the system's."""
+    """The language of messages: the requested one, or the system's."""
     if _asked:
         return _asked[0]
     names = [os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG")]
@@ -113,12 +113,12 @@ def spoken_language() -> Language:
 
 
 def spoken(sentence: str) -> str:
-    """A sentence in the language of whoever reads the terminal."""
+    """A sentence in the language of messages."""
     return in_german(sentence) if spoken_language() == "de" else sentence
 
 
 def in_german(sentence: str) -> str:
-    """A sentence in German, as far as `german.toml` has it.
+    """A sentence in German, if `german.toml` has it; else unchanged.
 
     >>> in_german("cases.csv: row 2, column cases: found 'abc'; expected a number of at least 0")
     "cases.csv: Zeile 2, Spalte cases: gefunden: 'abc'; erwartet: eine Zahl ab 0"
@@ -148,7 +148,7 @@ def _matched(sentence: str) -> str | None:
 
 
 class _Part(str):
-    """What stands in a sentence where others have something else; formatted, it is in German."""
+    """A variable part of a sentence, which is translated to German when formatted."""
 
     __slots__ = ()
 
@@ -161,7 +161,7 @@ class _Part(str):
 
 @cache
 def _german() -> tuple[dict[str, str], list[tuple[re.Pattern[str], str]]]:
-    """The sentences that stand alone, and patterns: frames of others and long ones first."""
+    """Complete sentences, and patterns in the order in which they are tried."""
     text = files("epifed").joinpath("german.toml").read_text(encoding="utf-8")
     parts = tomllib.loads(text)
     first: dict[str, str] = parts["first"]

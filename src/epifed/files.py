@@ -1,4 +1,4 @@
-"""Files that are never half-written, parts from which a grid resumes, and the cache folder."""
+"""Atomic files, the parts from which a grid resumes, and the cache folder."""
 
 import json
 import math
@@ -64,7 +64,7 @@ def write_parquet(path: Path, frame: "pl.DataFrame") -> None:
 
 
 def write_sheet(path: Path, frame: "pl.DataFrame") -> None:
-    """Write a CSV for a spreadsheet, atomically: a text that it would compute stays a text."""
+    """Write a CSV for a spreadsheet, atomically; texts that look like formulas stay texts."""
     import polars as pl
 
     def safe(name: str) -> pl.Expr:
@@ -77,7 +77,7 @@ def write_sheet(path: Path, frame: "pl.DataFrame") -> None:
 
 
 def save_part(path: Path, part: Part) -> None:
-    """Keep the result of one task."""
+    """Store the arrays of one finished task."""
     import numpy as np
 
     def write(temporary: Path) -> None:
@@ -88,7 +88,7 @@ def save_part(path: Path, part: Part) -> None:
 
 
 def load_part(path: Path) -> Part:
-    """The result of a finished task."""
+    """Read the arrays of a finished task."""
     import numpy as np
 
     try:
@@ -101,7 +101,7 @@ def load_part(path: Path) -> Part:
 
 
 def to_json(value: object) -> str:
-    """JSON as every reader takes it: infinity is the text "inf", as `--epsilon` takes it."""
+    """JSON text in which infinity is the text "inf", which `--epsilon` also accepts."""
 
     def finite(value: object) -> object:
         if isinstance(value, float) and not math.isfinite(value):
@@ -116,7 +116,7 @@ def to_json(value: object) -> str:
 
 
 def read_json(path: Path, expected: str) -> dict[str, Any]:
-    """The object in a JSON file; `expected` ends the sentence if there is none."""
+    """The object in a JSON file; `expected` ends the error message if there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,5 +129,5 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
 
 
 def cache_root() -> Path:
-    """EPIFED_CACHE, or the user's cache directory."""
+    """The cache folder: EPIFED_CACHE, or the user's cache directory."""
     return Path(os.environ.get("EPIFED_CACHE") or platformdirs.user_cache_dir("epifed"))

@@ -1,6 +1,6 @@
-"""Registries: named things that are built in, or that other installed packages bring.
+"""Registries of named objects that are built in or come from other installed packages.
 
-A package brings one by an entry point; this one adds the format `excel` to `epifed.data.readers`:
+A package adds one by an entry point; this one adds the format `excel` to `epifed.data.readers`:
 
     [project.entry-points."epifed.readers"]
     excel = "my_package.excel:read_excel"
@@ -23,11 +23,11 @@ def _anything(_: object) -> bool:
 
 
 class Registry(Generic[Entry]):
-    """The things of one kind by name; each is imported when it is first asked for.
+    """Objects of one kind by name; each is imported on first use.
 
-    `group` is the group of entry points, `builtin` maps a name to its 'module:attribute', `kind`
-    is the word that a refusal begins with. `old_names` are accepted but not listed. What another
-    package brings must pass `fits`, else it is refused as not `expected`.
+    `group` is the group of entry points, `builtin` maps a name to its 'module:attribute'. `kind`
+    is the first word of error messages. `old_names` are accepted but not listed. An object of
+    another package must pass `fits`; else it is refused, and the message names `expected`.
     """
 
     def __init__(
@@ -54,42 +54,42 @@ class Registry(Generic[Entry]):
         return f"Registry({self.group}: {', '.join(self.names())})"
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is something of this name, without importing it."""
+        """Whether there is an object of this name, without importing it."""
         return any(
             name in names for names in (self._builtin, self._old_names, self._brought, self._added)
         )
 
     def __iter__(self) -> Iterator[str]:
-        """The names, as `names` gives them."""
+        """The names in the order of `names`."""
         return iter(self.names())
 
     def names(self) -> tuple[str, ...]:
-        """The names of all: the built-in ones as they are listed, then the others, sorted."""
+        """All names: the built-in ones in their order, then the others, sorted."""
         others = self._brought.keys() | self._added
         return (*self._builtin, *sorted(others - self._builtin.keys()))
 
     def is_builtin(self, name: str) -> bool:
-        """Whether this package itself has something of this name."""
+        """Whether this package itself has an object of this name."""
         return name in self._builtin or name in self._old_names
 
     def load(self, name: str) -> Entry:
-        """The thing of this name; refused if there is none, more than one, or a broken one."""
+        """Import the object of this name; a missing, ambiguous or broken one raises an error."""
         name = self._old_names.get(name, name)
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
     def add(self, name: str, entry: Entry) -> None:
-        """Let a name stand for something in this process, as long as it runs.
+        """Add a named object in this process, as long as it runs.
 
-        Worker processes and other machines find only what is installed.
+        Worker processes and other machines find only installed objects.
         """
         self._loaded[name] = entry
         self._added.add(name)
 
     @contextmanager
     def using(self, name: str, entry: Entry) -> Iterator[None]:
-        """Let a name stand for something for a while, even if it stands for something else."""
+        """Use an object under a name for a while, even in place of another."""
         loaded, added = dict(self._loaded), set(self._added)
         self.add(name, entry)
         try:
@@ -133,7 +133,7 @@ class Registry(Generic[Entry]):
 
     @cached_property
     def _brought(self) -> dict[str, tuple[EntryPoint, ...]]:
-        """The entry points of the group by name; more than one where packages collide."""
+        """The entry points of the group by name; more than one where packages conflict."""
         brought: dict[str, tuple[EntryPoint, ...]] = {}
         for entry in entry_points(group=self.group):
             brought[entry.name] = (*brought.get(entry.name, ()), entry)

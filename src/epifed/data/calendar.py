@@ -2,7 +2,7 @@
 
 Hubs count epidemiological weeks, Sunday to Saturday or Monday to Sunday, from their own reference
 day. A holiday calendar has the code of a country (`DE`) or of a part of it (`DE-BY`), as in ISO
-3166-2. An empty code has no holidays.
+3166-2. The empty code has no holidays.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,23 +18,23 @@ from numpy.typing import NDArray
 from epifed.errors import EpifedError
 
 WEEK = 7
-"""Days of a week, over which counts are averaged and after which weekdays are alike."""
+"""Days in a week: counts are averaged over a week, and weekdays repeat after it."""
 
 Step = Literal["day", "week"]
-"""What one column of a panel counts: a day, or the week that ends on, or is dated by, a day."""
+"""The unit of a panel's column: a day, or the week that ends on a day or is dated by it."""
 DAYS_OF: dict[Step, int] = {"day": 1, "week": WEEK}
 """Days of a step."""
 
 USUAL_WINDOW: dict[Step, int] = {"day": 10, "week": 4}
 USUAL_HORIZON: dict[Step, int] = {"day": WEEK, "week": 1}
-"""Window H and horizon P in steps, if nobody says otherwise."""
+"""Default window H and horizon P, in steps."""
 
 Day = date | str
 """A calendar day: a `date`, or its text YYYY-MM-DD."""
 
 
 def to_day(day: Day, where: str = "day") -> date:
-    """The calendar day; `where` begins the sentence that refuses what is none.
+    """The calendar day of a date or text; `where` begins the error message for other values.
 
     >>> to_day("2020-11-01")
     datetime.date(2020, 11, 1)
@@ -55,7 +55,7 @@ def to_day(day: Day, where: str = "day") -> date:
 
 
 def refuse_apart(source: str, days: Sequence[date]) -> None:
-    """Refuse days that weeks are dated by and that are not whole weeks apart."""
+    """Refuse dates of weeks that are not whole weeks apart."""
     for day in days:
         if (day - days[0]).days % WEEK:
             raise EpifedError(
@@ -68,7 +68,7 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 
 
 def to_weekday(name: str, where: str) -> int:
-    """The number of a weekday, Monday 0; `where` begins the sentence that refuses what is none.
+    """The number of a weekday, Monday 0; `where` begins the error message for other names.
 
     >>> to_weekday("Saturday", "--week-ends")
     5
@@ -92,10 +92,10 @@ class Weeks:
 
     ends: int
     reference: int | None = None
-    """The weekday that forecasts are dated with; none: the day they are made."""
+    """The weekday of reference dates; none: the day on which a forecast is made."""
 
     def reference_date(self, made: date) -> date:
-        """The reference date of a forecast that is made on a day: that day or the next such one."""
+        """The reference date of a forecast made on a day: the first reference weekday from then on."""
         wait = 0 if self.reference is None else (self.reference - made.weekday()) % WEEK
         return made + timedelta(days=wait)
 
@@ -109,7 +109,7 @@ Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
 
 USUAL, FIRST_OFF, FURTHER_OFF, FIRST_BACK, SECOND_BACK, THIRD_BACK, LONG_WEEKEND = range(7)
-"""Kinds of days: a usual one; a holiday after a working day; a holiday, or the weekend's first day,
+"""Kinds of days: usual; a holiday after a working day; a holiday, or the weekend's first day,
 after a day off; the first, second and third working day after a holiday; a weekend after one."""
 KINDS = 7
 
@@ -121,7 +121,7 @@ GERMAN_STATES = {
 
 
 def german_calendars(keys: Iterable[str]) -> dict[str, str]:
-    """The calendars of German regions by their keys, as far as those are keys."""
+    """The calendars of German regions by their keys; other keys are left out."""
     return {key: f"DE-{GERMAN_STATES[key[:2]]}" for key in keys if key[:2] in GERMAN_STATES}
 
 
@@ -131,7 +131,7 @@ def refuse_unknown(code: str) -> None:
 
 
 def is_calendar(code: str) -> bool:
-    """Whether some calendar has this code."""
+    """Whether a calendar has this code."""
     try:
         refuse_unknown(code)
     except EpifedError:
@@ -142,7 +142,7 @@ def is_calendar(code: str) -> bool:
 def closed(code: str, first: date, days: int) -> tuple[Bools, tuple[int, ...]]:
     """Which of so many days are holidays, weekends not counted, and the weekdays of the weekend.
 
-    The last days of the year, on which offices close, are holidays where Christmas is one.
+    The last days of the year, when offices are closed, count as holidays where Christmas does.
     """
     found = np.zeros(days, dtype=np.bool_)
     if not code:
@@ -156,10 +156,10 @@ def closed(code: str, first: date, days: int) -> tuple[Bools, tuple[int, ...]]:
 
 
 def day_kinds(code: str, first: date, days: int) -> tuple[Index, Index]:
-    """For each of so many days its kind, and the weekday whose reports it is like.
+    """For each of so many days its kind, and the weekday that its reports resemble.
 
-    A holiday after a working day is reported as the weekend's first day is, one after a day off as
-    its last, and the first working day after it as the first of a usual week.
+    A holiday after a working day resembles the weekend's first day, one after a day off the
+    weekend's last. The first working day after it resembles the first of a usual week.
     """
     last = first + timedelta(days=days - 1)
     years = [_year_kinds(code, year) for year in range(first.year, last.year + 1)]
@@ -182,8 +182,8 @@ def days_off_within(calendars: Sequence[str], last: date, days: int) -> Bools:
 
 @lru_cache(maxsize=4096)
 def _year_kinds(code: str, year: int) -> tuple[Index, Index]:
-    """Kind and likeness of the days of a year."""
-    # A week more in front, since the first days may follow a holiday.
+    """The kind of each day of a year, and the weekday that it resembles."""
+    # One more week at the start, because the first days may follow a holiday.
     first = date(year, 1, 1) - timedelta(days=WEEK)
     days = (date(year + 1, 1, 1) - first).days
     holiday, weekend = closed(code, first, days)

@@ -1,4 +1,4 @@
-"""The case panel: regions × days (or weeks) of counts. Every reader makes one.
+"""The case panel: regions × days (or weeks) of counts. Every reader returns one.
 
 A table in memory is a polars or a pandas DataFrame; pandas need not be installed.
 """
@@ -32,26 +32,26 @@ class Table(Protocol):
         """The names of the columns."""
 
     def __getitem__(self, columns: Any) -> Any:
-        """A part of the table."""
+        """The selected columns or rows."""
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
 
 def column_names(table: Table) -> tuple[str, ...]:
-    """The names of a table's columns; the named levels of a pandas index are columns too."""
+    """The column names of a table, including the named levels of a pandas index."""
     return tuple(str(name).strip() for name in _flat(table).columns)
 
 
 def pick(table: Table, columns: Mapping[str, str], where: str) -> pl.DataFrame:
-    """The columns `columns[key]` of a table under the names `key`; NaN of pandas is empty."""
+    """The columns `columns[key]` of a table under the names `key`; NaN of pandas becomes null."""
     flat = _flat(table)
     raw = {str(name).strip(): name for name in flat.columns}
     return pl.DataFrame({key: _series(flat, raw[name], where) for key, name in columns.items()})
 
 
 def long_rows(table: Table, source: str) -> pl.DataFrame:
-    """The columns day (dates), region and cases of a long table; refused without them."""
+    """The columns day (dates), region and cases of a long table, all of which are required."""
     wanted = ("day", "region", "cases")
     if missing := [name for name in wanted if name not in column_names(table)]:
         raise EpifedError(
@@ -89,9 +89,9 @@ def _series(table: Any, column: Any, where: str) -> pl.Series:
 
 
 def without_offset(array: Any) -> Any:
-    """An Arrow array; times with an offset such as +05:30, which polars does not know, are local.
+    """An Arrow array in which times with an offset such as +05:30 are local times.
 
-    What is midnight there stays midnight.
+    Polars does not support such offsets. Midnight there stays midnight.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -106,14 +106,14 @@ def without_offset(array: Any) -> Any:
 
 
 MOST_CASES = 1e9
-"""A count above it is a typing error, and its sums would overflow."""
+"""Largest accepted count: a larger one is a typing error, and sums would overflow."""
 
 
 @dataclass(frozen=True, repr=False)
 class CasePanel:
     """Case counts c[k, t] of regions k (the paper's geographic units) on days, or in weeks, t.
 
-    A missing report is zero cases; `reported` remembers which entries were in the source. A week
+    A missing report is a count of 0; `reported` marks which entries were in the source. A week
     is dated by one of its days.
 
     Parameters
@@ -127,12 +127,12 @@ class CasePanel:
     population : array [regions], optional
         Inhabitants of each region.
     step : {"day", "week"}
-        What a column counts.
+    The unit of a column.
 
     Raises
     ------
     EpifedError
-        If shapes do not fit, an id is there twice, or a count is impossible.
+    If shapes do not match, a region occurs twice, or a count is impossible.
 
     Examples
     --------
@@ -149,34 +149,34 @@ class CasePanel:
     source: str = "memory"
     attribution: tuple[str, ...] = ()
     boundaries: Path | None = None
-    """A GeoJSON file whose feature ids are the regions, for maps."""
+    """A GeoJSON file for maps, whose feature ids are the regions."""
     parents: tuple[str, ...] = ()
-    """For regions that are parts of larger ones (communities): the larger one of each."""
+    """For parts of larger regions (communities): the larger region of each."""
     states: tuple[str, ...] = ()
-    """The state that each region lies in, where that is known."""
+    """The state of each region, if known."""
     typical_population: NDArray[np.float64] | None = None
-    """For sums of clients: the population of a typical one of them."""
+    """For sums of clients: the population of a typical client."""
     calendars: tuple[str, ...] = ()
-    """The code of each region's public holidays, such as DE-BY; none known: empty."""
+    """The code of each region's public holidays, such as DE-BY; empty if not known."""
     positions: NDArray[np.float64] | None = None
-    """Longitude and latitude of each region's middle."""
+    """Longitude and latitude of each region's center."""
     notes: tuple[str, ...] = ()
-    """What the source did to the data on the way in, in plain sentences."""
+    """Changes that the reader made to the data, one sentence each."""
     simulated: Mapping[str, Any] | None = None
-    """Invented cases: the settings of the simulation that made them. Real ones: none."""
+    """For simulated cases: the settings of their simulation; none for real cases."""
     history: "Vintages | None" = None
-    """What was known on earlier days, where it was kept; the panel is its last morning."""
+    """The data vintages up to this panel, which is the last, if they were kept."""
     step: Step = "day"
-    """What a column counts."""
+    """The unit of a column."""
     revisions: "WeeklyVintages | None" = None
-    """Of weeks: what was known in earlier ones, and further signals; the panel is the last."""
+    """For weeks: the vintages up to this panel, which is the last, and further signals."""
     regions_given: bool = False
-    """Whether the list of regions was given, and not read from the rows of cases."""
+    """Whether the list of regions was given by the user, not read from the rows of cases."""
     sums_dropped: tuple[str, ...] = ()
-    """Regions that were left out because their counts are sums of those of others."""
+    """Regions that were left out because their counts are sums of other regions."""
 
     def __post_init__(self) -> None:
-        """Refuse a panel that cannot be one."""
+        """Check shapes, ids and counts."""
         counts = np.ascontiguousarray(self.counts, dtype=np.float64)
         object.__setattr__(self, "counts", counts)
         names = tuple(map(printable, self.names)) if self.names else self.regions
@@ -255,13 +255,13 @@ class CasePanel:
         regions_given: bool = False,
         sums_dropped: tuple[str, ...] = (),
     ) -> "CasePanel":
-        """Lay a long table with the columns `day`, `region` and `cases` out as regions × days.
+        """A panel from a long table with the columns `day`, `region` and `cases`.
 
-        The table is a DataFrame of polars or pandas; days are dates or text YYYY-MM-DD, regions
-        are text. Pairs that are absent become zero and are remembered as not reported. `regions`
-        fixes the rows and their order; without it they are the sorted regions of the table. With
-        the step `week` a day stands for its week, and all are whole weeks apart. `regions_given`:
-        the list is public and was not read from the rows.
+        The table is a DataFrame of polars or pandas. Days are dates or text YYYY-MM-DD, regions are
+        text. Missing pairs become zero and are marked as not reported. `regions` fixes the rows and
+        their order; without it they are the sorted regions of the table. With the step `week` a day
+        stands for its week, and all must be whole weeks apart. `regions_given` marks a public list
+        of regions that was not read from the rows.
         """
         frame = long_rows(table, source)
         if frame.is_empty():
@@ -331,7 +331,7 @@ class CasePanel:
         )
 
     def to_table(self) -> pl.DataFrame:
-        """The panel as a tidy file has it: date, region, cases and what is known of the regions.
+        """The panel as a tidy table: date, region, cases and the known facts of the regions.
 
         A day without a report has no row.
         """
@@ -350,11 +350,11 @@ class CasePanel:
         return long.join(pl.DataFrame(facts), on="region", maintain_order="left")
 
     def day(self, index: int) -> date:
-        """The calendar day of a column; of a week, the one that it is dated."""
+        """The calendar day of a column; for a week, the day that dates it."""
         return self.start + timedelta(days=index * self.step_days)
 
     def index(self, day: date) -> int:
-        """The column of the last day, or week, that is dated a day or before; negative: none."""
+        """The column of the last day, or week, dated on or before a day; negative if none."""
         return (day - self.start).days // self.step_days
 
     @property
@@ -373,9 +373,9 @@ class CasePanel:
         return self.day(self.counts.shape[1] - 1)
 
     def between(self, first: Day, last: Day) -> "CasePanel":
-        """The days from `first` to `last`, both included; refused where the panel has not both.
+        """The panel from day `first` to day `last`, both included, which it must contain.
 
-        Of weeks, those that are dated within.
+        A weekly panel keeps the weeks dated within them.
         """
         first, last = to_day(first, "first day"), to_day(last, "last day")
         if first > last:
@@ -399,18 +399,18 @@ class CasePanel:
         )
 
     def period(self, first: Day | None = None, last: Day | None = None) -> tuple[date, date]:
-        """The first and the last day, or dated week, from one day to another; none: the panel's."""
+        """The first and last day, or dated week, between two days; by default the whole panel's."""
         inside = self.between(first or self.start, last or self.end)
         return inside.start, inside.end
 
     def _columns(self, first: date, last: date) -> tuple[int, int]:
-        """The first column that is dated a day or later, and the last one up to another."""
+        """The first column dated on or after the first day, and the last up to the last day."""
         return -((self.start - first).days // self.step_days), self.index(last)
 
     def weekly(self) -> "CasePanel":
-        """The sums of whole weeks up to the last day, which they are dated by.
+        """The sums of whole weeks up to the last day, dated by their last days.
 
-        A week counts as reported if all of its days are.
+        A week is reported if all of its days are.
         """
         self.refuse_step("day")
         weeks = self.counts.shape[1] // WEEK
@@ -431,7 +431,7 @@ class CasePanel:
         )
 
     def refuse_step(self, expected: Step) -> None:
-        """Refuse a panel of another step than what is made for it."""
+        """Refuse a panel of another step than the expected one."""
         if self.step != expected:
             raise EpifedError(
                 f"{self.source}: found counts of each {self.step}; expected counts of each "
@@ -460,7 +460,7 @@ class CasePanel:
         )
 
     def alone(self, region: str) -> "CasePanel":
-        """The panel of one region, from its first report to its last, whatever others report."""
+        """The panel of one region from its own first report to its own last."""
         one = self.of([region])
         days = np.flatnonzero(one.reported[0]) if one.reported is not None else np.array([])
         return one.between(one.day(int(days[0])), one.day(int(days[-1]))) if len(days) else one
@@ -477,7 +477,7 @@ class CasePanel:
         return self.revisions.until_week(self.day(end))
 
     def covers(self, first: date, last: date) -> NDArray[np.bool_]:
-        """Which regions' own reports reach from one day to another, whatever the others report."""
+        """Which regions' own reports reach from one day to another."""
         reported = self.reported
         if reported is None:
             reported = np.ones(self.counts.shape, dtype=np.bool_)
@@ -487,7 +487,7 @@ class CasePanel:
         return np.asarray(reported[:, early].any(axis=1) & reported[:, late].any(axis=1))
 
     def digest(self) -> str:
-        """A SHA-256 of what a training can see: regions, days, counts, population, holidays."""
+        """A SHA-256 of a training's inputs: regions, days, counts, population, holidays."""
         sha = hashlib.sha256()
         sha.update("\x00".join(self.regions).encode())
         sha.update(self.start.isoformat().encode())
@@ -508,7 +508,7 @@ class CasePanel:
 
 
 def _states(known: Mapping[str, str] | None, regions: Sequence[str]) -> tuple[str, ...]:
-    """The states of all regions; none unless all are known."""
+    """The states of all regions; empty unless all are known."""
     if known is None or any(region not in known for region in regions):
         return ()
     return tuple(known[region] for region in regions)
@@ -530,22 +530,22 @@ NATION = "nation"
 
 @dataclass(frozen=True)
 class Level:
-    """Some regions, each a sum of regions of a panel."""
+    """Regions of one level, each a sum of regions of a panel."""
 
     name: str
-    """What they are: county, state, nation."""
+    """The level's name: county, state, nation."""
     regions: tuple[str, ...]
     names: tuple[str, ...]
     members: NDArray[np.bool_]
     """[regions, regions of the panel]"""
 
     def sum(self, values: Floats) -> Floats:
-        """Sums over the members, of values [regions of the panel, ...]."""
+        """Sums over the members, for values [regions of the panel, ...]."""
         total: Floats = self.members.astype(np.float64) @ values
         return total
 
     def only(self, rows: Sequence[int]) -> "Level":
-        """Some of the regions only."""
+        """The level with some of its regions only."""
         return replace(
             self,
             regions=tuple(self.regions[row] for row in rows),
@@ -554,9 +554,9 @@ class Level:
         )
 
     def panel(self, parts: CasePanel) -> CasePanel:
-        """The panel of these regions: counts and inhabitants added up, places in the middle.
+        """The panel of these regions: counts and populations are sums, positions are centers.
 
-        A sum counts as reported if all of its parts are.
+        A sum is reported if all of its parts are.
         """
         people = parts.population
         weight = self.members * (1.0 if people is None else people.astype(np.float64))
@@ -596,7 +596,7 @@ def levels_of(panel: CasePanel) -> dict[str, Level]:
 
 
 def choose(panel: CasePanel, wanted: Sequence[str]) -> tuple[Level, ...]:
-    """The levels that were asked for: a level's name, or the id or name of a region of any.
+    """The requested levels, by the name of a level, or the id or name of any region.
 
     >>> from datetime import date
     >>> panel = CasePanel(np.ones((2, 3)), ("01001", "01002"), date(2020, 1, 2), states=("A", "A"))
@@ -624,7 +624,7 @@ def _found(every: dict[str, Level], wanted: str) -> tuple[str, Sequence[int]]:
 
 
 def _common(values: tuple[str, ...], members: NDArray[np.bool_]) -> tuple[str, ...]:
-    """What all members of each sum have in common; else nothing."""
+    """The value that all members of each sum share, or an empty text."""
     if not values:
         return ()
     inside = [{values[i] for i in np.flatnonzero(row)} for row in members]

@@ -1,11 +1,11 @@
-"""Days on which a region's report is no count of that day, and what the day was probably like.
+"""Reporting artefacts: implausible counts of a region, and the counts expected instead.
 
-Backlogs reported at once, reports that did not come, corrections. Each region is judged alone, by
-its own way of reporting: one that reports once a week is not silent on the other days. It is one
-step between a panel and whatever learns or forecasts from it; scores keep the data as they are.
+They are backlogs reported at once, missing reports and corrections. Each region is judged alone, by
+its own habit: one that reports once a week is not silent on the other days. Training and
+forecasting use the cleaned panel; scores use the original data.
 
-The days are gone through once, in order. What is said of a day is said on that day or never, so
-what was known on an earlier day never changes.
+Days are processed once, in order. A day is judged on that day or never, so the judgement of an
+earlier day never changes.
 """
 
 from dataclasses import dataclass, replace
@@ -25,56 +25,56 @@ Kinds = NDArray[np.uint8]
 Booleans = NDArray[np.bool_]
 
 ANOMALOUS = ("backlog", "silence", "catch-up")
-"""Too many cases at once; no report where one was due; a report with what a silence owed."""
+"""Too many cases at once; no report where one was due; a report that ends a silence."""
 KINDS = ("usual", *ANOMALOUS)
-"""What a day is, by its number in `Cleaned.kinds`."""
+"""The kinds of days, by their numbers in `Cleaned.kinds`."""
 USUAL, BACKLOG, SILENCE, CATCH_UP = range(len(KINDS))
 
 WEEKS = 3
-"""A day is expected to be like the same weekday of so many weeks, at the level of the last one."""
+"""Number of past weeks whose same weekdays give the expectation, at the last week's level."""
 LEARNING_DAYS = WEEKS * WEEK
-"""Days before anything is judged."""
+"""Number of first days, which are not judged."""
 LARGEST_SHIFT, STEADY_CASES = 2.0, 5.0
-"""How far the last week's level may move what is expected, and how many cases it takes to do so."""
+"""Bound on the last week's effect on the expectation, and the cases that soften it."""
 TALLER, TALLER_BY = 2.5, 20.0
-"""A backlog is so many times the tallest usual report of late, so many cases more, and what was
-expected since the last report more."""
+"""A backlog exceeds so many times the tallest recent usual report, plus so many cases, plus the
+cases expected since the last report."""
 MISSING = 20.0
-"""Cases that were expected since the last report, at least, where a day without any is silence."""
+"""Least number of expected cases since the last report for a day without any to be a silence."""
 LONGER_BY = 1.0
-"""Days by which a silence is longer than the longest usual pause."""
+"""Days by which a silence must exceed the longest usual pause."""
 LONGEST_SILENCE = 28
-"""After so many days without a case, no case is what there is."""
+"""Days without a case after which zero is taken as the true count."""
 RECENT_DAYS = 28
-"""Days that matter to a forecast: what is anomalous in them is said with it."""
+"""Number of newest days whose artefacts are reported with a forecast."""
 MEMORY = 0.98
-"""How much of its tallest report and longest pause a region still remembers a day later."""
+"""Daily factor on a region's tallest report and longest pause."""
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A panel with its anomalous days replaced by what was expected of them."""
+    """A panel whose implausible counts are replaced by expected ones."""
 
     panel: CasePanel
     kinds: Kinds
-    """[regions, days]: the number of what the day is in `KINDS`."""
+    """[regions, days]: the number of the day's kind in `KINDS`."""
     reported: Floats
-    """[regions, days]: the counts as they were reported."""
+    """[regions, days]: the counts as reported."""
 
     @property
     def anomalous(self) -> Booleans:
-        """Which days are replaced."""
+        """Which counts are replaced."""
         found: Booleans = self.kinds != USUAL
         return found
 
     def until(self, last: date) -> "Cleaned":
-        """What was known on a day."""
+        """The data up to a day."""
         cut = slice(0, self.panel.index(last) + 1)
         known = self.panel.between(self.panel.start, last)
         return Cleaned(known, self.kinds[:, cut], self.reported[:, cut])
 
     def to_long(self, last_days: int | None = None) -> pl.DataFrame:
-        """A row for each anomalous day, of the last ones or of all, the farthest off first."""
+        """A row for each replaced count, of the last days or of all, largest difference first."""
         steps = -(-last_days // self.panel.step_days) if last_days else self.kinds.shape[1]
         from_day = max(self.kinds.shape[1] - steps, 0)
         rows, days = np.nonzero(self.anomalous[:, from_day:])
@@ -97,7 +97,7 @@ class Cleaned:
         ).sort((pl.col("reported") - pl.col("expected")).abs(), descending=True)
 
     def sentence(self, last_days: int | None = None) -> str:
-        """What was found, in few words, with what is farthest off."""
+        """A short summary of the replaced counts, with the one of the largest difference."""
         found = self.to_long(last_days)
         span = f"of the last {last_days} days " if last_days else ""
         if found.is_empty():
@@ -114,10 +114,10 @@ class Cleaned:
 
 
 def clean(panel: CasePanel) -> Cleaned:
-    """Find the anomalous days of each region and replace them, with nothing from after a day.
+    """Find and replace the implausible counts of each region, without using later days.
 
-    A panel with a history is left as it is: its newest days are late, not silent. Of weeks, each
-    is expected to be like the ones before it.
+    A panel with vintages is unchanged, because its newest days are late, not silent. A week is
+    expected to resemble the weeks before it.
     """
     if panel.history is not None:
         return Cleaned(panel, np.zeros(panel.counts.shape, dtype=np.uint8), panel.counts)
@@ -139,7 +139,7 @@ def clean(panel: CasePanel) -> Cleaned:
 
 
 def _expected(alike: Floats, total: Floats) -> Floats:
-    """What the same weekday of the last weeks says of a day.
+    """The expected count of a day from the same weekday of the last weeks.
 
     `total` is all cases up to the first of those weeks, to the last one, and to the day.
     """
@@ -150,7 +150,7 @@ def _expected(alike: Floats, total: Floats) -> Floats:
 
 
 def _days_off(panel: CasePanel) -> Booleans:
-    """On which days [days, regions] a region's calendar explains that nothing is reported."""
+    """Days [days, regions] on which a public holiday explains that nothing is reported."""
     regions, days = panel.counts.shape
     if not panel.calendars or panel.step == "week":
         return np.zeros((days, regions), dtype=np.bool_)
@@ -160,14 +160,14 @@ def _days_off(panel: CasePanel) -> Booleans:
 
 
 def _absent(panel: CasePanel) -> Booleans:
-    """Which reports [weeks, regions] are known not to have come; days without any may be zero."""
+    """Reports [weeks, regions] known to be missing; daily counts without any may be zeros."""
     if panel.step == "day" or panel.reported is None:
         return np.zeros(panel.counts.T.shape, dtype=np.bool_)
     return ~panel.reported.T
 
 
 class _Habit:
-    """How each region reports: its tallest report and longest pause of late, and what it owes."""
+    """Each region's reporting habit: its tallest recent report, longest pause and missing cases."""
 
     def __init__(self, regions: int, step_days: int) -> None:
         self.memory, self.longest_silence = MEMORY**step_days, LONGEST_SILENCE // step_days
@@ -177,7 +177,7 @@ class _Habit:
 
     @classmethod
     def of(cls, reports: Floats, step_days: int) -> "_Habit":
-        """The habits that the first days show, which nobody judges."""
+        """The habits of the first days, which are not judged."""
         habit = cls(reports.shape[1], step_days)
         for report in reports:
             habit._learn(report, report > 0)
@@ -191,10 +191,10 @@ class _Habit:
         off: Booleans,
         absent: Booleans,
     ) -> tuple[Kinds, Floats]:
-        """What a day's reports are, and what to take for them.
+        """The kinds of a day's reports, and the counts to use for them.
 
         `always`: whether there was a report on this weekday in all of the last weeks; `off`:
-        whether the day is a public holiday; `absent`: whether it is known that no report came.
+        whether the day is a public holiday; `absent`: whether the report is known to be missing.
         """
         some = report > 0
         missing = self.missing + expected

@@ -1,9 +1,9 @@
-"""Vintages: the counts as known on each day, and the archive in which a machine keeps them.
+"""Data vintages: counts as known on each day, and the archive in which a machine stores them.
 
-The newest days of a case list are incomplete, and a forecast may use only what was known when it
-was made. So the list is kept as changes: on this day so many cases of that region and reporting
-date appeared, or, if negative, disappeared. A site and `epifed forecast` keep the counts of each
-day in one small local file. After a few weeks it shows how late this authority's cases arrive.
+The newest days of a case list are incomplete, and a forecast may use only what was known on its
+day. So the list is stored as changes: on this day so many cases of a region and reporting date
+appeared or, if negative, disappeared. A site and `epifed forecast` store the counts of each day in
+one small local file. After a few weeks it shows the reporting delays of this authority.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ LAGS = 28
 """Days after which a reporting date counts as complete."""
 
 LEAST_MORNINGS = 14
-"""Mornings below which a list's own history does not say how late its cases come."""
+"""Least number of vintages from which a list's reporting delays can be learned."""
 MOST_LAGS = 56
-"""Lags that `known` can say: eight weeks."""
+"""Largest number of lags in `known`: eight weeks."""
 
 SCHEMA = {
     "as_of": pl.Date,
@@ -40,7 +40,7 @@ SCHEMA = {
     "age_group": pl.String,
     "cases": pl.Int64,
 }
-"""The columns of a table of changes; `onset` and `age_group` may be empty, or left out."""
+"""The columns of a table of changes; `onset` and `age_group` may be empty or left out."""
 
 _DAY, _EPOCH = timedelta(days=1), date(1970, 1, 1)
 _NEVER = -(10**7)
@@ -48,24 +48,24 @@ _NEVER = -(10**7)
 
 @dataclass(frozen=True, repr=False)
 class Vintages:
-    """A case list as it was known on each of some days, as changes from one to the next.
+    """A case list as known on each of several days, stored as changes between them.
 
-    A list *as of* a day is that day's morning, so its newest reporting date is the day before, and
-    the *lag* of a reporting date is 0 on the first morning that can know it.
+    A list *as of* a day is that day's morning, so its newest reporting date is the day before. The
+    *lag* of a reporting date is 0 on the first morning on which it can be known.
     """
 
     changes: pl.DataFrame
     """The columns of `SCHEMA`, sorted by `as_of`. The first day holds all that was known before."""
     regions: tuple[str, ...]
     snapshots: tuple[date, ...]
-    """The days on which the list was looked at; between them nothing is known to have changed."""
+    """The days of which there is a vintage; between them the list is taken as unchanged."""
     source: str = "memory"
     attribution: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What the source did to the data on the way in, in plain sentences."""
+    """Changes that the reader made to the data, one sentence each."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a history."""
+        """Check that snapshots are present, sorted and distinct."""
         if not self.snapshots:
             raise EpifedError(f"{self.source}: found no vintage; expected at least one")
         if list(self.snapshots) != sorted(set(self.snapshots)):
@@ -93,10 +93,9 @@ class Vintages:
         attribution: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
     ) -> "Vintages":
-        """The vintages of a table with the columns of `SCHEMA`.
+        """The vintages in a table with the columns of `SCHEMA`.
 
-        Without `regions` they are the sorted ones of the table, without `snapshots` the days on
-        which something changed.
+        Defaults are the sorted regions of the table, and as snapshots the days with a change.
         """
         empty = [pl.lit(None).alias(name) for name in SCHEMA if name not in table.columns]
         frame = table.with_columns(empty).select(
@@ -117,23 +116,23 @@ class Vintages:
 
     @property
     def first(self) -> date:
-        """The first day on which the list was looked at."""
+        """The day of the first vintage."""
         return self.snapshots[0]
 
     @property
     def last(self) -> date:
-        """The last day on which the list was looked at."""
+        """The day of the last vintage."""
         return self.snapshots[-1]
 
     @property
     def missing(self) -> tuple[date, ...]:
-        """The days between the first and the last on which nobody looked."""
+        """The days between the first and the last without a vintage."""
         looked = set(self.snapshots)
         days = (self.first + i * _DAY for i in range((self.last - self.first).days + 1))
         return tuple(day for day in days if day not in looked)
 
     def until(self, day: Day) -> "Vintages":
-        """What was known on the morning of a day, and nothing that became known later."""
+        """The vintages up to the morning of a day."""
         day = to_day(day, "as of")
         if day < self.first:
             raise EpifedError(
@@ -147,19 +146,19 @@ class Vintages:
             changes=self.changes.filter(pl.col("as_of") <= day),
             snapshots=tuple(d for d in self.snapshots if d <= day),
         )
-        # What was known on the earlier mornings stays as it was: it need not be computed anew.
+        # The vintages of earlier days do not change and need not be computed again.
         days = (then.last - then.first).days + 1
         then.__dict__["_by_age"], then.__dict__["names"] = self._by_age[:days], self.names[:days]
         then.__dict__["_cells"] = tuple(column[: len(then.changes)] for column in self._cells)
         return then
 
     def quiet_until(self, day: date) -> "Vintages":
-        """The same where nothing has changed on the mornings since the last one, up to a day."""
+        """The vintages with unchanged ones added for each day after the last, up to a day."""
         more = (self.last + i * _DAY for i in range(1, (day - self.last).days + 1))
         return replace(self, snapshots=(*self.snapshots, *more))
 
     def since(self, day: Day) -> "Vintages | None":
-        """What was known of the reporting dates from a day on; none if no morning knew of any."""
+        """The vintages of reporting dates from a day on; none if no vintage has such a date."""
         day = to_day(day, "first day")
         if self.last <= day:
             return None
@@ -184,10 +183,10 @@ class Vintages:
         return replace(self, changes=inside, regions=tuple(regions))
 
     def as_known(self, day: Day, like: CasePanel | None = None) -> CasePanel:
-        """The panel as known on the morning of a day, up to the newest reporting date it can know.
+        """The panel as known on the morning of a day, up to its newest possible reporting date.
 
-        On a day without a snapshot it is that of the last one before. `like` is a panel of the same
-        regions, which gives names, populations and boundaries. Its `history` is what led to it.
+        A day without a vintage uses the last one before. `like` is a panel of the same regions that
+        gives names, populations and boundaries. The result's `history` is the vintages up to it.
         """
         then = self.until(day)
         end = then.last - _DAY
@@ -218,10 +217,10 @@ class Vintages:
         return replace(like, counts=known, start=start, reported=None, history=then)
 
     def published(self, like: CasePanel | None = None) -> CasePanel:
-        """Cases by the day before they became known, "new today", instead of by reporting date.
+        """Cases by the day before they became known ("new today"), instead of by reporting date.
 
-        Such a count is never incomplete. It begins after the first snapshot, which holds all
-        before; what was taken back is left out of its day, not counted below zero.
+        Such a count is never incomplete. It begins after the first snapshot, which holds all cases
+        known before. Cases taken back are left out of their day, not counted below zero.
         """
         first = self.first
         frame = self.changes.filter(pl.col("as_of") > first)
@@ -241,12 +240,12 @@ class Vintages:
 
     @property
     def start(self) -> date:
-        """The first reporting date of all."""
+        """The first of all reporting dates."""
         return self._counts_on(self.last)[1]
 
     @property
     def counts(self) -> Floats:
-        """Counts [regions, days] from `start` on as known on the last day; corrections included."""
+        """Counts [regions, days] from `start` on as known on the last day, with corrections."""
         return self._counts_on(self.last)[0]
 
     def known(self, lags: int = LAGS) -> Floats:
@@ -261,7 +260,7 @@ class Vintages:
 
     @cached_property
     def names(self) -> tuple[bytes, ...]:
-        """For each day from the first to the last a name of all that was known by then."""
+        """For each day from the first to the last, a hash of all data known by then."""
         rows, days, cases, known = self._cells
         sha = hashlib.sha256("\x00".join(self.regions).encode())
         found, begin = [], 0
@@ -288,7 +287,7 @@ class Vintages:
 
     @cached_property
     def _cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.datetime64]]:
-        """The changes as arrays: region, day since 1970, cases, and when they became known."""
+        """The changes as arrays: region, day since 1970, cases, and the day they became known."""
         frame = self.changes
         row_of = {region: row for row, region in enumerate(self.regions)}
         rows = frame["region"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
@@ -297,7 +296,7 @@ class Vintages:
         return rows, days, cases, frame["as_of"].to_numpy().astype("datetime64[D]")
 
     def _counts_on(self, day: date) -> tuple[Floats, date]:
-        """Counts [regions, days] as known on a snapshot, and the first reporting date of them."""
+        """Counts [regions, days] as known on a snapshot, and their first reporting date."""
         rows, days, cases, known = self._cells
         end = int(np.searchsorted(known, np.datetime64(day), side="right"))
         rows, days, cases = rows[:end], days[:end], cases[:end]
@@ -310,10 +309,10 @@ class Vintages:
         return counts.reshape(-1, width), _EPOCH + first * _DAY
 
     def completeness(self, lags: int = 14) -> pl.DataFrame:
-        """The share of cases that is known, by lag, for each weekday of the reporting date and all.
+        """The share of cases known by lag, for each weekday of the reporting date and for all.
 
-        Measured against what is known now, on the reporting dates that are at least `lags` days
-        old by now. A row of all weekdays has none.
+        It is relative to the counts known now, for reporting dates at least `lags` days old. The
+        row of all weekdays has no weekday.
         """
         now, table, start = self.counts, self.known(lags), self.start
         rows = []
@@ -339,7 +338,7 @@ class Vintages:
         )
 
     def digest(self) -> str:
-        """A SHA-256 of everything that was known, and when."""
+        """A SHA-256 of all data and of the days on which they became known."""
         sha = hashlib.sha256("\x00".join([*self.regions, *map(str, self.snapshots)]).encode())
         for name in SCHEMA:
             column = self.changes[name]
@@ -349,9 +348,9 @@ class Vintages:
         return sha.hexdigest()
 
     def to_frame(self) -> pl.DataFrame:
-        """The table of changes, as `from_changes` takes it and the source `vintages` reads it.
+        """The table of changes, as read by `from_changes` and the source `vintages`.
 
-        A day on which the list was looked at and nothing had changed is a row of no cases.
+        A vintage without a change is a row of 0 cases.
         """
         quiet = sorted(set(self.snapshots) - set(self.changes["as_of"]))
         rows = pl.DataFrame(
@@ -367,22 +366,22 @@ class Vintages:
 
 
 KEPT_MORNINGS = 84
-"""Mornings that are kept; older ones become part of the first."""
+"""Number of vintages in an archive; older ones become part of the first."""
 KEPT_DAYS = KEPT_MORNINGS + 56
-"""Reporting dates that are kept, before the last."""
+"""Number of reporting dates in an archive, before the last."""
 FILE = "vintages.parquet"
 _COLUMNS = {"as_of": pl.Date, "region": pl.String, "reported": pl.Date, "cases": pl.Int64}
 
 
 def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel:
-    """Keep a panel as known on the morning after its last day; the same with all that is kept.
+    """Store a panel as known on the morning after its last day; return it with its vintages.
 
-    Without `write` it is as if it had been kept.
+    Without `write` nothing is stored, but the result is the same.
 
-    A second panel of the same morning takes the place of the first; one that is older than the
-    last is not kept, and an archive that lacks a region, or is damaged, begins anew. Counts that
-    are not whole, are of weeks, or come with a history of their own, are not kept at all. The
-    history stands in the panel once it has `LEAST_MORNINGS`.
+    A second panel of the same morning replaces the first. One that is older than the last is not
+    stored. An archive that lacks a region, or is damaged, is started anew. Counts that are not
+    whole, are weekly, or come with their own vintages, are not stored at all. The panel gets its
+    vintages once there are `LEAST_MORNINGS`.
     """
     whole = bool((panel.counts == np.round(panel.counts)).all())
     if panel.history is not None or not whole or panel.step == "week":
@@ -399,15 +398,15 @@ def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel
 
 
 def fill(folder: Path, history: Vintages) -> None:
-    """Put a history of one list into an archive, as if each of its mornings had been kept."""
+    """Store the vintages of one list in an archive, as if each had been stored on its day."""
     write_parquet(folder / FILE, _bounded(history).to_frame())
 
 
 def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
-    """A panel with the history of its regions, each of which was remembered alone.
+    """A panel with the joint vintages of its regions, each of which has its own archive.
 
-    The mornings are those on which all of them were looked at; what one list said in between, it
-    said by the next of them. Without enough such mornings the panel has no history.
+    It has the days of which all regions have a vintage; changes between them count for the next
+    such day. Without enough such days the panel has no vintages.
     """
     histories = [one.history for one in alone if one.history is not None]
     if len(histories) < len(panel.regions):
@@ -428,7 +427,7 @@ def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
 
 
 def mornings_kept(folder: Path) -> int:
-    """How many mornings an archive has."""
+    """The number of vintages in an archive."""
     kept = _changes(folder / FILE)
     return 0 if kept is None else kept["as_of"].n_unique()
 
@@ -441,7 +440,7 @@ def _read(path: Path, panel: CasePanel) -> Vintages | None:
 
 
 def _changes(path: Path) -> pl.DataFrame | None:
-    """The rows of an archive; none if there are none, or if it is damaged."""
+    """The rows of an archive; none if it is empty, missing or damaged."""
     try:
         kept = pl.read_parquet(path).with_columns(
             pl.col(name).cast(kind) for name, kind in _COLUMNS.items()
@@ -463,7 +462,7 @@ def _with(panel: CasePanel, kept: Vintages, morning: date) -> CasePanel:
 
 
 def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages:
-    """What was kept, and what this morning changes of it."""
+    """The stored vintages with the changes of this morning added."""
     earlier = None
     if before is not None and before.first < morning:
         earlier = before.until(morning - timedelta(days=1))
@@ -497,7 +496,7 @@ def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages
 
 
 def _bounded(kept: Vintages) -> Vintages:
-    """The newest mornings and reporting dates only."""
+    """The newest vintages and reporting dates only."""
     mornings = kept.snapshots[-KEPT_MORNINGS:]
     oldest = kept.last - timedelta(days=KEPT_DAYS)
     changes = kept.changes.filter(pl.col("reported") >= oldest).with_columns(

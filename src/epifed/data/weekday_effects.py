@@ -1,9 +1,9 @@
-"""The weekly rhythm of a client's reports, and its counts with holidays taken out of them.
+"""The weekday effects of a client's reports, and its counts with holiday effects removed.
 
-All of it is local. Each client learns, from its own past and forgetting it, what share of a week it
-reports on each weekday. A holiday looks like its own weekend, the day after like the day after a
-weekend; how far that holds, it learns from its own holidays. Nothing looks ahead: what is assumed
-of a week was learned before it.
+All of it is local. Each client learns from its own recent past what share of a week it reports on
+each weekday. A holiday is expected to resemble the client's weekend, and the day after the day
+after a weekend. How closely, is learned from the client's own holidays. No later data is used: the
+effects of a week are learned before it.
 """
 
 from collections.abc import Sequence
@@ -20,46 +20,46 @@ Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 LONGEST = 52
-"""Weeks at most that are looked at."""
+"""Largest number of weeks that are used."""
 AHEAD = 4
-"""Weeks at most that can be forecast."""
+"""Largest number of weeks that can be forecast."""
 
 HALF_LIFE = 5.0
-"""Weeks after which a week counts half for the weekdays."""
+"""Weeks after which a week has half its weight for the weekdays."""
 FEW = 3.0
-"""Cases that are assumed to be spread evenly, before a client has seen its own."""
+"""Weight of evenly spread cases, the prior of the weekday shares."""
 HOLIDAY_HALF_LIFE = 10.0
-"""Days on or after holidays after which one counts half."""
+"""Days on or after holidays after which one has half its weight."""
 ASSUMED = 3.0
-"""How many such days the assumption is worth that a client keeps holidays."""
+"""Weight, in such days, of the prior that a client observes holidays."""
 TYPICAL = 0.5
-"""How far cases on such a day are from the usual, relative to the average day."""
+"""Usual difference of cases on such a day from a usual one, relative to the average day."""
 EXPECTED = np.array([1.0, 1.0, 1.0, 1.0, 1.05, 1.08, 0.9])
-"""Cases on a kind of day relative to the weekday it is like."""
+"""Cases on a kind of day relative to the weekday that it resembles."""
 IS_BACK = np.array([False, False, False, True, True, True, False])
-"""The kinds of working days after a holiday; what they do is learned apart from days off."""
+"""The kinds of working days after a holiday, whose effect is learned apart from days off."""
 TRUST = np.array([1.0, 0.05, 0.05, 0.8, 0.8, 0.8, 0.8])
-"""Weight of a kind of day where growth is measured."""
+"""Weight of a kind of day in the measurement of growth."""
 LEAST, MOST = 0.05, 3.0
 
 
 @dataclass(frozen=True)
 class WeekdayEffects:
-    """The last whole weeks of some clients, holidays taken out."""
+    """The last whole weeks of some clients, with and without holiday effects."""
 
     counts: Floats
     """[regions, days], as reported."""
     usual: Floats
     """The same with holidays as usual days."""
     trust: Floats
-    """Weight of each of the last 14 days where growth is measured: little on holidays."""
+    """Weight of each of the last 14 days in the measurement of growth, little on holidays."""
     _week: "_Weeks"
     _known: tuple["_Known", ...]
-    """What was known before each week."""
+    """The effects learned before each week."""
 
     @property
     def last_factor(self) -> Floats:
-        """Cases on each of the last seven days relative to what they are on a usual one."""
+        """Cases on each of the last seven days relative to a usual day."""
         last = len(self._known) - 1
         if last not in self._week.special:
             return np.ones((len(self.counts), WEEK))
@@ -76,10 +76,10 @@ class WeekdayEffects:
         return replace(self, counts=counts, usual=usual)
 
     def again(self, weeks: int, begin: int, end: int) -> Floats:
-        """The days from `begin` to before `end`, each as the one so many weeks before it.
+        """The days from `begin` to before `end`, each a copy of the day so many weeks before.
 
-        Holidays are taken out of that one and put into this. Days count from the first one here,
-        and may lie up to so many weeks after the last.
+        Holiday effects of the copied day are removed and those of this day added. Days count from
+        the first one here, and may lie up to so many weeks after the last.
         """
         gap = weeks * WEEK
         found = self.usual[:, begin - gap : end - gap].copy(order="K")
@@ -93,9 +93,9 @@ class WeekdayEffects:
 
 
 def weekday_effects(counts: Floats, calendars: Sequence[str], last: date) -> WeekdayEffects:
-    """The rhythm of clients whose counts end on a day, each with a calendar; `()` is none."""
+    """Learn the weekday effects of clients whose counts end on a day; calendars may be `()`."""
     weeks = min(counts.shape[1] // WEEK, LONGEST)
-    # Days first, so that a week is one piece of memory.
+    # Days first, so that a week is contiguous in memory.
     daily = np.ascontiguousarray(counts[:, counts.shape[1] - weeks * WEEK :].T)
     calendar = _Weeks.of_clients(calendars or [""] * len(counts), last, weeks)
     learned = _Learned(len(counts))
@@ -122,7 +122,7 @@ def weekday_effects(counts: Floats, calendars: Sequence[str], last: date) -> Wee
 
 
 def _as_usual(counts: Floats, factor: Floats, before: Floats) -> Floats:
-    """A week's counts with holidays as usual days, by those of the week before."""
+    """A week's counts with holidays as usual days, estimated from the week before."""
     filled = counts + (1 - factor) * before
     usual: Floats = np.where(factor < 1, filled, counts / np.maximum(factor, 1))
     return usual
@@ -133,13 +133,13 @@ class _Weeks:
     """The kinds of all days, in weeks counted from the clients' last day, some of them ahead."""
 
     row: Index
-    """Which calendar each client has."""
+    """The number of each client's calendar."""
     kind: Index
     """[weeks, days, calendars]"""
     like: Index
-    """The day of the week that each day is like."""
+    """The weekday that each day resembles."""
     special: frozenset[int]
-    """The weeks in which some day is not a usual one."""
+    """The weeks with a day that is not usual."""
 
     @classmethod
     def of_clients(cls, calendars: Sequence[str], last: date, weeks: int) -> "_Weeks":
@@ -157,27 +157,27 @@ class _Weeks:
         return cls(row, kind, (like - first.weekday()) % WEEK, frozenset(special.tolist()))
 
     def of(self, week: int) -> tuple[Index, Index]:
-        """Kind and likeness of each client's days in a week: [days, clients]."""
+        """Kind of each client's days in a week and the weekday they resemble: [days, clients]."""
         return self.kind[week][:, self.row], self.like[week][:, self.row]
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What clients have learned of their weekdays and holidays."""
+    """The learned effects of weekdays and holidays."""
 
     share: Floats
     """Cases on each day of the week relative to the average day: [days, clients]."""
     keeping: Floats
-    """How much a client keeps of what is expected of days off, and of days back: [2, clients]."""
+    """Share of the expected effect of days off, and of days after them, by client: [2, clients]."""
 
     def expected(self, kind: Index, like: Index) -> Floats:
-        """How far each day of a week is from a usual one, where holidays are kept, as a share."""
+        """The relative difference of each day of a week from a usual one, with holidays observed."""
         ratio = np.take_along_axis(self.share, like, axis=0) / self.share * EXPECTED[kind]
         found: Floats = np.where(kind == holidays.USUAL, 0.0, np.clip(ratio, LEAST, MOST) - 1)
         return found
 
     def factor(self, kind: Index, like: Index) -> Floats:
-        """Cases on each day of a week relative to what they are on a usual day."""
+        """Cases on each day of a week relative to a usual day."""
         off, back = self.keeping
         kept = np.where(IS_BACK[kind], back, off)
         found: Floats = np.clip(1 + kept * self.expected(kind, like), LEAST, MOST)
@@ -185,28 +185,28 @@ class _Known:
 
 
 class _Learned:
-    """The sums from which clients learn, as far as they have seen."""
+    """The running sums from which clients learn."""
 
     def __init__(self, clients: int) -> None:
         self.on_day, self.in_week = np.zeros((2, WEEK, clients))
         self.moved, self.expected = np.zeros((2, 2, clients))
 
     def known(self) -> _Known:
-        """What follows from them."""
+        """The effects learned from the sums so far."""
         share = np.clip((self.on_day + FEW) / (self.in_week + FEW), 0.02, WEEK)
         assumed = ASSUMED * TYPICAL**2
         keeping = (self.moved + assumed) / (self.expected + assumed)
         return _Known(share, np.clip(keeping, 0.0, 1.3))
 
     def see_week(self, counts: Floats, level: Floats) -> None:
-        """Learn from a week of usual days, the level around each of which is known."""
+        """Learn from a week of usual days, given the level around each."""
         keep = 0.5 ** (1 / HALF_LIFE)
         self.on_day, self.in_week = self.on_day * keep + counts, self.in_week * keep + level
 
     def see_holidays(
         self, counts: Floats, level: Floats, known: _Known, kind: Index, like: Index
     ) -> None:
-        """Learn from a week with other days."""
+        """Learn from a week with days that are not usual."""
         before = self.on_day, self.in_week
         self.see_week(counts, level)
         usual = kind == holidays.USUAL

@@ -1,9 +1,9 @@
-"""Weekly counts as they were known in each week, how they are revised, and further signals.
+"""Weekly counts as known in each week, their usual revisions, and further signals.
 
-The newest week is published low and revised in the weeks after. How much, each region learns from
-its own past vintages, shrunk to what all its rows share where there are few. A further signal
-(emergency visits, say) that moves with the counts, and is smoother, improves the newest weeks. All
-of it is local to whoever holds the vintages, and costs no privacy.
+The newest week is published low and revised in the weeks after. Each region learns the size of the
+revision from its own past vintages, shrunk to that of all rows where there are few. A further
+signal (such as emergency visits) that moves with the counts, and is smoother, improves the newest
+weeks. All of it is local to the holder of the vintages, and has no privacy cost.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from epifed.errors import EpifedError, counted
 Floats = NDArray[np.float64]
 
 COUNTS = "cases"
-"""The signal that is forecast, where a table does not name its signals."""
+"""The signal to forecast, in a table that does not name its signals."""
 SCHEMA = {
     "as_of": pl.Date,
     "date": pl.Date,
@@ -36,48 +36,48 @@ SCHEMA = {
 LAGS = 4
 """Weeks after which a count is taken as final."""
 PAST = 26
-"""Vintages at most from which revisions are learned."""
+"""Largest number of vintages from which revisions are learned."""
 MEMORY = 0.95
-"""What a revision counts relative to one a week later."""
+"""Weight of a revision relative to one a week later."""
 LARGEST_STEP = 0.2
-"""Bound on the log revision of one week to the next that is learned from."""
+"""Bound on the log revision from one week to the next in learning."""
 SHARED_VINTAGES, OWN_VINTAGES = 3.0, 6.0
-"""Vintages at which half of the shared revision is believed, and as many as it counts beside a
-region's own."""
+"""Vintages at which the shared revision has half its weight, and the weight of the shared revision
+in a region's own vintages."""
 FEW = 10.0
-"""Cases of a week at which half of its revision counts."""
+"""Cases in a week at which its revision has half its weight."""
 LEAST_TOTAL, MOST_TOTAL = -0.15, 0.35
-"""Bounds on the log revision that is made."""
+"""Bounds on the log revision that is applied."""
 
 SIGNAL_WEEKS, LEAST_SIGNAL = 26, 6
-"""Weeks, at most and at least, from which it is learned how a signal moves with the counts."""
+"""Largest and least number of weeks from which a signal's relation to the counts is learned."""
 SIGNAL_SHARE = 0.7
-"""How far a smooth signal moves the newest weeks to what it says, at most."""
+"""Largest weight of a smooth signal in the newest weeks."""
 IMPROVED = 5
-"""Newest weeks that a signal improves."""
+"""Number of newest weeks that a signal improves."""
 LEVEL_WEEKS = 8
-"""Weeks over which the counts' level beside the signal is averaged."""
+"""Weeks over which the counts' level relative to the signal is averaged."""
 ROUGHEST, UNSURE = 0.5, 0.003
 SLOPES = 0.3, 1.5
 
 
 @dataclass(frozen=True, repr=False)
 class WeeklyVintages:
-    """Weekly series of some regions as known on each of some days."""
+    """Weekly series of some regions as known on each of several days."""
 
     values: Mapping[str, Floats]
-    """Of each signal, [snapshots, regions, weeks]; not a number where nothing was known."""
+    """Of each signal, [snapshots, regions, weeks]; NaN where unknown."""
     regions: tuple[str, ...]
     snapshots: tuple[date, ...]
     start: date
-    """The day that the first week is dated."""
+    """The day that dates the first week."""
     counts: str = COUNTS
-    """The signal that is forecast."""
+    """The signal to forecast."""
     source: str = "memory"
     notes: tuple[str, ...] = ()
-    """What was left out or cannot be used, in plain sentences."""
+    """What was left out or cannot be used, one sentence each."""
     _made: dict[date, Floats] = field(default_factory=dict, compare=False)
-    """The completed counts of each snapshot, once they are computed."""
+    """Cached completed counts of each snapshot."""
 
     def __repr__(self) -> str:
         """Regions, days and source in one line."""
@@ -96,21 +96,21 @@ class WeeklyVintages:
         regions: Sequence[str] | None = None,
         source: str = "memory",
     ) -> "WeeklyVintages":
-        """The vintages of a table: as_of, date, region, cases, and signal if there are several.
+        """The vintages in a table: as_of, date, region, cases, and signal if there are several.
 
         Parameters
         ----------
         table
             A row for each vintage, region, week and signal, with the value as known on `as_of`.
         counts
-            The signal that is forecast; none: the one called cases or admissions, or the only one.
+        The signal to forecast; none: the one called cases or admissions, or the only one.
         regions
-            Fixes the regions and their order; others are left out.
+        The regions in their order; others are left out.
 
         Raises
         ------
         EpifedError
-            If a week is dated after its vintage, comes twice, or weeks are not whole weeks apart.
+        If a week is dated after its vintage, occurs twice, or weeks are not whole weeks apart.
         """
         if "signal" not in table.columns:
             table = table.with_columns(signal=pl.lit(counts or COUNTS))
@@ -160,11 +160,11 @@ class WeeklyVintages:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The further signals beside the counts."""
+        """The further signals besides the counts."""
         return tuple(name for name in self.values if name != self.counts)
 
     def newest(self, snapshot: int) -> date:
-        """The day that the newest week of a vintage is dated."""
+        """The day that dates the newest week of a vintage."""
         return self._newest[snapshot]
 
     @cached_property
@@ -174,12 +174,12 @@ class WeeklyVintages:
         return tuple(self.start + timedelta(days=WEEK * int(week)) for week in last)
 
     def snapshot_of(self, week: date) -> int | None:
-        """The last vintage whose newest week is dated a day; none if there is none."""
+        """The last vintage whose newest week is dated by a day; none if there is none."""
         alike = [i for i, day in enumerate(self._newest) if day == week]
         return alike[-1] if alike else None
 
     def until(self, day: Day) -> "WeeklyVintages":
-        """What was known on a day, and nothing that became known later."""
+        """The vintages up to a day."""
         day = to_day(day, "as of")
         known = sum(one <= day for one in self.snapshots)
         if known == 0:
@@ -211,10 +211,10 @@ class WeeklyVintages:
         return replace(self, values=cut, regions=tuple(regions), _made={})
 
     def as_known(self, week: Day, like: CasePanel | None = None) -> CasePanel:
-        """The panel of the last vintage whose newest week is dated a day.
+        """The panel of the last vintage whose newest week is dated by a day.
 
-        `like` is a panel of the same regions, which gives names, populations and boundaries; its
-        `revisions` are what led to it.
+        `like` is a panel of the same regions, which gives names, populations and boundaries. The
+        result's `revisions` are the vintages up to it.
         """
         week = to_day(week, "week")
         snapshot = self.snapshot_of(week)
@@ -242,7 +242,7 @@ class WeeklyVintages:
         return replace(like, counts=counts, start=start, reported=reported, revisions=then)
 
     def final(self) -> CasePanel:
-        """The panel of the last vintage, which forecasts are scored on."""
+        """The panel of the last vintage, on which forecasts are scored."""
         return replace(self.as_known(self.newest(len(self.snapshots) - 1)), revisions=None)
 
     def _cells(self, snapshot: int, signal: str | None = None) -> Floats:
@@ -251,9 +251,9 @@ class WeeklyVintages:
         return self.values[signal or self.counts][snapshot, :, :weeks]
 
     def revision(self, snapshot: int) -> Floats:
-        """The log revision still to come of the newest weeks [regions, lags], the newest first.
+        """The expected log revision of the newest weeks [regions, lags], the newest first.
 
-        Learned from vintages up to this one, from the revisions of one week to the next.
+        Learned from vintages up to this one, from revisions between consecutive weeks.
         """
         links = np.zeros((len(self.regions), LAGS))
         for lag in range(LAGS):
@@ -269,7 +269,7 @@ class WeeklyVintages:
         return np.clip(total, LEAST_TOTAL, MOST_TOTAL)
 
     def _steps(self, snapshot: int, lag: int) -> tuple[Floats, Floats]:
-        """Log revisions [vintages, regions] of weeks so old in the week after, and weights."""
+        """Past log revisions [vintages, regions] within a week at this lag, and weights."""
         steps, weights = [], []
         cells = self.values[self.counts]
         for then in range(max(snapshot - PAST, 0), snapshot):
@@ -288,10 +288,10 @@ class WeeklyVintages:
         return np.array(steps), np.array(weights)
 
     def completed(self, snapshot: int, counts: Floats | None = None) -> Floats:
-        """Counts [regions, weeks] of a vintage as they will be once they are revised.
+        """Counts [regions, weeks] of a vintage with the expected revisions applied.
 
-        `counts` are the same with gaps and implausible weeks replaced; without, gaps are carried
-        on here.
+        `counts` are the same with gaps and implausible weeks replaced. Without them, gaps are
+        filled with the week before.
         """
         day = self.snapshots[snapshot]
         if counts is None and day in self._made:
@@ -311,7 +311,7 @@ class WeeklyVintages:
     def nowcast(self) -> pl.DataFrame:
         """The newest weeks of the last vintage: a row for each region and week.
 
-        `known` is what was published, `estimate` what it will be once it is revised.
+        `known` is the published count, `estimate` the count expected after revision.
         """
         last = len(self.snapshots) - 1
         cells, made = self._cells(last), self.completed(last)
@@ -333,7 +333,7 @@ class WeeklyVintages:
         ).with_columns(pl.col("known").fill_nan(None))
 
     def digest(self) -> str:
-        """A SHA-256 of everything that was known, and when."""
+        """A SHA-256 of all data and of the days on which they became known."""
         head = [*self.regions, *map(str, self.snapshots), str(self.start), self.counts]
         sha = hashlib.sha256("\x00".join(head).encode())
         for name, cells in self.values.items():
@@ -342,7 +342,7 @@ class WeeklyVintages:
 
 
 def improved(counts: Floats, signal: Floats) -> Floats:
-    """The newest counts [regions, weeks] as a further signal of the same weeks lets expect them.
+    """The newest counts [regions, weeks], improved by a further signal of the same weeks.
 
     Unchanged where the signal is missing, has too short a past, or did not move with the counts.
     """
@@ -378,7 +378,7 @@ def improved(counts: Floats, signal: Floats) -> Floats:
 
 
 def _roughness(logs: Floats) -> Floats:
-    """The variance of one week's chance, from second differences: [regions]."""
+    """The variance of one week by chance, from second differences: [regions]."""
     bends = np.diff(logs, 2, axis=1) ** 2 / 6
     known = np.isfinite(bends)
     total: Floats = np.where(known, np.minimum(bends, ROUGHEST), 0.0).sum(axis=1)
@@ -393,7 +393,7 @@ def _median(values: Floats, weights: Floats) -> float:
 
 
 def _without_gaps(cells: Floats) -> Floats:
-    """The same with each unknown week taken as the one before it; before the first, as that."""
+    """Fill each unknown week with the one before it, and first ones with the first known week."""
     known = ~np.isnan(cells)
     at = np.maximum.accumulate(np.where(known, np.arange(cells.shape[1]), -1), axis=1)
     first = np.argmax(known, axis=1)
@@ -402,7 +402,7 @@ def _without_gaps(cells: Floats) -> Floats:
 
 
 def _main(source: str, frame: pl.DataFrame, counts: str | None) -> str:
-    """The name of the signal that is forecast."""
+    """The name of the signal to forecast."""
     names = sorted(frame["signal"].unique())
     if counts is not None and counts in names:
         return counts
@@ -415,7 +415,7 @@ def _main(source: str, frame: pl.DataFrame, counts: str | None) -> str:
 
 
 def _usable(source: str, frame: pl.DataFrame, main: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The rows that can be used: counts are refused if they are wrong, signals left out."""
+    """The usable rows: wrong counts raise an error, wrong signals are left out with a note."""
     value, notes = pl.col("cases"), []
     wrong = ~(value.is_finite() & value.is_between(0, MOST_CASES)) | (
         pl.col("date") > pl.col("as_of")

@@ -1,4 +1,4 @@
-"""What a training is worth, always beside persistence on the same windows."""
+"""The accuracy of a training, always beside persistence on the same windows."""
 
 from typing import TYPE_CHECKING
 

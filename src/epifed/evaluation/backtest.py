@@ -1,7 +1,7 @@
-"""Rolling origins: at each, train on what was known, forecast, and score when the day is observed.
+"""Backtests with rolling origins: train on the data known then, forecast, and score later.
 
-Releases of different origins do not depend on one another. They are computed in parallel, and each
-is kept as one file. A forecast sees the releases up to its own origin and none after.
+Releases of different origins are independent. They are computed in parallel, and each is stored as
+one file. A forecast uses the releases up to its own origin and none after.
 """
 
 import hashlib
@@ -63,9 +63,9 @@ from epifed.training.release import Release
 
 @dataclass(frozen=True)
 class KnownData:
-    """What was known on each day: the panel cut at it, or the list as of the next morning.
+    """The data known on each day: the panel up to it, or the vintage of the next morning.
 
-    Of weeks, a day is that which the newest week of a vintage is dated.
+    For weeks, a day is the date of a vintage's newest week.
     """
 
     panel: CasePanel
@@ -76,7 +76,7 @@ class KnownData:
         return clean(self.panel)
 
     def on(self, day: date) -> Cleaned:
-        """What was known at the end of a day."""
+        """The data known at the end of a day."""
         if self.vintages is None:
             return self._cleaned.until(day)
         if isinstance(self.vintages, WeeklyVintages):
@@ -129,7 +129,7 @@ def record_of(
     noise_multiplier: float,
     real_time: bool,
 ) -> BacktestRecord:
-    """What past forecasts, beside what was observed, came to; ratios below 1 are better."""
+    """The scores of past forecasts as one record; ratios below 1 are better."""
     worst = by_month(table).sort("mae_ratio").row(-1, named=True)
     return BacktestRecord(
         **table.select(SCORES).row(0, named=True),
@@ -154,7 +154,7 @@ def record_of(
 
 
 def metrics_of(table: pl.DataFrame) -> dict[str, float | None]:
-    """Every registered metric of the point forecasts of a table, beside persistence as known."""
+    """Every registered metric of a table's point forecasts, with persistence as known then."""
     rows = table.select("truth", "point", "persistence").drop_nulls()
     return of_points(*(rows[name].to_numpy() for name in rows.columns))
 
@@ -162,7 +162,7 @@ def metrics_of(table: pl.DataFrame) -> dict[str, float | None]:
 def own_table(
     known: KnownData, made: Sequence[Forecast], completed: Mapping[date, Floats]
 ) -> pl.DataFrame:
-    """The forecasts of the regions themselves beside what came."""
+    """The forecasts of the regions themselves with the observed counts."""
     panel = known.panel
     final = observed(panel.counts, panel.step)
     frames = []
@@ -178,7 +178,7 @@ def own_table(
 
 
 def that_came(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.DataFrame:
-    """The rows, one for each region, whose truth is known: an unreported week is none."""
+    """The rows, one for each region, whose truth is known; an unreported week has none."""
     if final.step == "day" or final.reported is None:
         return frame
     return frame.filter(pl.Series(final.reported[:, column]))
@@ -187,7 +187,7 @@ def that_came(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.DataFram
 def scored(
     one: Forecast, truth: Floats, now: Floats, series: Floats, completed: Floats
 ) -> pl.DataFrame:
-    """One forecast beside what came, what there finally was on its day, and what was known."""
+    """One forecast with the observed counts, the final counts of its day and those known then."""
     baseline = intervals.hub_baseline(series, one.horizon, WEEK // DAYS_OF[one.step])
     columns = {
         "truth": truth,
@@ -212,13 +212,13 @@ def scored(
 
 @dataclass(frozen=True)
 class LevelBacktest:
-    """The forecasts of all levels, and those whose week has come beside what came."""
+    """The forecasts of all levels, and the table of those whose week has been observed."""
 
     forecasts: tuple[Forecast, ...]
     table: pl.DataFrame
-    """As the backtest's own, with `level` and `weeks_ahead`, empty where weeks are not counted."""
+    """As in the backtest, with `level` and `weeks_ahead`, which may be empty."""
     sentence: str
-    """Which counts of larger regions were used."""
+    """A sentence on the counts used for larger regions."""
 
     def to_long(self) -> pl.DataFrame:
         """All quantiles: a row for each origin, region, week and quantile."""
@@ -238,9 +238,9 @@ class LevelBacktest:
 def backtest_levels(
     known: KnownData, learner: Learner[Any, Any], states: Mapping[date, Any], targets: Targets
 ) -> LevelBacktest:
-    """Forecast every level from each origin with the state of that day, and score what has come.
+    """Forecast every level from each origin with the state of that day, and score past weeks.
 
-    Nothing after the clients' last day is scored, however far published totals reach.
+    No week after the clients' last day is scored, even if published totals reach further.
     """
     finals = {level.name: level_counts(known.panel, targets, level) for level in targets.levels}
     forecasts, frames = [], []
@@ -272,7 +272,7 @@ def backtest_levels(
 def _known_series(
     known: KnownData, targets: Targets, level: Level, final: CasePanel, one: Forecast
 ) -> Floats:
-    """The 7-day averages of a level up to the last day known, as known then."""
+    """The 7-day averages of a level up to the last known day, as known then."""
     if known.vintages is not None and targets.totals_of(level) is None:
         return observed(level.sum(known.on(one.origin).reported), final.step)
     return observed(final.between(final.start, one.origin).counts, final.step)
@@ -280,10 +280,10 @@ def _known_series(
 
 Progress = Callable[[int, int], None]
 Work = Callable[["KnownData", Settings, Sequence[Any]], list[tuple[Path, Part]]]
-"""Does some of the work, and says what is to be kept where."""
+"""A function that computes tasks, and returns the parts to store and their paths."""
 
 TRAINING_STEPS: dict[Step, int] = {"day": 28, "week": 26}
-"""Targets within the last so many steps are learned from."""
+"""Number of last steps whose targets are used for training."""
 
 REAL_TIME = "each forecast uses the data as known on its day and is scored on the final counts"
 FINAL = "no forecast uses later days; all use final counts, so real-time scores would be worse"
@@ -291,7 +291,7 @@ FINAL = "no forecast uses later days; all use final counts, so real-time scores 
 
 @dataclass(frozen=True)
 class Backtest:
-    """The forecasts of all origins beside what came, and what they cost."""
+    """The forecasts of all origins with the observed counts, and their privacy cost."""
 
     table: pl.DataFrame
     forecasts: tuple[Forecast, ...]
@@ -302,15 +302,15 @@ class Backtest:
     latest: tuple[Forecast, ...]
     """From the last day of the data, one to four weeks ahead, or the learner's own horizon."""
     real_time: bool = False
-    """Whether each forecast was made with what was known on its morning."""
+    """Whether each forecast used the data vintage of its day."""
     parts: pl.DataFrame | None = None
-    """Where the changes of the latest come from, if the learner can say."""
+    """The parts of the latest forecast's changes, if the learner can tell."""
     nowcast: pl.DataFrame | None = None
-    """The last two weeks before the latest, where it is known when reports came."""
+    """The last two weeks before the latest forecast, if reporting delays are known."""
     levels: LevelBacktest | None = None
-    """The same of larger regions, if they were asked for."""
+    """The same for larger regions, if requested."""
     total: pl.DataFrame | None = None
-    """The latest of all regions together."""
+    """The latest forecast of all regions together."""
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
@@ -327,7 +327,7 @@ class Backtest:
         return record.model_dump() | {"levels": levels}
 
     def caption(self) -> str:
-        """What must stand under every table of these scores."""
+        """The caption that belongs under every table of these scores."""
         s = self.settings
         when = REAL_TIME if self.real_time else FINAL
         if not s.private:
@@ -340,13 +340,13 @@ class Backtest:
         )
 
     def record(self) -> BacktestRecord:
-        """The scores as a results folder keeps them."""
+        """The scores as stored in a results folder."""
         return BacktestRecord.model_validate(self.summary())
 
     def write(
         self, out: Path, panel: CasePanel, at_other_budgets: Sequence[BacktestRecord] = ()
     ) -> None:
-        """Write the results folder of this backtest, which was made on the panel."""
+        """Write the results folder of this backtest of the panel."""
         ahead = pl.concat(one.to_long() for one in self.latest)
         levels = self.levels.table if self.levels and len(self.levels.table) else None
         others = tuple(at_other_budgets)
@@ -394,7 +394,7 @@ class Backtest:
 def origins_between(
     first: date, last: date, every: int, panel: CasePanel, horizon: int
 ) -> list[date]:
-    """The origins of a backtest; the last target lies within the panel and the period."""
+    """The origins of a backtest whose last target lies within the panel and the period."""
     if last < first:
         raise EpifedError(f"found days from {first} to {last}; expected the first before the last")
     if every % panel.step_days:
@@ -419,10 +419,10 @@ def mornings_between(
     vintages: Vintages | WeeklyVintages,
     horizon: int,
 ) -> list[date]:
-    """The origins of a real-time backtest: the newest reporting date of each morning.
+    """The origins of a real-time backtest: the newest reporting date of each vintage.
 
-    Mornings on which nobody looked at the list are left out; the last target lies in the panel.
-    Of weekly vintages, the newest week of each one from the first day to the last.
+    Days without a vintage are left out. The last target lies in the panel. For weekly vintages,
+    the origins are the newest weeks of those from the first day to the last.
     """
     if isinstance(vintages, WeeklyVintages):
         return _newest_weeks(first, last, panel, vintages, horizon)
@@ -466,12 +466,12 @@ def run_backtest(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Backtest:
-    """Compute what is missing of a backtest, keep it in `out`, and score it.
+    """Compute the missing parts of a backtest, store them in `out`, and score it.
 
-    One more release, on the panel's last day, is for the newest forecast, which nobody can score
-    yet. With vintages nothing is learned, calibrated or forecast on but what was known; the panel
-    is the final state, which only scores see, and the newest forecast is that of the last origin.
-    `targets` are larger regions that are forecast with the same releases.
+    One more release, on the panel's last day, is for the newest forecast, which cannot be scored
+    yet. With vintages, learning, calibration and forecasts use only the data known then. The panel
+    is the final data, which only scores use, and the newest forecast is that of the last origin.
+    `targets` are larger regions to forecast with the same releases.
     """
     refuse_horizon(settings.horizon, settings.step)
     folder = out / "parts" / _fingerprint(panel, settings, vintages)
@@ -481,7 +481,7 @@ def run_backtest(
     forecasts = [folder / f"{day}_{_hash(ends[: i + 1])}.npz" for i, day in enumerate(ends)]
     refuse_other(out, "backtest")
     plan = PrivacyPlan.of(settings, len(panel.regions))
-    plan.price()  # remembered, so the workers need not search for it
+    plan.price()  # cached, so workers need not search for it
     missing = [(d, p) for d, p in zip(ends, states, strict=True) if not p.exists()]
     done = sum(path.exists() for path in (*states, *forecasts))
 
@@ -539,7 +539,7 @@ def run_backtest(
 
 
 def train_as_of(known: KnownData, settings: Settings, day: date) -> Training:
-    """What a training on a day makes of what was known then."""
+    """Train on a day with the data known then."""
     steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
     panel = known.on(day).panel
     first = panel.day(max(panel.index(day) - steps + 2, 0))
@@ -554,7 +554,7 @@ def _train(
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
-    """The packed state as of each day, with what earlier releases said."""
+    """The packed state as of each day, joined with earlier releases."""
     learner = make_learner(settings)
     fresh = [learner.unpack(load_part(path)["state"].astype(np.float32)) for path in paths]
     joined = joined_states(learner, list(zip(days, fresh, strict=True)))
@@ -593,13 +593,13 @@ def _each(releases: int) -> str:
 
 
 MOST_WEEKS = 60
-"""Earlier weeks that are looked at."""
+"""Largest number of earlier weeks that are scored."""
 _Past = tuple[Forecast, Floats, Floats]
-"""A forecast, and what was known of the last week on its day: as reported, and filled up."""
+"""A forecast, and the last week as known on its day: as reported, and completed."""
 
 
 def label(training: str, releases: Sequence[Release]) -> ReleaseRecord:
-    """What is said of the release of a training, the last of those that a forecast knows."""
+    """The record of a training's release, the last of those used by a forecast."""
     newest = releases[-1]
     spent = [one for release in releases for one in release.spent]
     return ReleaseRecord(
@@ -629,8 +629,8 @@ def keep_forecast(
 ) -> None:
     """Write a forecast from a release as a results folder, with a CSV beside.
 
-    `earlier` are the folders of the forecasts of weeks before, which are scored; `notes` is what
-    must be known of it, in sentences.
+    `earlier` are the folders of forecasts of earlier weeks, which are scored; `notes` are remarks
+    on the forecast, one sentence each.
     """
     settings = release.settings
     past = scored_weeks(panel, earlier, settings.horizon, outlook.panel.end)
@@ -671,9 +671,9 @@ def keep_forecast(
 def scored_weeks(
     panel: CasePanel, earlier: Sequence[Path], horizon: int, today: date
 ) -> pl.DataFrame | None:
-    """The forecasts of earlier weeks whose target has come, beside it; none if there is none.
+    """The forecasts of earlier weeks whose target has been observed; none if there are none.
 
-    "Like today" is what was reported on the day, as the office knew it.
+    Persistence is the count reported on the day, as the office knew it.
     """
     frames = []
     for path in sorted(earlier)[-MOST_WEEKS:]:
@@ -695,9 +695,9 @@ def scored_weeks(
 
 
 def _read(path: Path, panel: CasePanel, horizon: int) -> _Past | None:
-    """The forecast of an earlier week of the regions that the panel has; none if it has none.
+    """The earlier forecast in a folder, for the panel's regions; none if it has none.
 
-    One that cannot be read, of another version of epifed say, is no reason to make no forecast.
+    A folder that cannot be read, such as one of another version of epifed, is skipped.
     """
     try:
         tables = read_folder(path).tables

@@ -1,8 +1,8 @@
 """The grid: splits × periods × budgets × runs, with baselines, in parallel processes or on Dask.
 
-Each task is computed from its name alone, kept as one file, and never computed twice. So the
-tables do not depend on the order, the number of workers or interruptions. What other code computed
-is not reused.
+Each task is computed from its name alone, stored as one file, and never computed twice. So the
+tables do not depend on the order, the number of workers or interruptions. Results of other code
+are not reused.
 """
 
 import hashlib
@@ -55,9 +55,9 @@ def code_digest(folder: Path = Path(epifed.__file__).parent) -> str:
 
 
 PIECES = 4
-"""Into how many pieces the work of each of several workers is cut."""
+"""Number of pieces into which the work of each of several workers is cut."""
 WORKERS_COST = 5.0
-"""Seconds that workers must save to be started, by how long the first of many tasks takes."""
+"""Seconds that starting workers must save, judged by the time of the first of many tasks."""
 CONNECT = 20
 """Seconds to wait for a scheduler and for its first worker."""
 
@@ -66,13 +66,13 @@ CONNECT = 20
 def parallel(
     workers: int | None, scheduler: str | None, shared: Sequence[object] = ()
 ) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
-    """What runs `joblib.delayed` calls and yields each result as it is finished, in any order.
+    """Run `joblib.delayed` calls in parallel and yield each result as it is finished, in any order.
 
-    `shared` is data that many calls have among their arguments: a scheduler's workers get it once.
-    Without a scheduler or `workers` the surrounding `joblib.parallel_config` decides, or all cores.
+    `shared` is data that many calls have among their arguments; a scheduler's workers get it once.
+    Without a scheduler or `workers` the surrounding `joblib.parallel_config` applies, or all cores.
     """
     if scheduler is None:
-        # Data are sent whole: a memory map would be read-only, which PyTorch does not take.
+        # Data are sent whole: a memory map would be read-only, which PyTorch does not accept.
         yield joblib.Parallel(
             n_jobs=workers or -1, return_as="generator_unordered", max_nbytes=None
         )
@@ -82,7 +82,7 @@ def parallel(
         with joblib.parallel_config("dask", client=client, scatter=list(shared)):
             backend, _ = joblib.parallel.get_active_backend()
             cores = backend.effective_n_jobs
-            # With one worker joblib would compute everything here; others may still come.
+            # With one worker joblib would compute everything here; others may still connect.
             backend.effective_n_jobs = lambda n_jobs: max(2, cores(n_jobs))
             yield joblib.Parallel(
                 n_jobs=-1, return_as="generator_unordered", pre_dispatch="all", batch_size=1
@@ -98,9 +98,9 @@ def in_pieces(
     workers: int | None,
     scheduler: str | None,
 ) -> Iterator[Any]:
-    """What `work(*shared, some of todo)` returns, piece by piece, the first done here.
+    """The results of `work(*shared, some of todo)`, piece by piece, the first computed here.
 
-    Processes are started only if the first task says that they pay for themselves.
+    Processes are started only if the time of the first task shows that they save time.
     """
     began = time.perf_counter()
     first, rest = todo[:1], todo[1:]
@@ -112,7 +112,7 @@ def in_pieces(
     saved = (time.perf_counter() - began) * len(rest) * (1 - 1 / jobs)
     if saved <= WORKERS_COST:
         jobs = 1
-    # A scheduler's workers have the data already; with processes here they go with each piece.
+    # A scheduler's workers have the data already; local processes get them with each piece.
     size = 1 if scheduler or jobs == 1 else math.ceil(len(rest) / (PIECES * jobs))
     pieces = (rest[at : at + size] for at in range(0, len(rest), size))
     with parallel(jobs, scheduler, shared) as run:
@@ -120,7 +120,7 @@ def in_pieces(
 
 
 def _connect(scheduler: str) -> Any:
-    """A client of the scheduler, which has a worker at least."""
+    """A client of the scheduler, which has at least one worker."""
     try:
         from distributed import Client  # noqa: PLC0415
     except ImportError as error:
@@ -149,7 +149,7 @@ Progress = Callable[[int, int], None]
 
 
 class Grid(BaseModel):
-    """What to compare, around one base setting."""
+    """The comparisons to make around one base setting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -175,7 +175,7 @@ class GridPoint:
 
     @property
     def file_name(self) -> str:
-        """Where its result is kept."""
+        """The name of the file with its result."""
         budget = "" if self.epsilon is None else f"_{self.epsilon!r}"
         return f"{self.split}_{self.period}_{self.method.replace(' ', '-')}{budget}_{self.run}.npz"
 
@@ -217,10 +217,10 @@ def run_grid(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Results:
-    """Compute what is missing of a grid and write its tables to `out`.
+    """Compute the missing tasks of a grid and write its tables to `out`.
 
-    `progress(done, total)` is called first with what an earlier run left, then at each finished
-    task. A Dask `scheduler` may have the tasks computed elsewhere; what is finished is kept here.
+    `progress(done, total)` is called first with the tasks of an earlier call, then after each
+    finished task. Tasks may run on a Dask `scheduler`; finished results are stored here.
     """
     began, out = time.monotonic(), Path(out)
     refuse_other(out, "grid")
@@ -267,19 +267,19 @@ def run_grid(
 
 
 def _anew(grid: Grid, split: SplitName) -> bool:
-    """Whether each run has windows of its own."""
+    """Whether each run has its own windows."""
     return grid.resplit and split == "shuffled"
 
 
 def _clients(panel: CasePanel, grid: Grid, split: SplitName, period: str, run: int) -> Clients:
-    """All budgets of a split see the same windows, and all runs, unless each shuffles anew."""
+    """The clients of a run; all budgets of a split have the same windows, and usually all runs."""
     name = ("split", period, run) if _anew(grid, split) else ("split", period)
     shuffle = np.random.default_rng(seed_sequence(grid.settings.seed, *name))
     return make_clients(panel, grid.settings.but(split=split), grid.periods[period], shuffle)
 
 
 def _fingerprint(panel: CasePanel, grid: Grid, period: str) -> str:
-    """Parts are shared by grids that differ only in which tasks they ask for."""
+    """A hash of what parts depend on; grids that differ only in their tasks share parts."""
     base = grid.settings.but(epsilon=1.0, split="temporal", sampler="poisson")
     shuffled = "anew" if grid.resplit else ""
     chosen = f"{base.to_toml()}{shuffled}{grid.settings.sampler}{grid.periods[period]}"
@@ -288,7 +288,7 @@ def _fingerprint(panel: CasePanel, grid: Grid, period: str) -> str:
 
 
 def _fill_calibration_cache(grid: Grid, sizes: set[int]) -> None:
-    """Once here, before the workers all ask for the same numbers."""
+    """Compute calibrations once, before all workers need the same ones."""
     base = grid.settings.but(sampler="poisson")
     for clients in sizes:
         for epsilon in grid.epsilons:
@@ -332,12 +332,12 @@ def _train(settings: Settings, clients: Clients, seeds: np.random.SeedSequence) 
 def disaggregate(
     counties: CasePanel, communities: pl.DataFrame, rng: np.random.Generator
 ) -> CasePanel:
-    """Draw each county's cases of each day into its communities, by share of population.
+    """Draw each county's daily cases into its communities, by share of population.
 
-    As in the paper: every case falls on a community with probability community population /
-    county population, days without a case are zero. Communities add up to their county on every
-    day; infection chains are lost, which is what the paper warns of. `communities` has the
-    columns community, name, county and population.
+    As in the paper: every case is assigned to a community with probability community population /
+    county population; days without a case are zero. Communities add up to their county on every
+    day. Infection chains are lost, as the paper warns. `communities` has the columns community,
+    name, county and population.
     """
     if (counties.counts != np.round(counties.counts)).any():
         raise EpifedError(
@@ -383,10 +383,10 @@ def drawn_communities(counties: CasePanel, directory: Path, seed: int = 0) -> Ca
 
 
 def zero_entries(panel: CasePanel, settings: Settings, period: tuple[date, date]) -> pl.DataFrame:
-    """How many of a sample's H inputs and its target are zero (the paper's Fig. 3).
+    """The number of zeros among a sample's H inputs and its target (the paper's Fig. 3).
 
-    One row for each number of zeros from 0 to H + 1: the samples that have so many, their share,
-    and the quartiles of the population behind them.
+    One row for each number of zeros from 0 to H + 1: the samples with so many, their share, and
+    the quartiles of their populations.
     """
     windows = slide(panel, settings, period)
     if panel.population is None:

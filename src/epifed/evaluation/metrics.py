@@ -1,4 +1,4 @@
-"""The registry of metrics, and the baselines that any forecast must beat.
+"""The registry of metrics, and the simple baselines for comparison.
 
 A metric has a name, a label, a unit, a direction and a function. It is registered once.
 """
@@ -21,7 +21,7 @@ from epifed.training.loop import Clients, train
 Floats = NDArray[np.float64]
 
 LEAST_MEAN = 0.01
-"""The Poisson deviance of a forecast of nothing is infinite; so it is taken of this many cases."""
+"""Least mean in the Poisson deviance, which is infinite for a forecast of 0."""
 
 STRATA: tuple[tuple[str, float, float], ...] = (
     ("0–50k", 0, 50_000),
@@ -35,7 +35,7 @@ STRATA: tuple[tuple[str, float, float], ...] = (
 
 @dataclass(frozen=True)
 class Pairs:
-    """True values beside what was predicted for them, flat; and what persistence predicted."""
+    """True values with their predictions and those of persistence, as flat arrays."""
 
     truth: Floats
     prediction: Floats
@@ -55,30 +55,30 @@ class Pairs:
 
     @property
     def zeros(self) -> int:
-        """How many true values are zero."""
+        """The number of true values that are zero."""
         return int((self.truth == 0).sum())
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One score: what it is called, what it is measured in, and how it is computed."""
+    """One score: its names, unit, direction and function."""
 
     name: str
     """The column of results."""
     label: str
     unit: str
-    """Empty if it has none."""
+    """Empty for a score without unit."""
     better: Literal["lower", "higher", "target"]
     compute: Callable[[Pairs], float]
-    """Of at least one pair; nan where the score does not exist."""
+    """Function of at least one pair; NaN where the score is not defined."""
     best: float = 0.0
     """The value of a perfect forecast: the least, the greatest, or the target."""
     small_counts: bool = False
-    """Shown where counts are small only: it survives zeros."""
+    """Whether it is shown for small counts only, because it is defined with zeros."""
     on_page: bool = True
-    """Whether those who decide see it."""
+    """Whether the page for decision makers shows it."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """What the page calls it, by language: en, de; without one it is the label with its unit."""
+    """The name on the page by language, en or de; by default the label with its unit."""
 
     @property
     def head(self) -> str:
@@ -96,7 +96,7 @@ METRICS: dict[str, Metric] = {}
 
 
 def register(metric: Metric) -> Metric:
-    """Add a metric to all results, tables and pages that are made from now on."""
+    """Add a metric to all later results, tables and pages."""
     if metric.name in METRICS or not metric.name.isidentifier():
         raise EpifedError(
             f"metric: found the name '{metric.name}'; expected a new one of letters, digits and _"
