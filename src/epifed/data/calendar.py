@@ -95,7 +95,7 @@ class Weeks:
     """The weekday of reference dates; none: the day on which a forecast is made."""
 
     def reference_date(self, made: date) -> date:
-        """The reference date of a forecast made on a day: the first reference weekday from then on."""
+        """The reference date of a forecast made on a day: that day or the next such weekday."""
         wait = 0 if self.reference is None else (self.reference - made.weekday()) % WEEK
         return made + timedelta(days=wait)
 

@@ -171,7 +171,7 @@ class _Known:
     """Share of the expected effect of days off, and of days after them, by client: [2, clients]."""
 
     def expected(self, kind: Index, like: Index) -> Floats:
-        """The relative difference of each day of a week from a usual one, with holidays observed."""
+        """The relative difference of each day of a week from a usual one, if holidays count."""
         ratio = np.take_along_axis(self.share, like, axis=0) / self.share * EXPECTED[kind]
         found: Floats = np.where(kind == holidays.USUAL, 0.0, np.clip(ratio, LEAST, MOST) - 1)
         return found

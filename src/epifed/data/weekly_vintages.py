@@ -288,7 +288,7 @@ class WeeklyVintages:
         return np.array(steps), np.array(weights)
 
     def completed(self, snapshot: int, counts: Floats | None = None) -> Floats:
-        """Counts [regions, weeks] of a vintage with the expected revisions applied.
+        """Counts [regions, weeks] of a vintage with expected revisions and further signals applied.
 
         `counts` are the same with gaps and implausible weeks replaced. Without them, gaps are
         filled with the week before.

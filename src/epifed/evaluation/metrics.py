@@ -106,7 +106,7 @@ def register(metric: Metric) -> Metric:
 
 
 def shown(*, small_counts: bool = False) -> list[Metric]:
-    """The metrics of a table; with `small_counts`, those that survive zeros as well."""
+    """The metrics of a table; with `small_counts`, those for small counts as well."""
     return [metric for metric in METRICS.values() if small_counts or not metric.small_counts]
 
 
@@ -115,9 +115,9 @@ def scores(
 ) -> dict[str, float]:
     """All registered metrics of paired values, in the paper's units.
 
-    `persistence` is what "next week is like today" predicts for the same windows. Zero targets
-    are left out of MAPE and MdAPE; `zeros` says how many there were. A score that does not exist
-    (no targets, all targets equal) is nan.
+    `persistence` is the forecast of persistence for the same windows. Zero targets are left out
+    of MAPE and MdAPE, and `zeros` is their number. A score that is not defined (no targets, all
+    targets equal) is NaN.
 
     >>> s = scores(np.array([1.0, 2.0, 0.0]), np.array([2.0, 2.0, 0.0]))
     >>> round(s["mape"], 1), s["zeros"], s["r2"]
@@ -134,13 +134,13 @@ def scores(
 def of_points(
     truth: Floats, point: Floats, persistence: Floats | None = None
 ) -> dict[str, float | None]:
-    """All registered metrics of point forecasts; none for a score that does not exist."""
+    """All registered metrics of point forecasts; none for a score that is not defined."""
     values = scores(truth, point, persistence)
     return {name: None if math.isnan(values[name]) else values[name] for name in METRICS}
 
 
 def strata(population: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """The paper's population clusters, each with the regions in it."""
+    """The paper's population clusters, each with a mask of its regions."""
     for name, above, to in STRATA:
         yield name, (population > above) & (population <= to)
 
@@ -205,19 +205,19 @@ for _metric in (
 
 
 CLIPPED = "clipped, no noise"
-"""The federation of the private rows with c = 0: it separates clipping from noise."""
+"""The private federation with c = 0, which shows the effect of clipping without noise."""
 DAMPING = 0.3
-"""Share of the week's local growth that the damped trend lets go on."""
+"""Share of the week's local growth that continues in the damped trend."""
 
 
 def persistence(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
-    """Next week is like today: the last value of the window."""
+    """Persistence ("next week equals this week"): the last value of the window."""
     del settings, seeds
     return clients.test.inputs[..., -1].astype(np.float64)
 
 
 def damped_trend(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
-    """The last value, carried on by a damped share of its log growth over the window."""
+    """The last value, extrapolated with a damped share of its log growth over the window."""
     del seeds
     inputs = clients.test.inputs.astype(np.float64)
     days = inputs.shape[-1] - 1
@@ -229,7 +229,7 @@ def damped_trend(clients: Clients, settings: Settings, seeds: np.random.SeedSequ
 
 
 def pooled_linear(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
-    """Least squares on the training windows of all clients together: no privacy at all."""
+    """Least squares on the training windows of all clients together, without privacy."""
     del settings, seeds
     design, targets = clients.train.pooled()
     coefficients = np.linalg.lstsq(_with_intercept(design), targets, rcond=None)[0]
@@ -238,13 +238,13 @@ def pooled_linear(clients: Clients, settings: Settings, seeds: np.random.SeedSeq
 
 
 def predict_zero(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
-    """No cases: right more often than not where regions are small, and worth nothing."""
+    """No cases: often right for small regions, and of no use."""
     del settings, seeds
     return np.zeros(clients.test.targets.shape)
 
 
 def county_share(clients: Clients, settings: Settings, seeds: np.random.SeedSequence) -> Floats:
-    """The share of the population in what its county had on the last day of the window."""
+    """The county's cases on the last day of the window, times the region's population share."""
     del settings, seeds
     if not clients.parents or clients.population is None:
         raise EpifedError("county share: found no counties above the regions; expected communities")
@@ -278,19 +278,19 @@ COMMUNITY_BASELINES: dict[str, Baseline] = {"zero": predict_zero, "county share"
 
 
 def beside(settings: Settings, *, communities: bool) -> tuple[str, ...]:
-    """The baselines that mean something beside a training with these settings."""
+    """The names of the baselines for a training with these settings."""
     more = COMMUNITY_BASELINES if communities else {}
     return (*BASELINES, *make_learner(settings).beside(), *more)
 
 
 def baseline(name: str, settings: Settings) -> Baseline:
-    """The baseline of that name."""
+    """The baseline of this name."""
     every = BASELINES | COMMUNITY_BASELINES | {CLIPPED: clipped_without_noise}
     return every[name] if name in every else make_learner(settings).beside()[name]
 
 
 def random_baselines(settings: Settings) -> frozenset[str]:
-    """Those that depend on the seed: what a learner has of its own."""
+    """The names of the baselines that depend on the seed, which are those of the learner."""
     return frozenset(make_learner(settings).beside())
 
 

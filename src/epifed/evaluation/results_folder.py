@@ -1,4 +1,4 @@
-"""The results folder: one writer and one reader for all that commands keep and show.
+"""The results folder: one writer and one reader for all results that commands store and show.
 
 manifest.json, settings.toml                what kind of results, and their settings
 runs, predictions, convergence.parquet      a grid
@@ -44,9 +44,9 @@ from epifed.simulate.epidemic import settings_of
 from epifed.training.loop import Clients
 
 FEDERATED = "federated"
-"""The method of the paper's learner; another learner's is its name."""
+"""The method name of the paper's learner; another learner's is its own name."""
 TRAINED = pl.col("epsilon").is_not_null()
-"""Rows of a training, whatever its learner: a baseline has no budget."""
+"""Rows of a training by any learner; a baseline has no budget."""
 ALL = "all"
 KEYS = ("split", "period", "method", "epsilon", "run")
 CURVE_COLUMNS = ("round", "train_mse", "test_mse", "test_mape")
@@ -64,7 +64,7 @@ class Results:
     """Tidy tables. `epsilon` is null for a baseline and inf for the non-private federation."""
 
     runs: pl.DataFrame
-    """One row per run and population stratum, with the metrics and what the run cost."""
+    """One row per run and population stratum, with the metrics and the privacy cost."""
     predictions: pl.DataFrame
     """One row per run, region and test day."""
     convergence: pl.DataFrame
@@ -72,12 +72,12 @@ class Results:
 
 
 def method_of(settings: Settings) -> str:
-    """What a training is called beside the baselines."""
+    """The method name of a training in tables."""
     return FEDERATED if settings.learner == "fedavg" else settings.learner
 
 
 def gather(parts: list[tuple[dict[str, object], Part, Clients]]) -> Results:
-    """Score the parts of a grid, each with its keys and the clients it was tested on."""
+    """Score the parts of a grid, each with its keys and the clients of its test."""
     runs: list[dict[str, object]] = []
     predictions: list[pl.DataFrame] = []
     curves: list[pl.DataFrame] = []
@@ -178,11 +178,11 @@ class DataRecord(_Record):
     last_day: date
     attribution: tuple[str, ...]
     simulated: SimulationSettings | None
-    """Invented cases: the settings that make them again. Real ones: none."""
+    """For simulated cases: the settings that reproduce them; none for real cases."""
 
     @classmethod
     def of(cls, panel: CasePanel) -> Self:
-        """What there is to say about a panel."""
+        """The record of a panel."""
         return cls(
             source=Path(panel.source).name,
             sha256=panel.digest(),
@@ -194,14 +194,14 @@ class DataRecord(_Record):
         )
 
     def is_of(self, panel: CasePanel) -> bool:
-        """Whether the results were computed from this panel, or from a stretch of its days."""
+        """Whether the results were computed from this panel, or from a part of its days."""
         if not panel.start <= self.first_day <= self.last_day <= panel.end:
             return False
         return panel.between(self.first_day, self.last_day).digest() == self.sha256
 
 
 class GridRecord(_Record):
-    """What a grid compared."""
+    """The comparisons of a grid."""
 
     splits: tuple[SplitName, ...]
     periods: dict[str, tuple[date, date]]
@@ -213,7 +213,7 @@ class GridRecord(_Record):
 
 
 class WorkRecord(_Record):
-    """How much was computed, and how long it took."""
+    """The number of tasks, and the time they took."""
 
     tasks: int
     tasks_of_this_call: int
@@ -222,14 +222,14 @@ class WorkRecord(_Record):
 
 
 class BacktestRecord(_Record):
-    """What a whole backtest came to; a ratio is none where it does not exist."""
+    """The scores of a whole backtest; a ratio is none where it is not defined."""
 
     mae_ratio: float | None
-    """To persistence as it was known."""
+    """Relative to persistence as known on the day."""
     mae_ratio_final: float | None
-    """To persistence on final counts, which nobody had."""
+    """Relative to persistence on final counts, which were not known on the day."""
     nowcast_mae_ratio: float | None
-    """Of the estimate of the last week, to the count as it was known; none on final counts."""
+    """Error of the estimated last week, relative to the count known then; none on final counts."""
     wis_ratio: float | None
     coverage_50: float | None
     coverage_95: float | None
@@ -250,19 +250,19 @@ class BacktestRecord(_Record):
     regions: int
     real_time: bool
     levels: tuple[dict[str, Any], ...] = ()
-    """The scores of each larger region's level and week, if they were asked for."""
+    """The scores of each larger region's level and week, if requested."""
     metrics: dict[str, float | None] = Field(default_factory=dict)
-    """Every registered metric of the point forecasts, by name; none where it does not exist."""
+    """Every registered metric of the point forecasts, by name; none where it is not defined."""
 
 
 class BudgetRecords(_Record):
-    """What the same backtest came to at other budgets."""
+    """The scores of the same backtest at other budgets."""
 
     budgets: tuple[BacktestRecord, ...]
 
 
 class ReleaseRecord(_Record):
-    """The release that an office's forecast was made with."""
+    """The release behind an office's forecast."""
 
     training: str
     sha256: str
@@ -272,44 +272,44 @@ class ReleaseRecord(_Record):
     delta: float
     accountant: str
     releases: int
-    """Releases that the forecast knows, this one included."""
+    """Number of releases used by the forecast, this one included."""
     epsilon_total: float
-    """Of all of them together."""
+    """The ε of all of them together."""
     noise_multiplier: float
     real_time_since: date | None = None
-    """Since when the office's late reports are filled up; none: they are not."""
+    """Since when the office's late reports are completed; none: they are not."""
 
 
 class ForecastRecord(_Record):
-    """What must be known of a forecast beside its numbers."""
+    """The method of a forecast and the notes on it."""
 
     method: Literal["learner", "persistence"] = "learner"
-    """Persistence, where the learner lost to it on the file's own past."""
+    """Persistence, where the learner was worse on the file's own past."""
     reason: str = ""
-    """Why this method, in a sentence."""
+    """A sentence on why this method was used."""
     origins: int = 0
-    """Past weeks on which the learner was tried, by a file alone."""
+    """For a forecast from a file alone: past weeks on which the learner was tested."""
     relative_mae: float | None = None
-    """Of the learner there, of the next week."""
+    """The learner's relative MAE there, one week ahead."""
     relative_mae_together: float | None = None
-    """The same, of all weeks ahead together."""
+    """The same for all weeks ahead together."""
     incomplete_days: int = 0
-    """Newest days that were left out as incomplete."""
+    """Number of newest days that were left out as incomplete."""
     notes: tuple[str, ...] = ()
 
 
 class Manifest(_Record):
-    """What a results folder says about itself; with the command, all that doing it again takes."""
+    """The content and origin of a results folder; with the command, enough to repeat it."""
 
     format: Literal[2] = FORMAT
     kind: Kind
     epifed: str
     finished: datetime
     randomness: Randomness
-    """`seeded`: the noise can be predicted, so nothing may be released. `secure`: it cannot.
-    `none`: there is no noise, since a file alone made it and nothing leaves."""
+    """`seeded`: the noise is predictable, so nothing may be released. `secure`: it is not.
+    `none`: there is no noise, because a file alone was used and nothing leaves."""
     settings_sha256: str
-    """Of settings.toml beside it."""
+    """The SHA-256 of settings.toml in the same folder."""
     data: DataRecord
     grid: GridRecord | None = None
     work: WorkRecord | None = None
@@ -340,7 +340,7 @@ class Manifest(_Record):
 
 
 def _versions() -> dict[str, str]:
-    """Of the libraries that are installed."""
+    """The versions of the installed libraries."""
     found = {}
     for name in LIBRARIES:
         try:
@@ -355,15 +355,15 @@ EXPECTED = (
     "'epifed forecast' wrote"
 )
 BESIDE = "backtest"
-"""A backtest may lie in a folder of this name within a grid's."""
+"""The folder of a backtest within a grid's folder."""
 RESULTS = "results"
-"""A forecast from a file alone keeps its tables in a folder of this name, beside its page."""
+"""The folder of the tables of a forecast from a file alone, beside its page."""
 DATA = "data"
-"""The country that `epifed run` simulated lies in a folder of this name."""
+"""The folder of the country that `epifed run` simulated."""
 _MANIFEST, _SETTINGS, _RECORD = "manifest.json", "settings.toml", "backtest.json"
 _BUDGETS = "budgets.json"
 _KINDS = {"grid": "grid", "backtest": "backtest", "week": "forecast"}
-"""What a folder holds, in words."""
+"""The kinds of folders, in words."""
 _KEYS: dict[str, type[pl.DataType]] = {
     "origin_date": pl.Date,
     "region": pl.String,
@@ -407,19 +407,19 @@ LEVELS = BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64}
 
 @dataclass(frozen=True)
 class BacktestTables:
-    """The past forecasts beside what came, the newest forecast, and what they came to."""
+    """The past forecasts with observed counts, the newest forecast, and the scores."""
 
     backtest: pl.DataFrame
     forecast: pl.DataFrame
     record: BacktestRecord
     parts: pl.DataFrame | None = None
-    """Where the newest forecast's changes come from, if the learner can say."""
+    """The parts of the newest forecast's changes, if the learner can tell."""
     levels: pl.DataFrame | None = None
-    """The past forecasts of larger regions, if they were asked for."""
+    """The past forecasts of larger regions, if requested."""
     at_other_budgets: tuple[BacktestRecord, ...] = ()
-    """What the same forecasts came to at other budgets, where those were made too."""
+    """The scores of the same forecasts at other budgets, if computed."""
     nowcast: pl.DataFrame | None = None
-    """The last two weeks as known and as estimated, if it is known when reports came."""
+    """The last two weeks as known and as estimated, if reporting delays are known."""
     total: pl.DataFrame | None = None
     """The newest forecast of all regions together."""
 
@@ -431,11 +431,11 @@ class BacktestTables:
 
 @dataclass(frozen=True)
 class WeekTables:
-    """A forecast from a release or a file alone; past ones beside what was observed, if any."""
+    """A forecast from a release or a file alone, with scored past forecasts, if any."""
 
     forecast: pl.DataFrame
     points: pl.DataFrame
-    """Point, and what was known on the day, so that a later week can score the forecast."""
+    """The points and the counts known on the day, so that a later week can score the forecast."""
     parts: pl.DataFrame | None = None
     nowcast: pl.DataFrame | None = None
     past: pl.DataFrame | None = None
@@ -459,7 +459,7 @@ class WeekTables:
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """A results folder as it was written."""
+    """The content of a results folder."""
 
     path: Path
     manifest: Manifest
@@ -475,7 +475,7 @@ class ResultsFolder:
 
     @property
     def backtest(self) -> BacktestTables | None:
-        """The tables of the backtest: its own, or of the one within, or the scored past."""
+        """The tables of the backtest: its own, the one within a grid, or the scored past weeks."""
         if isinstance(self.tables, BacktestTables):
             return self.tables
         if isinstance(self.tables, WeekTables):
@@ -489,13 +489,13 @@ class ResultsFolder:
 
     @property
     def seeded(self) -> bool:
-        """Whether any noise in it can be predicted."""
+        """Whether any noise in it is predictable."""
         own = self.manifest.randomness == "seeded"
         return own or (self.beside is not None and self.beside.seeded)
 
     @property
     def kept_data(self) -> Path | None:
-        """The data directory within it, if that is the simulation its results are of."""
+        """The data directory within it, if it holds the simulation behind its results."""
         simulated = self.manifest.data.simulated
         directory = self.path / DATA
         return directory if simulated and settings_of(directory) == simulated else None
@@ -503,7 +503,7 @@ class ResultsFolder:
 
 @dataclass(frozen=True)
 class GridFolder:
-    """The folder of a grid, as the paper's tables and figures read it."""
+    """The folder of a grid, as read for the paper's tables and figures."""
 
     folder: ResultsFolder
     results: Results
@@ -522,7 +522,7 @@ class GridFolder:
 
     @property
     def cells(self) -> list[tuple[str, str]]:
-        """Every split and period."""
+        """Every pair of split and period."""
         return [(split, period) for split in self.grid.splits for period in self.grid.periods]
 
 
@@ -572,7 +572,7 @@ def write_forecast(
 ) -> None:
     """Write the folder of a forecast; `readable` becomes forecast.csv.
 
-    `beside` are further tables, by name, that the page does not read.
+    `beside` are further tables, by name, that the page does not use.
     """
     manifest = Manifest.of("week", panel, settings, randomness, release=release, forecast=about)
     named = {"parts": tables.parts, "nowcast": tables.nowcast, "total": tables.total}
@@ -591,7 +591,7 @@ def write_forecast(
 
 
 def refuse_other(path: Path, kind: Kind) -> None:
-    """Refuse to write into a folder with results of another kind, before anything is computed."""
+    """Refuse a folder with results of another kind, before anything is computed."""
     manifest = path / _MANIFEST
     found = read_json(manifest, EXPECTED).get("kind") if manifest.is_file() else None
     if found not in (None, kind):
@@ -602,7 +602,7 @@ def refuse_other(path: Path, kind: Kind) -> None:
 
 
 def read_folder(path: Path) -> ResultsFolder:
-    """Read a results folder; what is missing or does not fit is refused in one sentence."""
+    """Read a results folder; a missing or wrong part raises an error of one sentence."""
     if not path.is_dir():
         raise EpifedError(f"{path}: no such directory; {EXPECTED}")
     if not (path / _MANIFEST).is_file() and (path / RESULTS / _MANIFEST).is_file():
@@ -651,7 +651,7 @@ def read_folder(path: Path) -> ResultsFolder:
 
 
 def read_grid(path: Path) -> GridFolder:
-    """Read the folder of a grid; a backtest's is refused."""
+    """Read the folder of a grid; other folders are refused."""
     folder = read_folder(path)
     if folder.grid is None or folder.manifest.grid is None:
         raise EpifedError(
@@ -668,7 +668,7 @@ def _write(
     tables: dict[str, pl.DataFrame],
     records: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """The manifest goes first and comes last, so that it never describes other tables."""
+    """Write all files; the manifest is removed first and written last, so it matches the tables."""
     refuse_other(path, manifest.kind)
     (path / _MANIFEST).unlink(missing_ok=True)
     for name, frame in tables.items():
@@ -697,7 +697,7 @@ def _checked(kind: type[Record], path: Path) -> Record:
 
 
 def _with_all_metrics(runs: pl.DataFrame) -> pl.DataFrame:
-    """A metric that was registered after the results were computed is empty."""
+    """Add empty columns for metrics that were registered after the results were computed."""
     later = [name for name in METRICS if name not in runs.columns]
     return runs.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in later)
 
@@ -715,7 +715,7 @@ def _frame(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.D
 
 
 def _perhaps(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame | None:
-    """A table that need not be there."""
+    """An optional table of a folder."""
     return _some(path, name, columns) if (path / f"{name}.parquet").is_file() else None
 
 

@@ -1,7 +1,7 @@
 """Submissions in the hubverse layout: written, and checked by the rules of hubValidations.
 
-A hub asks for cases of a week: the value of a week, or seven times the 7-day average. The horizon
-counts weeks from the hub's own reference date. What a hub asks for is read from its configuration.
+A hub asks for weekly cases: the value of a week, or seven times the 7-day average. The horizon
+counts weeks from the hub's own reference date. Its requirements are read from its configuration.
 """
 
 import json
@@ -28,13 +28,13 @@ MAINTAINER = "epifed"
 SCHEMAS = "https://raw.githubusercontent.com/hubverse-org/schemas/main/v5.0.1"
 ROUND, END = "reference_date", "target_end_date"
 TASK_IDS = (ROUND, "target", "horizon", END, "location")
-"""The tasks of a folder of ours."""
+"""The task columns of a folder made by epifed."""
 _EXPECTED = "expected a hub's settings"
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a hub takes: its columns, target, quantile levels, allowed values and kind of file."""
+    """The format of a hub: columns, target, quantile levels, allowed values and kind of file."""
 
     round_id: str = ROUND
     task_ids: tuple[str, ...] = TASK_IDS
@@ -42,15 +42,15 @@ class Form:
     levels: tuple[float, ...] = LEVELS
     required_levels: tuple[float, ...] = LEVELS
     values: Mapping[str, frozenset[Any]] | None = None
-    """What each column may say; none: a folder of ours, which takes what is written."""
+    """The allowed values of each column; none: a folder made by epifed, which accepts any."""
     tasks: tuple[Mapping[str, "Choice"], ...] = ()
-    """Which values go together, and which of them must be there; none: all do."""
+    """The allowed and required combinations of values; none: all are allowed."""
     most: float | None = None
-    """The largest value that is taken."""
+    """The largest accepted value."""
     whole: bool = False
-    """Whether values are whole numbers."""
+    """Whether values must be whole numbers."""
     suffixes: tuple[str, ...] = (".parquet",)
-    """The kinds of file that are taken; the first is written."""
+    """The accepted kinds of file; the first is written."""
     text_ids: bool = False
     """Whether quantile levels are written as text in parquet."""
 
@@ -61,7 +61,7 @@ class Form:
 
     @property
     def calendar(self) -> "Calendar | None":
-        """The days of its weeks and rounds, where the values that it allows say one of each."""
+        """The weekdays of its weeks and rounds, if its allowed values have one of each."""
         values = self.values or {}
         days = {date.fromisoformat(str(day)).weekday() for day in values.get(self.round_id, ())}
         ends = {date.fromisoformat(str(day)).weekday() for day in values.get(END, ())} or days
@@ -71,14 +71,14 @@ class Form:
         return Calendar(WEEKDAYS[min(ends)], WEEKDAYS[min(days)], ahead)
 
     def takes(self, day: date) -> bool:
-        """Whether the hub has a round of a day."""
+        """Whether the hub has a round on a day."""
         rounds = (self.values or {}).get(self.round_id)
         return rounds is None or str(day) in {str(one) for one in rounds}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a column may say in one of the hub's tasks, and what it must."""
+    """The allowed and required values of a column in one of the hub's tasks."""
 
     allowed: frozenset[Any]
     required: frozenset[Any]
@@ -86,7 +86,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Calendar:
-    """How a hub counts weeks: the weekdays that they end on and that forecasts are dated with."""
+    """A hub's definition of weeks: the weekdays of their ends and of reference dates."""
 
     week_ends: str
     reference_day: str
@@ -94,7 +94,7 @@ class Calendar:
 
 
 def is_ours(hub: Path) -> bool:
-    """Whether the settings of a hub were written by `write_config`, or there are none yet."""
+    """Whether the settings of a hub were written by `write_config`, or do not exist yet."""
     admin = hub / "hub-config" / "admin.json"
     if not (hub / "hub-config").exists():
         return True
@@ -102,12 +102,12 @@ def is_ours(hub: Path) -> bool:
 
 
 def form_of(hub: Path, target: str | None = None) -> Form:
-    """What a hub takes of a new forecast; a folder of ours, or a new one, takes any."""
+    """The format for new forecasts of a hub; a folder made by epifed, or a new one, accepts any."""
     return Form(target=target or TARGET) if is_ours(hub) else written_form(hub, target)
 
 
 def written_form(hub: Path, target: str | None = None) -> Form:
-    """What the settings of a hub say; a target must be named if it wants quantiles of several."""
+    """The format in a hub's settings; if it has several targets with quantiles, name one."""
     tasks_file = hub / "hub-config" / "tasks.json"
     try:
         rounds = read_json(tasks_file, _EXPECTED)["rounds"]
@@ -183,7 +183,7 @@ def _allowed(choice: Mapping[str, Any]) -> set[Any]:
 
 
 def write_config(hub: Path, form: Form, values: Mapping[str, list[Any]]) -> None:
-    """Write the settings of a folder of ours, with what it took before; leave others' alone."""
+    """Write the settings of a folder made by epifed, added to its earlier ones; no other hub's."""
     if not is_ours(hub):
         return
     config = hub / "hub-config"
@@ -204,7 +204,7 @@ def write_config(hub: Path, form: Form, values: Mapping[str, list[Any]]) -> None
 
 
 def _with_earlier(path: Path, form: Form, values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The values of the tasks with those that the file has already."""
+    """The values of the tasks together with those already in the file."""
     try:
         (task,) = read_json(path, _EXPECTED)["rounds"][0]["model_tasks"]
         (target,) = task["task_ids"]["target"]["required"]
@@ -266,7 +266,7 @@ METADATA = "model-metadata"
 
 
 def refuse_for_hub(model: str, horizons: Iterable[int] = ()) -> None:
-    """Refuse what a hub does not take, before anything is computed for it."""
+    """Refuse a model name or horizons that a hub does not accept, before anything is computed."""
     if not NAME.fullmatch(model):
         raise EpifedError(
             f"hub: found the model name '{model}'; expected team-model, letters, digits and _ only"
@@ -282,7 +282,7 @@ def refuse_for_hub(model: str, horizons: Iterable[int] = ()) -> None:
 def to_hub(
     forecasts: Sequence[Forecast], form: Form | None = None, locations: Locations | None = None
 ) -> pl.DataFrame:
-    """The rows of forecasts as a hub takes them, by default as a folder of ours does."""
+    """The rows of forecasts in a hub's format, by default that of a folder made by epifed."""
     form, locations = form or Form(), locations or Locations()
     return pl.concat(_rows(one, form, locations) for one in forecasts)
 
@@ -317,10 +317,10 @@ def write_hub(
 ) -> list[Path]:
     """Add forecasts to a hub's folder, one file for each reference date.
 
-    What the model forecast before stays: other horizons and locations in the same file, and the
-    same ones only if they are the same. A new folder gets its settings, one of ours more of them;
-    of another hub's they are kept, in its columns, values and kind of file, and dates that it has
-    no round of are left out, unless it has none of any.
+    Earlier forecasts of the model stay: other horizons and locations in the same file, and the
+    same ones only with equal values. A new folder gets settings, and those of a folder made by
+    epifed are extended. Another hub's settings stay, and its columns, values and kind of file are
+    used. Dates without a round of that hub are left out, unless no date has one.
     """
     own = [one for one in forecasts if one.weeks_ahead is None]
     refuse_for_hub(model, [one.horizon * DAYS_OF[one.step] for one in own])
@@ -345,14 +345,14 @@ def write_hub(
 def refuse_tasks(
     forecasts: Sequence[Forecast], hub: Path, *, locations: Locations, target: str | None
 ) -> None:
-    """Refuse forecasts that a hub would not take for their dates, weeks or locations."""
+    """Refuse forecasts whose dates, weeks or locations a hub would not accept."""
     form = form_of(hub, target)
     for day, group in _rounds(forecasts, form).items():
         _of_round(day, group, form, locations, hub)
 
 
 def _rounds(forecasts: Sequence[Forecast], form: Form) -> dict[date, list[Forecast]]:
-    """The forecasts of each reference date that the hub has a round of; of all, if of none."""
+    """The forecasts of each reference date with a round of the hub; of all, if none has one."""
     by_date: dict[date, list[Forecast]] = defaultdict(list)
     for one in forecasts:
         by_date[one.reference or one.origin].append(one)
@@ -378,7 +378,7 @@ def _write_table(path: Path, frame: pl.DataFrame, *, text_ids: bool) -> None:
 
 
 def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """The new rows with those that the file has already; another value for one is refused."""
+    """The new rows together with those in the file; a changed value is refused."""
     if not path.exists():
         return frame
     try:
@@ -400,7 +400,7 @@ def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _write_metadata(hub: Path, model: str) -> None:
-    """Say what the model is, as hubs ask; what only its team can say is left to be filled in."""
+    """Write the model's metadata that hubs require, with gaps for its team to fill in."""
     path = hub / METADATA / f"{model}.yml"
     if path.exists():
         return
@@ -430,11 +430,11 @@ def _write_metadata(hub: Path, model: str) -> None:
 
 KIND = "quantile"
 FILL_IN = "fill in"
-"""What stands in metadata for what only the team can say."""
+"""The text in metadata where the team must fill in a value."""
 
 
 def submission_faults(hub: Path, model: str, target: str | None = None) -> list[str]:
-    """What a hub would refuse of a model's files and metadata, each as a sentence."""
+    """The faults for which a hub would refuse a model's files and metadata, one sentence each."""
     folder = hub / model_output(hub) / model
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if not files:
@@ -447,7 +447,7 @@ def submission_faults(hub: Path, model: str, target: str | None = None) -> list[
 
 
 def _metadata_faults(hub: Path, model: str) -> list[str]:
-    """What is missing in what a model says of itself."""
+    """The faults in a model's metadata."""
     files = [hub / "model-metadata" / f"{model}{suffix}" for suffix in (".yml", ".yaml")]
     there = [path for path in files if path.is_file()]
     if not there:
@@ -490,7 +490,7 @@ def _file_faults(path: Path, model: str, form: Form) -> list[str]:
 
 
 def table_faults(frame: pl.DataFrame, form: Form, day: str) -> list[str]:
-    """What a hub would refuse of one file's rows, which are of the round of a day."""
+    """The faults for which a hub would refuse one file's rows, in the round of a day."""
     found = []
     if frame.null_count().sum_horizontal().item():
         found.append("found an empty cell; expected a value in every one")
@@ -506,7 +506,7 @@ def table_faults(frame: pl.DataFrame, form: Form, day: str) -> list[str]:
 
 
 def _values_faults(frame: pl.DataFrame, form: Form) -> list[str]:
-    """Values of the tasks that the hub does not allow."""
+    """The faults by values that the hub does not allow."""
     found = []
     kinds = frame["output_type"].unique().to_list()
     if kinds != [KIND]:
@@ -527,10 +527,10 @@ def _values_faults(frame: pl.DataFrame, form: Form) -> list[str]:
 
 
 def _combination_faults(frame: pl.DataFrame, form: Form) -> list[str]:
-    """Values that the hub does not take together, and those that it requires and that are absent.
+    """The faults by combinations that the hub does not allow, and by required ones that are absent.
 
-    Where some values of a column are required, all of them must be there for every combination of
-    the columns of which none is.
+    If some values of a column are required, all of them must be there for every combination of
+    the columns without required values.
     """
     if not form.tasks:
         return []

@@ -1,8 +1,8 @@
 """Forecasts, observed counts and location codes of hubs, read into one form.
 
 Forecasts come from a hubverse folder (`model-output/<model>/…`, CSV or parquet) or from one table
-of several models. Observed counts are daily, or of weeks that end on a date. Models are scored on
-the tasks that they share.
+of several models. Observed counts are daily, or weekly by the last day. Models are scored on the
+tasks that they share.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ from epifed.settings import seed_sequence
 
 @dataclass(frozen=True)
 class Locations:
-    """A hub's codes of regions; without any, a region is called by its own id."""
+    """A hub's codes of regions; without any, the region's own id is its code."""
 
     codes: dict[str, str] = field(default_factory=dict)
     """The hub's code of each region."""
@@ -40,9 +40,9 @@ class Locations:
         return {code: region for region, code in self.codes.items()}
 
     def code(self, region: str, allowed: Collection[str] = ()) -> str:
-        """The hub's code of a region: of the table, or its own id if the hub allows it as a code.
+        """The hub's code of a region: from the table, or its own id if the hub allows that.
 
-        One that the table lacks is refused.
+        A region that the table lacks is refused.
         """
         if not self.codes or (region not in self.codes and region in allowed):
             return region
@@ -55,7 +55,7 @@ class Locations:
 
 
 def read_locations(path: Path | None) -> Locations:
-    """The table of locations: columns location, region, and level if it is known."""
+    """Read the table of locations, with columns location, region and, if known, level."""
     if path is None:
         return Locations()
     table = read_table(path)
@@ -76,7 +76,7 @@ def read_locations(path: Path | None) -> Locations:
 
 
 TASK = ("reference_date", "horizon", "target_end_date", "location")
-"""What a forecast is of."""
+"""The columns that identify a forecast."""
 FORECASTS = {
     "model": pl.String,
     "reference_date": pl.Date,
@@ -102,8 +102,8 @@ TRUTH_NAMES: dict[str, tuple[str, ...]] = {
     "value": ("observation", "value"),
 }
 LEAST_RISES, MOST_FALLS = 40, 0.02
-"""Rises of a location from which on a truth is judged, and falls for each of them in one that is
-accumulated."""
+"""Least number of rises from which a location's truth is checked, and the largest share of falls
+per rise in an accumulated one."""
 FILES = (".csv", ".parquet")
 MODEL_OUTPUT = "model-output"
 
@@ -137,14 +137,14 @@ def model_files(hub: Path) -> list[Path]:
 
 
 def model_output(hub: Path) -> str:
-    """Where a hub keeps its forecasts, as it says itself."""
+    """The name of a hub's folder of forecasts, from its settings."""
     admin = hub / "hub-config" / "admin.json"
     said = read_json(admin, "expected a hub").get("model_output_dir") if admin.is_file() else None
     return said if isinstance(said, str) else MODEL_OUTPUT
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A CSV or parquet table; what may be a code stays text."""
+    """Read a CSV or parquet table; possible codes stay text."""
     try:
         if path.suffix == ".parquet":
             return pl.read_parquet(path)
@@ -159,12 +159,12 @@ def read_table(path: Path) -> pl.DataFrame:
 
 
 def read_truth(path: Path) -> pl.DataFrame:
-    """What came: the columns date, location, value; rows without a value are left out."""
+    """The observed counts in columns date, location, value; rows without a value are left out."""
     return _truth(path, read_table(path))
 
 
 def truth_of(table: Table) -> pl.DataFrame:
-    """The same of a DataFrame."""
+    """The observed counts in a DataFrame."""
     names = column_names(table)
     return _truth(IN_MEMORY, pick(table, {name: name for name in names}, IN_MEMORY))
 
@@ -184,7 +184,7 @@ def _truth(where: Path | str, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _refuse_thousands(where: Path | str, table: pl.DataFrame) -> None:
-    """Refuse values that all have three digits behind a point: thousands, as some write them."""
+    """Refuse values that all have three digits behind a point, which may separate thousands."""
     for name in TRUTH_NAMES["value"]:
         if name in table.columns and table.schema[name] == pl.String:
             points = table[name].drop_nulls().filter(table[name].drop_nulls().str.contains(r"\."))
@@ -196,7 +196,7 @@ def _refuse_thousands(where: Path | str, table: pl.DataFrame) -> None:
 
 
 def _refuse_accumulated(where: Path | str, truth: pl.DataFrame) -> None:
-    """Refuse a truth that hardly ever falls in any location: all cases so far."""
+    """Refuse a truth that hardly ever falls in any location, because it is accumulated."""
     step = pl.col("value").diff().over("location")
     by_location = (
         truth.with_columns(step=step)
@@ -213,7 +213,7 @@ def _refuse_accumulated(where: Path | str, truth: pl.DataFrame) -> None:
 
 
 def by_last_days(truth: pl.DataFrame) -> pl.DataFrame:
-    """A truth of weeks that are dated by their first day, dated by their last."""
+    """Change a weekly truth dated by first days of weeks to one dated by last days."""
     if _is_daily(truth):
         raise EpifedError("--truth-weeks: found daily counts; expected those of weeks")
     return truth.with_columns(pl.col("date").dt.offset_by(f"{WEEK - 1}d"))
@@ -227,8 +227,8 @@ def _is_daily(truth: pl.DataFrame) -> bool:
 def weekly(truth: pl.DataFrame, ends: Sequence[date]) -> pl.DataFrame:
     """The cases of the weeks that end on these dates: target_end_date, location, truth, before.
 
-    Daily counts are added up, where all seven are there; weekly ones are taken as they are, and
-    refused if they are dated by another weekday. `before` is the week before it.
+    Daily counts are added up, where all seven are there. Weekly ones are unchanged, and refused
+    if they are dated by another weekday. `before` is the count of the week before.
     """
     dated, asked = set(truth["date"].dt.weekday()), {day.isoweekday() for day in ends}
     if not _is_daily(truth) and len(dated) == 1 and asked and not dated & asked:
@@ -287,7 +287,7 @@ def _of_target(path: Path, table: pl.DataFrame, target: str | None) -> pl.DataFr
 
 
 def _with_end(path: Path, table: pl.DataFrame) -> pl.DataFrame:
-    """Without a target's end, it lies whole weeks after the reference date, as hubverse has it."""
+    """Add a missing target end date, whole weeks after the reference date as in hubverse."""
     two = {name: NAMES[name] for name in ("reference_date", "horizon")}
     both = _picked(path, table, two, {name: FORECASTS[name] for name in two})
     known = both["horizon"].drop_nulls().unique()
@@ -307,7 +307,7 @@ def _picked(
     names: dict[str, tuple[str, ...]],
     kinds: dict[str, type[pl.DataType]],
 ) -> pl.DataFrame:
-    """The columns under the names that they have here, in their types."""
+    """The columns under their present names, renamed and in their types."""
     columns = []
     for name, known in names.items():
         there = [one for one in known if one in table.columns]
@@ -322,7 +322,7 @@ def _picked(
 
 
 def typed(table: pl.DataFrame, kinds: Mapping[str, Any]) -> pl.DataFrame:
-    """These columns of a table in their types; a polars error where one is of another."""
+    """These columns of a table in their types; a polars error where a type does not fit."""
     return table.select(
         _cast(pl.col(name), table.schema[name], kind).alias(name) for name, kind in kinds.items()
     )
@@ -341,7 +341,7 @@ Floats = NDArray[np.float64]
 PARTS = ("sharpness", "overprediction", "underprediction")
 PHASES = ("rising", "steady", "falling")
 STEADY = 0.1
-"""A week counts as steady if it changes by no more than this share against the one before."""
+"""Largest relative change against the week before with which a week counts as steady."""
 EVERYWHERE = "all"
 
 
@@ -367,7 +367,7 @@ def wis_parts(truth: Floats, quantiles: Floats) -> tuple[Floats, Floats, Floats]
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of all tasks, and what could not be scored."""
+    """The scores of all tasks, with the numbers of forecasts that could not be scored."""
 
     table: pl.DataFrame
     """model, task, group, phase, truth, median, ae, wis, its parts, in_50, in_95."""
@@ -376,7 +376,7 @@ class Scored:
     unknown: int
     """Forecasts of weeks whose truth is not known."""
     nowhere: tuple[str, ...] = ()
-    """Locations of which the truth knows nothing."""
+    """Locations that are not in the truth."""
 
 
 def score(
@@ -431,7 +431,7 @@ def _wide(forecasts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _phase() -> pl.Expr:
-    """Whether the week that was forecast had more or fewer cases than the one before."""
+    """Whether the forecast week had more or fewer cases than the week before."""
     change = ((pl.col("truth") - pl.col("before")) / pl.col("before")).fill_nan(0.0)
     rising, steady, falling = PHASES
     return (
@@ -445,7 +445,7 @@ def _phase() -> pl.Expr:
 
 
 DRAWS = 2000
-"""How often the dates are drawn."""
+"""Number of random draws of the dates."""
 CERTAINTY = 0.95
 
 
@@ -456,13 +456,13 @@ class Ratio:
     value: float
     low: float
     high: float
-    """Between them lies the ratio in 95 % of the drawn sets of dates."""
+    """Ends of the interval of the ratio in 95 % of the drawn sets of dates."""
     tasks: int
     dates: int
 
 
 def ratio(one: pl.DataFrame, other: pl.DataFrame, score: str = "wis") -> Ratio | None:
-    """The ratio of two models' scores; none if they share no task, or the other never errs."""
+    """The ratio of two models' scores; none if they share no task, or the other's score is 0."""
     both = one.join(other, on=TASK, suffix="_other")
     sums = both.group_by("reference_date").agg(pl.col(score, f"{score}_other").sum())
     sums = sums.sort("reference_date")
@@ -498,7 +498,7 @@ def compare(
     by: Sequence[str] = ("group", "horizon"),
     against: str | None = None,
 ) -> list[dict[str, Any]]:
-    """A record for each model in each group: scores, relative to the baseline's on the same tasks.
+    """A record for each model in each group: scores, relative to the baseline on the same tasks.
 
     With `against`, also relative to that model. The best WIS of a group comes first.
     """

@@ -1,4 +1,4 @@
-"""The look of all figures and maps: one style, the same colour for the same ε, axes, shapes."""
+"""The common style of figures and maps: colours by ε, axes, and shapes of regions."""
 
 import json
 import math
@@ -52,7 +52,7 @@ THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 
 def colour(epsilon: float) -> tuple[float, float, float, float]:
-    """The colour of a budget: plasma from the strictest to none, safe for the colour-blind."""
+    """The colour of a budget, on a colour-blind safe scale from the strictest to none."""
     low, high = math.log(min(EPSILONS)), math.log(10.0)
     place = (math.log(min(max(epsilon, min(EPSILONS)), 10.0)) - low) / (high - low)
     red, green, blue, alpha = plt.get_cmap("plasma")(0.87 * place)
@@ -60,13 +60,13 @@ def colour(epsilon: float) -> tuple[float, float, float, float]:
 
 
 def style() -> AbstractContextManager[None]:
-    """The one style of all figures."""
+    """A context with the common style of all figures."""
     with as_file(files("epifed.report").joinpath("epifed.mplstyle")) as path:
         return plt.rc_context(matplotlib.rc_params_from_file(path, use_default_template=False))
 
 
 def save(figure: Figure, *paths: Path) -> None:
-    """Write a figure, its kinds told by the names' endings, and close it."""
+    """Write a figure in the formats of the names' endings, and close it."""
     with style():
         for path in paths:
             kind = path.suffix[1:]
@@ -80,7 +80,7 @@ def save(figure: Figure, *paths: Path) -> None:
 
 
 def period_title(period: str) -> str:
-    """A period for readers: "November 2020" for 2020-11, both days for a pair, else its name."""
+    """A readable period: "November 2020" for 2020-11, both days for a pair, else its name."""
     if re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", period):
         return f"{date.fromisoformat(f'{period}-01'):%B %Y}"
     try:
@@ -92,12 +92,12 @@ def period_title(period: str) -> str:
 
 
 def panel_title(axes: Axes, letter: str, title: str, *, pad: float | None = None) -> None:
-    """The panel's letter and what it shows."""
+    """Set the panel's letter and title."""
     axes.set_title(rf"$\mathbf{{{letter}}}$  {title}", pad=pad)
 
 
 def credit(figure: Figure, attribution: Sequence[str]) -> None:
-    """The sources, in the picture, as their licences ask."""
+    """Print the sources in the figure, as their licences require."""
     letters = int(figure.get_figwidth() * 24)
     lines = [line for source in attribution for line in textwrap.wrap(source, letters)]
     if lines:
@@ -105,7 +105,7 @@ def credit(figure: Figure, attribution: Sequence[str]) -> None:
 
 
 def date_axis(axes: Axes, *, from_the_first: bool = True) -> None:
-    """Days along the bottom, those of a month counted from its first or not."""
+    """Format an axis of days, with ticks counted from the first of a month or not."""
     locator = AutoDateLocator(  # type: ignore[no-untyped-call]
         minticks=4, maxticks=9, interval_multiples=from_the_first
     )
@@ -120,7 +120,7 @@ def date_axis(axes: Axes, *, from_the_first: bool = True) -> None:
 
 
 def chosen_budgets(epsilons: Sequence[float]) -> list[float]:
-    """The budgets that get a panel or line each: all if they are few, else the paper's main ones.
+    """The budgets with a panel or line each: all if they are few, else the paper's main ones.
 
     >>> chosen_budgets([0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.0, 3.0])
     [0.3, 0.5, 1.0, 2.0]
@@ -138,7 +138,7 @@ def chosen_budgets(epsilons: Sequence[float]) -> list[float]:
 def scatter(
     axes: Axes, truth: FloatArray, prediction: FloatArray, title: str, dots: Colour
 ) -> None:
-    """Predicted against true cases with the diagonal, on log axes.
+    """Plot predicted against true cases with the diagonal, on log axes.
 
     Where there are zeros or negative predictions, an axis is linear between -1 and 1.
     """
@@ -157,7 +157,7 @@ def scatter(
 
 
 def signed_log(axes: Axes, axis: str = "y") -> None:
-    """A log axis for numbers of either sign, linear between -1 and 1."""
+    """Set a log axis for numbers of either sign, linear between -1 and 1."""
     (axes.set_xscale if axis == "x" else axes.set_yscale)("symlog", linthresh=1)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
     locator = SymmetricalLogLocator(base=10, linthresh=1)
@@ -175,13 +175,13 @@ def _power(value: float) -> str:
 
 
 def log_scale(axes: Axes) -> None:
-    """A log y axis; a linear one where nothing that was drawn is above zero."""
+    """Set a log y axis, or a linear one where no drawn value is above zero."""
     if math.isfinite(axes.dataLim.minposy):
         axes.set_yscale("log")
 
 
 def log_ticks(axes: Axes) -> None:
-    """Ticks at powers of ten, closer ones where there are few of those."""
+    """Set ticks at powers of ten, with more ticks on a short range."""
     low, high = axes.get_ylim()
     if low > 0 and high / low < 100:
         few = high / low < 10
@@ -193,7 +193,7 @@ def log_ticks(axes: Axes) -> None:
 
 
 def places(epsilons: Sequence[float]) -> list[float]:
-    """Where budgets stand on the axis: at ε, the non-private end at twice the largest of S1."""
+    """Positions of budgets on the axis: ε itself, and twice the largest of S1 for ε = ∞."""
     return [
         2 * max(e for e in EPSILONS if math.isfinite(e)) if math.isinf(e) else e for e in epsilons
     ]
@@ -208,10 +208,10 @@ def band(
     *,
     most: float | None = None,
 ) -> None:
-    """A line of means in a band of one standard deviation.
+    """Draw a line of means with a band of one standard deviation.
 
     On a log axis the band cannot reach 0, and ends at a tenth of the mean; `most` is for a score
-    that cannot be larger.
+    with an upper bound.
     """
     mean = line["mean"].to_numpy()
     std = line["std"].fill_null(0.0).to_numpy()
@@ -223,37 +223,37 @@ def band(
 
 
 LONGITUDE_LATITUDE = "OGC:CRS84"
-"""The coordinates of a GeoJSON file that names no others."""
+"""The coordinate system of a GeoJSON file that names no other."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """The shapes of regions, a geometry for each, and the coordinates they are in."""
+    """The shapes of regions, a geometry for each, with their coordinate system."""
 
     regions: tuple[str, ...]
     geometry: NDArray[np.object_]
     crs: str = LONGITUDE_LATITUDE
 
     def __len__(self) -> int:
-        """How many regions there are."""
+        """The number of regions."""
         return len(self.regions)
 
     def of(self, regions: Collection[str]) -> "Shapes":
-        """Some of the shapes, in their own order."""
+        """The shapes of some regions, in their present order."""
         kept = [k for k, region in enumerate(self.regions) if region in regions]
         return replace(
             self, regions=tuple(self.regions[k] for k in kept), geometry=self.geometry[kept]
         )
 
     def united(self, groups: Sequence[str]) -> "Shapes":
-        """One shape for each group, of the regions that have its name in `groups`."""
+        """One shape for each group; `groups` names the group of each region."""
         names = tuple(sorted(set(groups)))
         group = np.array(groups)
         whole = [shapely.union_all(self.geometry[group == name]) for name in names]
         return replace(self, regions=names, geometry=np.array(whole, dtype=object))
 
     def equal_area(self) -> "Shapes":
-        """The same in metres of an equal-area projection centred on them."""
+        """The shapes in metres of an equal-area projection centred on them."""
         west, south, east, north = shapely.total_bounds(self.geometry)
         crs = f"+proj=laea +lat_0={(south + north) / 2:.4f} +lon_0={(west + east) / 2:.4f} +units=m"
         to = pyproj.Transformer.from_crs(self.crs, crs, always_xy=True)
@@ -266,8 +266,8 @@ class Shapes:
 def read_shapes(path: Path, regions: Sequence[str], names: Sequence[str] = ()) -> Shapes:
     """The shapes of these regions from a GeoJSON file, in their order.
 
-    A feature names its region by the property `id`, else by the one that fits most regions, by
-    their ids or their names.
+    A feature names its region by the property `id`, else by the property that matches the ids or
+    names of most regions.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -304,7 +304,7 @@ def read_shapes(path: Path, regions: Sequence[str], names: Sequence[str] = ()) -
 def _ids(
     features: Sequence[dict[str, Any]], regions: Sequence[str], names: Sequence[str]
 ) -> list[str | None]:
-    """The region of each feature, as far as it has one, by the property that fits most."""
+    """The region of each feature, if it has one, by the property that matches most."""
     region_of = dict(zip(names, regions, strict=True)) | {region: region for region in regions}
     values = [{"": one.get("id"), **(one.get("properties") or {})} for one in features]
     keys = dict.fromkeys(["id", *(key for one in values for key in one)])
@@ -324,11 +324,11 @@ GRID = 8000
 POINTS = 18_000
 """About as many vertices as a page draws at once without a delay."""
 POINTS_EACH = 8
-"""Where there are many regions, so many for each are kept."""
+"""Number of vertices kept for each region where there are many regions."""
 
 
 def map_of(panel: CasePanel) -> dict[str, Any] | None:
-    """The outlines of a panel's regions, or circles around their places; none without either."""
+    """The outlines of a panel's regions, or circles around their positions; none without either."""
     if panel.boundaries is not None:
         return outlines(read_shapes(panel.boundaries, panel.regions, panel.names).geometry)
     if panel.positions is None or len(panel.regions) < 2:
@@ -343,16 +343,16 @@ def map_of(panel: CasePanel) -> dict[str, Any] | None:
 
 
 def outlines(shapes: NDArray[np.object_], exact: bool = False) -> dict[str, Any]:
-    """The shapes of all regions as whole numbers, simplified unless they are exact.
+    """The shapes of all regions as whole numbers, simplified unless `exact`.
 
-    A shape is a list of polygons, a polygon a list of rings, and a ring the flat list of its
-    first point and the steps to each further one, the closing point left out.
+    A shape is a list of polygons, and a polygon a list of rings. A ring is the flat list of its
+    first point and the steps to each further one, without the closing point.
     """
     west, south, east, north = (float(v) for v in shapely.total_bounds(shapes))
     squeeze = math.cos(math.radians((south + north) / 2))
     step = max((east - west) * squeeze, north - south, 1e-6) / GRID
     scale = np.array([step / squeeze, step])
-    # In equal steps of both axes, so that one tolerance holds for both.
+    # In equal steps of both axes, so that one tolerance applies to both.
     flat = shapely.transform(shapes, lambda xy: (xy - (west, south)) / scale)
     return {
         "origin": [west, south],
@@ -363,7 +363,7 @@ def outlines(shapes: NDArray[np.object_], exact: bool = False) -> dict[str, Any]
 
 
 def _simplified(shapes: Any) -> Any:
-    """As few points as fit; a small region never vanishes, for the coverage keeps every ring."""
+    """Shapes with fewer points; small regions remain, because the coverage keeps every ring."""
     tolerance = 4.0
     result = shapely.coverage_simplify(shapes, tolerance)
     most = max(POINTS, POINTS_EACH * len(shapes))

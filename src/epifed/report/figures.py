@@ -56,7 +56,7 @@ MOST_BINS = 40
 
 
 def populations(levels: Mapping[str, NDArray[np.int64]], attribution: Sequence[str] = ()) -> Figure:
-    """Distribution of population sizes at each level, median and mean marked (Fig. 1)."""
+    """Distribution of population sizes at each level, with median and mean (the paper's Fig. 1)."""
     with style():
         figure, row = plt.subplots(
             1, len(levels), figsize=(WIDTH * max(len(levels), 1.3) / 2, 3.0), squeeze=False
@@ -87,7 +87,7 @@ def populations(levels: Mapping[str, NDArray[np.int64]], attribution: Sequence[s
 
 
 def zero_entries(periods: Mapping[str, pl.DataFrame], attribution: Sequence[str] = ()) -> Figure:
-    """Samples by their number of zeros, and the population behind them (the paper's Fig. 3)."""
+    """Samples by their number of zeros, and their populations (the paper's Fig. 3)."""
     letters = iter("ABCDEFGHIJKLMNOP")
     with style():
         figure, grid = plt.subplots(
@@ -116,7 +116,7 @@ def zero_entries(periods: Mapping[str, pl.DataFrame], attribution: Sequence[str]
 
 
 def daily_counts(axes: Axes, panel: CasePanel, days: tuple[date, date]) -> None:
-    """The sum of all regions day by day, with its centered 7-day average."""
+    """Plot the daily sum of all regions with its centered 7-day average."""
     first, last = days
     shown = panel.between(first, last)
     offset = panel.index(shown.start)
@@ -143,9 +143,9 @@ BY_POPULATION = ("mse", "mae", "mape", "mdape", "r2")
 def predicted_against_true(
     predictions: pl.DataFrame, split: str, period: str, unit: str = "region"
 ) -> Figure:
-    """A panel per budget with the diagonal, persistence first; below, errors of single regions.
+    """Predictions against the truth for each budget, and the errors of single regions below.
 
-    The paper's Figs. 5 and 6. The dots are all runs; the boxes have every budget.
+    The paper's Figs. 5 and 6, persistence first. Dots are all runs; boxes show every budget.
     """
     here = predictions.filter((pl.col("split") == split) & (pl.col("period") == period))
     methods = _methods(here)
@@ -188,7 +188,7 @@ def region_mape(predictions: pl.DataFrame) -> pl.Series:
 
 
 def by_population(runs: pl.DataFrame, split: str, period: str, unit: str = "region") -> Figure:
-    """The metrics in each population cluster by budget, one standard deviation shaded (Fig. 7)."""
+    """The metrics of each population cluster by budget, with standard deviation (Fig. 7)."""
     here = runs.filter((pl.col("split") == split) & (pl.col("period") == period))
     names = [name for name, _, _ in STRATA]
     methods = _methods(here.filter(pl.col("stratum").is_in(names)))
@@ -228,12 +228,12 @@ def by_population(runs: pl.DataFrame, split: str, period: str, unit: str = "regi
 
 
 def plural(unit: str) -> str:
-    """More than one of a unit."""
+    """The plural of a unit."""
     return f"{unit[:-1]}ies" if unit.endswith("y") else f"{unit}s"
 
 
 def _methods(frame: pl.DataFrame) -> dict[float | None, pl.DataFrame]:
-    """Persistence (no ε) if it is there, then the federation by budget."""
+    """The rows of persistence (no ε) if present, then of the federation by budget."""
     found: dict[float | None, pl.DataFrame] = {}
     like_today = frame.filter(pl.col("method") == "persistence")
     if len(like_today):
@@ -288,16 +288,16 @@ __all__ = [
 ]
 
 UTILITY_METRICS = ("mse", "mae", "mape")
-"""Those of the paper's Fig. 8."""
+"""The metrics of the paper's Fig. 8."""
 CONVERGENCE_EPSILONS = (0.5, 1.0, 2.0, math.inf)
-"""Those of the paper's Fig. 9."""
+"""The budgets of the paper's Fig. 9."""
 
 
 def privacy_utility(runs: pl.DataFrame) -> Figure:
-    """Error against ε on log axes, the non-private end at the right (the paper's Fig. 8).
+    """Error against ε on log axes, with ε = ∞ at the right (the paper's Fig. 8).
 
     Bands are one standard deviation over the runs, dashed lines are persistence on the same
-    windows, hollow circles the paper's S1 table where the period is one of the paper's.
+    windows. Hollow circles are the paper's S1 table, for the paper's periods.
     """
     means = summary(runs)
     splits = means["split"].unique(maintain_order=True).to_list()
@@ -355,7 +355,7 @@ def convergence(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -
 
 
 def losses(curves: pl.DataFrame, epsilons: Sequence[float] | None = None) -> Figure:
-    """Train (solid) against test (dotted) loss over the rounds, mean and spread over the runs."""
+    """Training (solid) and test (dotted) loss over the rounds, mean and spread over the runs."""
     shown = _convergence_budgets(curves) if epsilons is None else sorted(epsilons)
     with style():
         figure, cells = _rounds_grid(curves)
@@ -404,7 +404,7 @@ def _rounds_grid(curves: pl.DataFrame) -> tuple[Figure, list[tuple[Axes, pl.Data
 
 
 def _finish_rounds(figure: Figure, columns: int) -> None:
-    """What all figures over rounds have: the axis below, one y label a row, one legend."""
+    """Set the elements that all figures over rounds share: x axis, y labels and legend."""
     for axes in figure.axes:
         place = axes.get_subplotspec()
         assert place is not None
@@ -454,10 +454,10 @@ def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
 
 
 def plot(training: "Training", clients: "Clients") -> Figure:
-    """Predicted against true on the test windows of an experiment, persistence beside.
+    """Predicted against true on the test windows of an experiment, with persistence.
 
-    It takes the training and the `Clients` that it was trained on: `clients = make_clients(panel,
-    settings)`, `plot(train(clients, settings), clients)`. A forecast has a figure of its own:
+    It takes the training and the `Clients` on which it was trained: `clients = make_clients(panel,
+    settings)`, `plot(train(clients, settings), clients)`. A forecast has its own figure:
     `forecast(training, panel).plot()`.
     """
     if not (hasattr(clients, "test") and hasattr(training, "predict")):
@@ -506,7 +506,7 @@ def _curve(axes: Axes, means: pl.DataFrame, metric: str, period_colour: str) -> 
 
 
 SHOWN: dict[Step, int] = {"day": 56, "week": 52}
-"""Past steps of the figure."""
+"""Number of past steps in the figure."""
 BANDS = (
     (0.025, 0.975, "95 %", "#d9e8f3"),
     (0.1, 0.9, "80 %", "#abcfe6"),
@@ -515,9 +515,9 @@ BANDS = (
 
 
 def forecast_figure(panel: CasePanel, region: str, forecasts: Sequence[Forecast]) -> Figure:
-    """Reports, their 7-day average, the forecast of it, and "like today" as a dashed line.
+    """Reports, their 7-day average, its forecast, and persistence as a dashed line.
 
-    Of weeks, the counts of each.
+    For weeks, the counts of each week.
     """
     row = panel.regions.index(region)
     shown = min(SHOWN[panel.step], panel.counts.shape[1])
@@ -572,7 +572,7 @@ def forecast_figure(panel: CasePanel, region: str, forecasts: Sequence[Forecast]
 
 OTHERS = "#555555"
 ROW = 0.26
-"""Inches of a model's line."""
+"""Height of a model's line, in inches."""
 
 
 def hub_figure(
@@ -582,7 +582,7 @@ def hub_figure(
     ours: str | None = None,
     sources: Sequence[str] = (),
 ) -> Figure:
-    """A point and an interval for each model, the best first; `ours` is drawn in colour."""
+    """A point and an interval for each model, the best first; `ours` is coloured."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in records:
         if row["wis_ratio"] is not None:
@@ -643,7 +643,7 @@ def nowcast_figure(
     found: NowcastSummary,
     attribution: tuple[str, ...] = (),
 ) -> Figure:
-    """Cases by reporting date and, where there are any, by onset, and R of the week to each day."""
+    """Cases by reporting date and, if known, by onset, and R of the week to each day."""
     reported, onsets = found.reported, found.onsets
     panels = 2 if onsets is None else 3
     with style():

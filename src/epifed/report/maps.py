@@ -54,7 +54,7 @@ def read_boundaries(path: Path, regions: Sequence[str]) -> Shapes:
 
 
 def regions(country: "Atlas", place: "Place", period: tuple[date, date]) -> Figure:
-    """Communities of a state, counties of the country, and the cases of one county's communities.
+    """Maps of a state's communities and of all counties, and the cases of one county's communities.
 
     The paper's Fig. 2.
     """
@@ -92,9 +92,9 @@ def regions(country: "Atlas", place: "Place", period: tuple[date, date]) -> Figu
 
 
 def cases(country: "Atlas", periods: Mapping[str, tuple[date, date]]) -> Figure:
-    """National daily counts, and weekly incidence maps where there are shapes (the paper's Fig. 4).
+    """National daily counts, and weekly incidence maps if there are shapes (the paper's Fig. 4).
 
-    Around each period, which is shaded, a stretch of its own length twice before and once after.
+    Each period is shaded, with twice its length before it and once after it.
     """
     mapped = country.county_shapes is not None
     rows: Any = []
@@ -129,7 +129,7 @@ def cases(country: "Atlas", periods: Mapping[str, tuple[date, date]]) -> Figure:
 def incidence(
     country: "Atlas", days: tuple[date, date]
 ) -> list[tuple[date, date, dict[str, float]]]:
-    """Weekly cases per 100,000 in each county: the first four whole weeks of a period at most."""
+    """Weekly cases per 100,000 in each county, in the first four whole weeks of a period."""
     population = country.population(days[0].year)
     panel = country.counties
     whole = ((days[1] - days[0]).days + 1) // 7
@@ -145,7 +145,7 @@ def incidence(
 
 
 def blank_map(axes: Axes) -> Axes:
-    """Axes without frame and scale, in which a metre is as wide as it is high."""
+    """Hide an axes' frame and scale, and set equal units in both directions."""
     axes.set_axis_off()
     axes.set_aspect("equal", anchor="NW")
     return axes
@@ -209,7 +209,7 @@ def _weekly(
 
 
 def heat() -> Colormap:
-    """Light to dark, safe for the colour-blind and in grey, with white kept for the background."""
+    """A light-to-dark colour scale, safe for the colour-blind and in grey, without white."""
     steps = plt.get_cmap("magma_r")(np.linspace(0.04, 0.92, 256))
     return LinearSegmentedColormap.from_list("heat", [tuple(step) for step in steps])
 
@@ -262,12 +262,12 @@ def _trajectories(axes: Axes, country: "Atlas", place: "Place", period: tuple[da
 
 
 PAPER_COUNTY = "LK Coesfeld"
-"""The county the paper shows; in a country without it another is chosen."""
+"""The county in the paper's figure; in a country without it another is chosen."""
 
 
 @dataclass(frozen=True)
 class Atlas:
-    """What a prepared or simulated directory holds, as far as it is there."""
+    """The contents of a prepared or simulated directory, as far as they are there."""
 
     source: str
     counties: CasePanel
@@ -283,15 +283,15 @@ class Atlas:
 
     @property
     def data_attribution(self) -> tuple[str, ...]:
-        """The sources of what is not a map."""
+        """The sources without those of maps."""
         return tuple(source for source in self.attribution if source != BKG)
 
     def covers(self, days: tuple[date, date]) -> bool:
-        """Whether the cases reach over all these days."""
+        """Whether the cases cover all these days."""
         return self.counties.start <= days[0] and days[1] <= self.counties.end
 
     def population(self, year: int) -> dict[str, int]:
-        """People of each county as counted for a year, or for the last before it."""
+        """Population of each county as counted for a year, or for the last year before it."""
         counted = sorted(
             c for c in self.table.columns if c[11:].isdecimal() and int(c[11:]) <= year
         )
@@ -309,7 +309,7 @@ class Place:
 
 
 def read_country(directory: Path, seed: int = 0) -> Atlas:
-    """Read a prepared directory; communities without cases get them as the paper drew them."""
+    """Read a prepared directory; communities without cases get random ones, as in the paper."""
     counties = read_prepared(directory)
     attribution = counties.attribution
     communities = None
@@ -344,7 +344,7 @@ def read_country(directory: Path, seed: int = 0) -> Atlas:
 
 @contextmanager
 def simulated_data(folder: ResultsFolder, remark: Callable[[str], object]) -> Iterator[Path | None]:
-    """The data directory of simulated results: the one kept with them, else simulated again.
+    """The data directory of simulated results: the stored one, else simulated again.
 
     None if the results are of real data, or if this version simulates other cases.
     """
@@ -362,16 +362,16 @@ def simulated_data(folder: ResultsFolder, remark: Callable[[str], object]) -> It
 
 
 def panel_behind(directory: Path, about: DataRecord) -> CasePanel | None:
-    """The panel of a data directory that results were computed from, of either level."""
+    """The panel in a data directory, of either level, from which results were computed."""
     panels = (read_prepared(directory, level) for level in get_args(Level))
     return next((panel for panel in panels if about.is_of(panel)), None)
 
 
 def choose_place(country: Atlas, state: str | None, county: str | None) -> Place:
-    """The county and state to show: the ones named, else the paper's, else a middling one.
+    """The county and state to show: those given, else the paper's, else a typical one.
 
-    Without a name it is a county of the state with the most counties, with as many communities
-    as half of its counties have at most.
+    Without a name it is a county of the state with the most counties, with the median number of
+    communities there.
     """
     table = country.table
     if county is not None:
@@ -402,7 +402,7 @@ def choose_place(country: Atlas, state: str | None, county: str | None) -> Place
 
 
 def _named(table: pl.DataFrame, columns: tuple[str, ...], text: str, option: str) -> dict[str, Any]:
-    """The one row that a user means by an id, a name or a part of a name."""
+    """The only row that matches an id, a name or a part of a name given by the user."""
     for column in columns:
         same = table.filter(pl.col(column).str.to_lowercase() == text.lower())
         if len(same):

@@ -1,4 +1,4 @@
-"""Printed tables: a grid beside the paper, and every learner beside persistence."""
+"""Printed tables: a grid beside the paper's numbers, and every learner beside persistence."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from epifed.evaluation.results_folder import TRAINED, ResultsFolder, summary
 TableName = Literal["main", "s1"]
 TABLES: tuple[TableName, ...] = ("main", "s1")
 PAPER_METRICS = ("mse", "mae", "mape", "r2")
-"""Those that the paper publishes."""
+"""The metrics that the paper publishes."""
 
 COMPARISON_COLUMNS = (
     "split", "table", "period", "epsilon", "metric",
@@ -45,11 +45,11 @@ def table_epsilons(table: TableName) -> list[float]:
 
 
 def comparison(runs: pl.DataFrame, tables: Sequence[TableName] = TABLES) -> pl.DataFrame:
-    """The grid against the paper: a row for each split, table, period, budget and metric.
+    """The grid compared with the paper: a row for each split, table, period, budget and metric.
 
-    The paper's tables do not say how the windows were split, so each stands beside both splits.
-    MdAPE is measured here only. `outside` marks a cell that differs from the paper's by more than
-    either standard deviation.
+    The paper's tables do not state how the windows were split, so each is compared with both
+    splits. MdAPE is measured here only. `outside` marks a cell that differs from the paper's by
+    more than either standard deviation.
     """
     means = _long(summary(runs))
     ours = means.filter(TRAINED).drop("method", "runs")
@@ -81,9 +81,9 @@ def _outside() -> pl.Expr:
 
 
 def comparison_markdown(compared: pl.DataFrame) -> str:
-    """The comparison for readers: a table for each of the paper's, beside both splits.
+    """The comparison as Markdown: a table for each of the paper's, beside both splits.
 
-    A star marks what lies outside the paper's standard deviation and our own.
+    A star marks a value outside the paper's standard deviation and our own.
     """
     text = []
     for table, period in compared.select("table", "period").unique(maintain_order=True).rows():
@@ -130,14 +130,14 @@ def community_scores(runs: pl.DataFrame, smoothing: str) -> pl.DataFrame:
 
 
 def ratio(value: float | None) -> str:
-    """Three decimals of a score over another; a dash where the other is 0."""
+    """A relative score as text, with three decimals; a dash where it is not defined."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:.3f}" if value < 10 else number(value)
 
 
 def number(value: float | None) -> str:
-    """Four figures, as in the paper: 0.938, 24.97, 1.26e+10."""
+    """A number as text with four figures, as in the paper: 0.938, 24.97, 1.26e+10."""
     if value is None or math.isnan(value):
         return "–"
     if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
@@ -146,19 +146,19 @@ def number(value: float | None) -> str:
 
 
 def with_spread(mean: float | None, std: float | None) -> str:
-    """Mean ± standard deviation, or the mean alone where there was one run."""
+    """Mean ± standard deviation as text, or the mean alone for a single run."""
     return number(mean) if std is None or math.isnan(std) else f"{number(mean)} ± {number(std)}"
 
 
 def budget(epsilon: float | None) -> str:
-    """ε as a reader writes it; nothing for a baseline."""
+    """ε as text; empty for a baseline."""
     if epsilon is None:
         return ""
     return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
 
 
 def method_header(*, small_counts: bool = False) -> list[str]:
-    """The heads above `method_rows`."""
+    """The header of `method_rows`."""
     return ["method", "ε", *(metric.head for metric in shown(small_counts=small_counts))]
 
 
@@ -167,7 +167,7 @@ def method_rows(
 ) -> list[list[str]]:
     """Method, ε and the metrics as text: baselines first, then the federation by budget.
 
-    `small_counts` adds the scores that survive zeros.
+    `small_counts` adds the scores for small counts.
     """
     means = summary(runs).filter((pl.col("split") == split) & (pl.col("period") == period))
     ordered = means.sort(TRAINED, "epsilon", maintain_order=True)
@@ -190,34 +190,34 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 Kind = Literal["weekly", "experiment"]
 HEADER = ["method", "ε", "relative MAE", "relative WIS", "in 95 %"]
 LABELS = {"federated": "fedavg (the paper's model)"}
-"""What a method of a table is called where it is read by people."""
+"""The readable names of methods."""
 HOPELESS = 2.0
-"""Relative MAE from which on noise hides what clients send."""
+"""Relative MAE from which noise hides the clients' signal."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One method at one budget, over "like today" on the same days; below 1 is better."""
+    """One method at one budget, relative to persistence on the same days; below 1 is better."""
 
     kind: Kind
     """`weekly`: forecasts from a backtest. `experiment`: a training and its test windows."""
     method: str
     epsilon: float | None
     error: float | None
-    """Mean absolute error over that of "like today"."""
+    """Mean absolute error relative to that of persistence."""
     interval_score: float | None = None
-    """WIS over that of the COVIDhub baseline, if the method says how sure it is."""
+    """WIS relative to that of the COVIDhub baseline, if the method has intervals."""
     coverage: float | None = None
-    """How often the 95 % interval held the truth."""
+    """Share of 95 % intervals that contain the truth."""
 
     @property
     def trained(self) -> bool:
-        """Whether it is a learner's: a baseline has no budget."""
+        """Whether it is a learner; a baseline has no budget."""
         return self.epsilon is not None
 
     @property
     def label(self) -> str:
-        """The method as people read it."""
+        """The readable name of the method."""
         return LABELS.get(self.method, self.method)
 
     def cells(self) -> list[str]:
@@ -278,7 +278,7 @@ def experiment(runs: pl.DataFrame, split: str, period: str) -> list[Compared]:
 
 
 def verdict(rows: Sequence[Compared]) -> str:
-    """In plain words: which learner beats "like today" at which budgets."""
+    """Sentences on which learner beats persistence at which budgets."""
     trained = [row for row in rows if row.trained and row.error is not None]
     if not trained:
         return "Persistence makes no error at all, so there is nothing to beat."
@@ -305,7 +305,7 @@ def _of_learner(label: str, rows: Sequence[Compared]) -> str:
 
 
 def advice(rows: Sequence[Compared], clients: int) -> str | None:
-    """What to do where noise has drowned what so few clients say, if it has."""
+    """Advice where noise hides the signal of so few clients, if it does."""
     drowned = [
         row
         for row in rows
@@ -325,7 +325,7 @@ def advice(rows: Sequence[Compared], clients: int) -> str | None:
 
 
 def group_title(kind: Kind, folder: ResultsFolder) -> str:
-    """What the rows of a kind are, in a few words."""
+    """A short title for the rows of a kind."""
     if kind == "experiment":
         return "experiment: trained once"
     assert folder.backtest is not None
@@ -333,7 +333,7 @@ def group_title(kind: Kind, folder: ResultsFolder) -> str:
 
 
 def tested_on(kind: Kind, folder: ResultsFolder) -> str:
-    """The days that the rows of a kind were tested on."""
+    """The test days of the rows of a kind, in words."""
     if kind == "experiment":
         assert folder.grid is not None
         days = sorted(folder.grid.predictions["target_day"].unique())

@@ -1,4 +1,4 @@
-"""The embedded default data: an invented country, its epidemic and its reporting."""
+"""The built-in default data: a simulated country, its epidemic and its reporting."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ __all__ = ["Simulation", "SimulationSettings", "default_panel", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: whoever reads settings does not wait for what simulates."""
+    """Import on first use, so that reading settings does not load the simulator."""
     if name not in __all__:
         raise AttributeError(f"module 'epifed.simulate' has no attribute '{name}'")
     home = "epidemic" if name == "SimulationSettings" else "simulation"

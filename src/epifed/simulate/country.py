@@ -1,4 +1,4 @@
-"""An invented country: place names, coast, counties, communities and who lives where."""
+"""A simulated country: place names, coast, counties, communities and populations."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ _STATES = ["land", "mark", "gau", "ingen", "ien", "stein"]
 
 
 def place_names(count: int, rng: np.random.Generator, *, state: bool = False) -> tuple[str, ...]:
-    """So many different names, of places or of states."""
+    """So many different names of places or of states."""
     if state:
         parts: tuple[list[str], ...] = (_FIRST, _MIDDLE[:3], _STATES)
     elif count <= len(_FIRST) * len(_MIDDLE) * len(_LAST) // 2:
@@ -52,7 +52,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 CORNER = (8.0, 47.5)
-"""Longitude and latitude of the plane's origin: the invented country lies where no map is empty."""
+"""Longitude and latitude of the plane's origin, in a part of the world with land around."""
 KM_PER_DEGREE = 111.2
 DECIMALS = 4
 COAST_POINTS = 720
@@ -67,7 +67,7 @@ class Shapes:
 
 
 def coastline(area: float, rng: np.random.Generator) -> Array:
-    """A closed wobbly line around so many square kilometres."""
+    """A closed irregular line around so many square kilometres."""
     angle = np.linspace(0, 2 * np.pi, COAST_POINTS, endpoint=False)
     radius = np.ones(COAST_POINTS)
     for wave in range(2, 60):
@@ -83,7 +83,7 @@ def coastline(area: float, rng: np.random.Generator) -> Array:
 
 
 def points_inside(coast: Array, count: int, rng: np.random.Generator) -> Array:
-    """Uniform points within the coast."""
+    """Uniform random points within the coast."""
     width, height = coast.max(0)
     share = shapely.area(shapely.polygons(coast)) / (width * height)
     found: list[Array] = []
@@ -104,7 +104,7 @@ def inside(coast: Array, points: Array) -> NDArray[np.bool_]:
 
 
 def voronoi(points: Array) -> tuple[Array, Index, Index]:
-    """Cells as vertices in order with the cell of each, and the pairs of cells that touch."""
+    """Voronoi cells: ordered vertices, the cell of each vertex, and the pairs of adjacent cells."""
     low, high = points.min(0), points.max(0)
     middle, reach = (low + high) / 2, 10 * max(float((high - low).max()), 10.0)
     turn = np.linspace(0, 2 * np.pi, 12, endpoint=False)
@@ -125,10 +125,10 @@ def voronoi(points: Array) -> tuple[Array, Index, Index]:
 
 
 def lon_lat_shapes(cells: tuple[Array, Index], coast: Array, county_of: Index) -> Shapes:
-    """Clip the cells to the coast, turn kilometres into degrees and unite counties.
+    """Clip the cells to the coast, convert kilometres to degrees and unite counties.
 
     Neighbours share their vertices, and equal numbers round to equal numbers, so rounding opens
-    no gap; only then are counties united, so nesting is exact.
+    no gap. Counties are united after rounding, so nesting is exact.
     """
     vertices, cell_of = cells
     land = shapely.polygons(coast)
@@ -147,7 +147,7 @@ def lon_lat_shapes(cells: tuple[Array, Index], coast: Array, county_of: Index) -
 
 
 def geojson(ids: Iterable[str], names: Iterable[str], polygons: NDArray[np.object_]) -> str:
-    """A feature collection, one line per feature."""
+    """A GeoJSON feature collection, one line per feature."""
     texts = shapely.to_geojson(polygons)
     lines = [
         json.dumps({"type": "Feature", "id": i, "properties": {"id": i, "name": name}})[:-1]
@@ -169,7 +169,7 @@ COUNTY_MEAN = 205_400
 LARGEST_COUNTY = 3_690_000
 COMMUNITY_MEDIAN_PER_MEAN = 1_832 / (COUNTY_MEAN * 400 / 10_786)
 CITY_SHARE = 0.265
-"""Counties that are one community: 106 of 400 in the real country."""
+"""Share of counties that are one community: 106 of 400 in the real country."""
 STATES = 16
 AREA_PER_COUNTY = 894.0
 """Square kilometres, as in a country of 357,600 km² with 400 counties."""
@@ -181,18 +181,18 @@ POOL_PER_COMMUNITY = 30
 class Country:
     """Communities nested in counties nested in states; arrays are indexed by community or county.
 
-    Communities are sorted by id, so those of one county are neighbours in every array.
+    Communities are sorted by id, so those of one county are contiguous in every array.
     """
 
     community_ids: tuple[str, ...]
     community_names: tuple[str, ...]
     community_population: Index
     county_of: Index
-    """County (row) of every community."""
+    """Row of the county of every community."""
     county_ids: tuple[str, ...]
     county_names: tuple[str, ...]
     state_of: Index
-    """State (row) of every county."""
+    """Row of the state of every county."""
     state_names: tuple[str, ...]
     positions: Array
     """Kilometres east and north, one row per community."""
@@ -202,7 +202,7 @@ class Country:
 
     @cached_property
     def county_starts(self) -> Index:
-        """First community of every county."""
+        """Row of the first community of every county."""
         return np.searchsorted(self.county_of, np.arange(len(self.county_ids)))
 
     def by_county(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
@@ -227,7 +227,7 @@ class Country:
 
 
 def make_country(counties: int, communities: int, seed: np.random.SeedSequence) -> Country:
-    """A country of that many counties and communities."""
+    """Make a country of so many counties and communities."""
     place, people, naming = (np.random.default_rng(s) for s in seed.spawn(3))
     positions, county_of, cells, coast, edges = _places(counties, communities, place)
     state_of = _states(positions, county_of, edges, counties, place)
@@ -299,7 +299,7 @@ def _places(
 
 
 def _spaced(pool: Array, count: int, rng: np.random.Generator) -> Array:
-    """Evenly but irregularly spaced points: two steps of Lloyd from random ones."""
+    """Evenly but irregularly spaced points: two steps of Lloyd's algorithm from random ones."""
     centres = rng.choice(pool, count, replace=False)
     few = pool[rng.integers(0, len(pool), 60 * count)]
     for _ in range(2):
@@ -308,7 +308,7 @@ def _spaced(pool: Array, count: int, rng: np.random.Generator) -> Array:
 
 
 def _ashore(positions: Array, coast: Array, pool: Array) -> Array:
-    """The mean of a bay's two shores lies in the water: such a place takes the next free land."""
+    """Move positions that lie in water, such as in a bay, to the nearest free land."""
     tree = cKDTree(pool)
     distance, place = tree.query(positions)
     taken = set(place[distance == 0].tolist())
@@ -328,7 +328,7 @@ def _lloyd(centres: Array, pool: Array) -> Array:
 
 
 def _communities_per_county(centres: Array, total: int, rng: np.random.Generator) -> Index:
-    """At least two each; finely divided regions lie side by side."""
+    """Numbers of communities, at least two each; similar regions lie side by side."""
     regions = rng.choice(centres, min(STATES, len(centres)), replace=False)
     region = cKDTree(regions).query(centres)[1]
     weight = np.exp(
@@ -350,7 +350,7 @@ def _apportion(weight: Array, total: int) -> Index:
 
 
 def _connected(group: Index, edges: Index) -> Index:
-    """Give every part cut off from its group's largest part to a group next to it."""
+    """Move each part that is cut off from its group's largest part to an adjacent group."""
     group = group.copy()
     n = len(group)
     for _ in range(20):
@@ -377,7 +377,7 @@ def _connected(group: Index, edges: Index) -> Index:
 def _states(
     positions: Array, county_of: Index, edges: Index, counties: int, rng: np.random.Generator
 ) -> Index:
-    """The state of every county: nearest of 16 capitals, then made contiguous."""
+    """The state of every county: the nearest of 16 capitals, then made contiguous."""
     held = np.bincount(county_of, minlength=counties)[:, None]
     sums = np.stack([np.bincount(county_of, positions[:, i], counties) for i in (0, 1)], axis=1)
     centres = sums / held
@@ -434,7 +434,7 @@ def _populations(county_of: Index, counties: int, rng: np.random.Generator) -> I
 
 
 def _county_populations(held: Index, rng: np.random.Generator) -> Index:
-    """Log-normal around the paper's median, one giant, and the mean met exactly."""
+    """County populations: log-normal around the paper's median and mean, with one giant."""
     counties = len(held)
     # Stratified draws: the median and the mean then hardly depend on the seed.
     quantile = (np.arange(counties) + rng.uniform(0.25, 0.75, counties)) / counties
@@ -457,7 +457,7 @@ def _county_populations(held: Index, rng: np.random.Generator) -> Index:
 
 
 def _solve(function: Callable[[float], float], low: float, high: float) -> float:
-    """The root, or the end nearer to it where a small country has none."""
+    """The root, or the nearer end of the interval where a small country has none."""
     at_low, at_high = function(low), function(high)
     if at_low * at_high > 0:
         return low if abs(at_low) < abs(at_high) else high
@@ -467,7 +467,7 @@ def _solve(function: Callable[[float], float], low: float, high: float) -> float
 def _county_names(
     names: tuple[str, ...], population: Index, county_of: Index, counties: int
 ) -> tuple[str, ...]:
-    """A county is called after its largest community."""
+    """County names, each after the county's largest community."""
     order = np.lexsort((population, county_of))
     last = np.searchsorted(county_of, np.arange(counties), side="right") - 1
     held = np.bincount(county_of)

@@ -1,6 +1,6 @@
-"""A stochastic SEIR epidemic in communities that commute, its settings and how cases are reported.
+"""A stochastic SEIR epidemic in communities with commuting, its settings and its reporting.
 
-Integers throughout. Reports have tests, desks, weekends, backlogs and corrections.
+All counts are integers. Reporting includes tests, offices, weekends, backlogs and corrections.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Regime:
-    """The constants of a time; between two regimes they change linearly."""
+    """The constants of one phase; between two regimes they change linearly."""
 
     latent_days: float
     infectious_days: float
     ascertainment: float
     """Share of infections that are ever reported."""
     delay_days: float
-    """From onset to the authority's desk, mean of two equal geometric stages."""
+    """Mean days from onset to the authority, in two equal geometric stages."""
     weekday: tuple[float, ...]
     """Reports of Monday … Sunday relative to the average day."""
     weekday_spread: tuple[float, ...]
@@ -44,29 +44,29 @@ class Regime:
     closed: tuple[float, float]
     """Share of Saturdays and of Sundays on which an authority reports nothing."""
     test_noise: float
-    """Standard deviation of the log share of infections an authority finds, over days."""
+    """Standard deviation over days of the log share of infections that an authority detects."""
     report_noise: float
-    """Standard deviation of the log-odds that a case on the desk is reported today."""
+    """Standard deviation of the log-odds that a waiting case is reported today."""
     backlog_rate: float
-    """Probability a day that an authority falls behind."""
+    """Daily probability that an authority falls behind."""
     backlog_days: float
-    """Mean days until it has caught up."""
+    """Mean days until a backlog is cleared."""
     local_spread: float
-    """Standard deviation of log R between counties, on its own in each."""
+    """Standard deviation of log R between counties, independent in each."""
     local_days: float
-    """How long such a difference lasts."""
+    """Time scale in days of such a difference."""
     regional_spread: float
-    """The same, shared by counties near to each other."""
+    """Standard deviation of the differences that nearby counties share."""
     regional_days: float
     caution: float
     """Exponent by which contacts fall where prevalence is above the country's, and rise below."""
     superspreading: float
-    """k: dispersion of the number a person infects; small is uneven."""
+    """k: dispersion of the number that a person infects; small values are uneven."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A phase: its days, the national reproduction number and the level to meet."""
+    """A phase: its days, the national reproduction number and the case levels to reach."""
 
     name: str
     start: date
@@ -79,13 +79,13 @@ class Preset:
     """First day, last day, reported cases per day and 100,000 people in between."""
     regimes: tuple[tuple[date, Regime], ...]
     susceptible: float = 1.0
-    """Share of the people who can be infected at the start."""
+    """Share of people who can be infected at the start."""
     waning: float = 0.0
-    """Share of the recovered who can be infected again, per day."""
+    """Share of recovered people who become susceptible again, per day."""
     initial_spread: float = 1.2
     """Standard deviation of log incidence between counties at the start."""
     eastward: tuple[tuple[date, float], ...] = ()
-    """By how much log R is higher a deviation further east, on some days, linear in between."""
+    """Increase of log R per standard deviation further east, on some days, linear in between."""
 
     @property
     def days(self) -> int:
@@ -139,7 +139,7 @@ SPRING = Regime(
 )
 
 CALM = replace(SPRING, regional_spread=0.06, caution=0.05)
-"""Regions that differ by little of their own."""
+"""A regime in which regions hardly differ."""
 
 
 # fmt: off
@@ -249,7 +249,7 @@ def over_days(
 
 
 def eastward(preset: Preset, first: date, days: int) -> Array:
-    """By how much log R is higher a deviation further east, on each day."""
+    """Increase of log R per standard deviation further east, on each day."""
     if not preset.eastward:
         return np.zeros(days)
     at = [(day - first).days for day, _ in preset.eastward]
@@ -265,11 +265,11 @@ def reproduction(preset: Preset, first: date, days: int) -> Array:
 
 PresetName = Literal["autumn-2020", "omicron-2022", "pandemic", "crossing"]
 COMMUNITIES_PER_COUNTY_MAX = 100
-"""On average; the largest county then still has fewer than the 1000 its ids allow."""
+"""Largest average; the largest county then still has fewer than the 1000 that its ids allow."""
 
 
 class SimulationSettings(BaseModel):
-    """An invented country and its epidemic, completely described."""
+    """All settings of a simulated country and its epidemic."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -308,7 +308,7 @@ class SimulationSettings(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Settings from keyword values; what does not fit is one sentence."""
+        """Settings from keyword values; a value that does not fit raises an `EpifedError`."""
         try:
             return cls(**values)
         except ValidationError as error:
@@ -344,11 +344,11 @@ Counts = NDArray[np.int32]
 People = NDArray[np.int64]
 
 BURN_IN = 28
-"""Days simulated before the first one kept, so that reporting is in full swing on it."""
+"""Days simulated before the first one kept, so that reporting has settled by then."""
 AWAY = 0.25
 """Share of contacts outside the own community."""
 NEAR, HUBS = 12, 6
-"""A community commutes to so many nearest communities and so many nearest large ones."""
+"""Numbers of nearest communities and of nearest large ones to which a community commutes."""
 HUB_SHARE = 0.02
 DISTANCE_POWER, SIZE_POWER, DISTANCE_FLOOR = 2.0, 0.7, 5.0
 IMPORTS = 1e-7
@@ -357,12 +357,12 @@ FEATURES = 256
 REGION_KM = 80.0
 """Distance at which the correlation of regional differences has fallen to 1/e."""
 SIZE_OF_LUCK = 0.35
-"""Exponent: a county of seven times the people has half the luck, good or bad."""
+"""Exponent of population: a county of seven times the people has half the random difference."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """The national course that the communities follow on average."""
+    """The national course, which the communities follow on average."""
 
     infections: Array
     """New infections per person and day."""
@@ -372,7 +372,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Steps:
-    """Daily probabilities of moving on, per day."""
+    """Daily probabilities of the transitions, for each day."""
 
     onset: Array
     recover: Array
@@ -383,7 +383,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Epidemic:
-    """What happened, by community and day, burn-in included."""
+    """The simulated infections, by community and day, burn-in included."""
 
     infections: Counts
     ill: Counts
@@ -395,7 +395,7 @@ class Epidemic:
 def course(preset: Preset) -> Course:
     """Solve the deterministic SEIR of the whole country for the preset's levels.
 
-    The start level is set to meet the first level; a drift of R between two levels the next.
+    The start level is chosen to reach the first level, and a drift of R to reach each next one.
     """
     first, days = preset.start - timedelta(days=BURN_IN), preset.days + BURN_IN
     steps = _steps(preset, first, days)
@@ -429,7 +429,7 @@ def course(preset: Preset) -> Course:
 def spread(
     country: "Country", preset: Preset, national: Course, seed: np.random.SeedSequence
 ) -> Epidemic:
-    """Let the epidemic run through the communities."""
+    """Simulate the epidemic in the communities."""
     field_seed, start_seed, draw_seed = seed.spawn(3)
     days = len(national.infections)
     people = country.community_population
@@ -471,7 +471,7 @@ def spread(
 
 
 def commuting(country: "Country") -> csr_array:
-    """Share of their contacts that the people of a row have in a column; a gravity law."""
+    """Share of contacts that the people of a row have in a column, by a gravity law."""
     places, people = country.positions, country.community_population.astype(float)
     n = len(people)
     if n == 1:
@@ -495,7 +495,7 @@ def commuting(country: "Country") -> csr_array:
 def local_factors(
     country: "Country", preset: Preset, days: int, seed: np.random.SeedSequence
 ) -> Array:
-    """By how much R differs from the national one, by day and county."""
+    """Factor from national to local R, by day and county."""
     rng = np.random.default_rng(seed)
     first = preset.start - timedelta(days=BURN_IN)
     own = over_days(preset, first, days, lambda r: r.local_spread)
@@ -510,19 +510,19 @@ def local_factors(
 
 
 def _east(country: "Country") -> Array:
-    """How far east each county lies, in deviations from the middle."""
+    """East-west position of each county, in standard deviations from the mean."""
     east = country.county_positions[:, 0]
     return np.asarray((east - east.mean()) / max(float(east.std()), 1e-9))
 
 
 def smallness(country: "Country") -> Array:
-    """How much more a county's own luck matters in small counties: one for the median county."""
+    """Factor on the random differences of each county by its size; 1 for the median county."""
     people = country.county_population
     return np.asarray((np.median(people) / people) ** SIZE_OF_LUCK)
 
 
 def _features(country: "Country", rng: np.random.Generator) -> Array:
-    """Random Fourier features of an exponential correlation in space: linear in counties."""
+    """Random Fourier features of an exponential correlation in space, linear in counties."""
     wave = rng.normal(size=(FEATURES, 2)) / np.abs(rng.normal(size=(FEATURES, 1))) / REGION_KM
     phase = wave @ country.county_positions.T
     return np.asarray(np.concatenate([np.cos(phase), np.sin(phase)]) / FEATURES**0.5)
@@ -571,7 +571,7 @@ def _steps(preset: Preset, first: date, days: int) -> Steps:
 
 
 def _national(R: Array, steps: Steps, start: float, preset: Preset) -> tuple[Array, Array]:
-    """New infections and reports per person and day in a country of one well-mixed place."""
+    """New infections and reports per person and day in one well-mixed country."""
     exposed, infectious = start / steps.onset[0], start / steps.recover[0]
     susceptible = preset.susceptible * (1 - exposed - infectious)
     recovered = 1 - susceptible - exposed - infectious
@@ -596,7 +596,7 @@ def _national(R: Array, steps: Steps, start: float, preset: Preset) -> tuple[Arr
 
 
 def _root(function: Callable[[float], float], guess: float, step: float) -> float:
-    """The root of a function that rises around it, the first one met from the guess."""
+    """The root of an increasing function that is found first from the guess."""
     value = function(guess)
     step = step if value < 0 else -step
     for _ in range(50):
@@ -611,33 +611,33 @@ def _root(function: Callable[[float], float], guess: float, step: float) -> floa
 
 
 WITHHELD = (0.6, 1.7)
-"""The parameters of the beta distribution of the share of working days whose cases an authority
-sends as a whole after the next morning: a quarter on average, in many hardly any, in some most."""
+"""Beta parameters of the share of working days whose cases an authority sends as a whole after
+the next morning: a quarter on average, hardly any for many, most for some."""
 PUNCTUAL = (1.75, 0.7)
-"""The same of the share that it sends before the next morning of any other day's cases."""
+"""Beta parameters of the share that it sends before the next morning on other days."""
 EVENLY = 3.0
-"""How little that share differs from day to day (sum of the beta parameters)."""
+"""Sum of the beta parameters of that share on each day: a large sum varies little."""
 SENDING = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.68, 0.66])
-"""What is sent on Monday … Sunday, relative to a working day: some offices are empty."""
+"""Reports sent on Monday … Sunday, relative to a working day: some offices are closed."""
 WITHDRAWN = 0.01
-"""Cases published at first and taken back later, relative to those published with them."""
+"""Cases first published and later withdrawn, relative to those published with them."""
 TEST_DAYS = 5.0
-"""Days after which an authority's luck in finding cases has changed."""
+"""Time scale in days of an authority's share of detected cases."""
 UNEVEN = 1.5
-"""Small: an authority is nearly always or nearly never closed (sum of the beta parameters)."""
+"""Sum of beta parameters; small: an authority is nearly always or nearly never closed."""
 CYCLE_ROUNDS = 6
 
 
 @dataclass(frozen=True)
 class Reports:
-    """By day and community, burn-in included."""
+    """The reports by day and community, burn-in included."""
 
     onsets: Counts
     """Cases by day of onset: reported by now or pending."""
     cases: Counts
     """Final counts by reporting date."""
     first_report: Counts
-    """The same as known on the next morning: late ones missing, withdrawn ones still in."""
+    """The same as known on the next morning: without late cases, with withdrawn ones."""
     pending: NDArray[np.int64]
     """Cases that are not yet reported after the last day."""
 
@@ -645,7 +645,7 @@ class Reports:
 def report(
     country: "Country", preset: Preset, national: Course, ill: Counts, seed: np.random.SeedSequence
 ) -> Reports:
-    """Find a share of the ill, send them through two stages of testing and over a desk."""
+    """Detect a share of the ill, and delay them by two stages of testing and by the office."""
     test_seed, office_seed, draw_seed, correction_seed, habit_seed = seed.spawn(5)
     days, steps = len(ill), national.steps
     county_of = country.county_of
@@ -673,7 +673,7 @@ def report(
 
 
 def sent_on(first: date, days: int) -> Array:
-    """What authorities send to the list on each day, relative to a working day."""
+    """Reports that authorities send on each day, relative to a working day."""
     return np.asarray(SENDING[_office_days(first, days)])
 
 
@@ -701,10 +701,10 @@ def found_shares(
 def desk_chances(
     country: "Country", preset: Preset, national: Course, rng: np.random.Generator
 ) -> Array:
-    """Probability, by day and county, that a case on the desk is reported that day.
+    """Probability, by day and county, that a waiting case is reported that day.
 
-    Noise, closed offices and holidays bend the weekly cycle, so the offices' weeks are adjusted
-    until the cases of the national course come out with the regimes' weekday factors.
+    Noise, closed offices and holidays distort the weekly cycle. So the offices' weeks are
+    adjusted until the national course has the regimes' weekday factors.
     """
     first, days = preset.start - timedelta(days=BURN_IN), len(national.infections)
     people = country.county_population
@@ -746,10 +746,10 @@ def desk_chances(
 def office_week(
     factors: Array, regime: Regime, character: Array, weight: NDArray[np.int64]
 ) -> Array:
-    """Chances of Monday … Sunday in every office that give these weekday factors on average.
+    """Reporting probabilities of Monday … Sunday in every office for these average factors.
 
-    With one case a day coming in and f reported, the desk holds B at the start of the day;
-    reporting f of B + 1 is a chance of f / (B + 1).
+    With one case a day arriving and f reported, the office holds B cases at the start of the day.
+    Reporting f of B + 1 has the probability f / (B + 1).
     """
     wobble = character.copy()
     wobble[:, 5] = 0.8 * wobble[:, 6] + 0.6 * wobble[:, 5]
@@ -764,7 +764,7 @@ def office_week(
 
 
 def _cleared(chance: Array, arriving: Array) -> Array:
-    """Expected reports, by day and county, of what arrives on every desk alike."""
+    """Expected reports, by day and county, if the same cases arrive at every office."""
     desk = np.zeros(chance.shape[1])
     flow = np.empty_like(chance)
     for day, new in enumerate(arriving):
@@ -781,7 +781,7 @@ def _closed(
     counties: int,
     rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    """Weekend days without any report; some authorities have them nearly always, most seldom."""
+    """Weekend days without any report, which some authorities have nearly always, most seldom."""
     rank = (rng.permutation(counties) + 0.5) / counties
     # One draw per week: an office that is closed on Saturday is closed on Sunday too.
     week = (office_day[0] + np.arange(len(office_day))) // 7
@@ -797,7 +797,7 @@ def _closed(
 def _behind(
     rate: Array, length: Array, counties: int, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Days on which an authority is behind with its work."""
+    """Days on which an authority has a backlog."""
     behind = np.zeros((len(rate), counties), dtype=np.bool_)
     now = np.zeros(counties, dtype=np.bool_)
     for day in range(len(rate)):
@@ -808,7 +808,7 @@ def _behind(
 
 
 def _office_days(first: date, days: int) -> NDArray[np.int64]:
-    """The weekday as which offices work on each day: on holidays Sunday, on their eves Saturday."""
+    """The weekday by which offices work on each day: Sunday on holidays, Saturday before some."""
     dates = [first + timedelta(days=i) for i in range(days)]
     found = np.array([day.weekday() for day in dates])
     found[[day in holidays(day.year) for day in dates]] = 6

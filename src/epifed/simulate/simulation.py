@@ -1,7 +1,7 @@
-"""Simulates a country with its epidemic, reports and late reports, and writes it as a directory.
+"""Simulate a country with its epidemic, reports and late reports, and write it as a directory.
 
-Each authority has its own habits: on how many days it sends nothing before the next day, and how
-much of the other days' cases. At weekends and on holidays less is sent.
+Each authority has its own habits: the share of days whose cases it sends a day late, and the share
+of the other days' cases that is late. At weekends and on holidays less is sent.
 """
 
 import json
@@ -72,7 +72,7 @@ class Simulation:
 
     @property
     def attribution(self) -> str:
-        """What the data is."""
+        """The attribution of the data."""
         return (
             "Simulated data, no real persons or places: made by epifed simulate, "
             f"preset {self.settings.preset}, seed {self.settings.seed}."
@@ -120,7 +120,7 @@ class Simulation:
 def simulate(
     settings: SimulationSettings | None = None, progress: Callable[[str], None] = lambda _: None
 ) -> Simulation:
-    """Make a country, let an epidemic run through it and report it."""
+    """Simulate a country, its epidemic and its reports."""
     settings = settings or SimulationSettings()
     progress("settling the country")
     place, epidemic_seed, report_seed = np.random.SeedSequence(settings.seed).spawn(3)
@@ -137,29 +137,29 @@ def simulate(
 
 
 def default_panel(seed: int = 0) -> CasePanel:
-    """The embedded default: 400 counties in autumn 2020."""
+    """The built-in default data: 400 counties in autumn 2020."""
     return simulate(SimulationSettings(seed=seed)).county_panel
 
 
 LongCounts = NDArray[np.int64]
 
 MORNINGS = 70
-"""Mornings that are kept, the last ones; the first of them holds all that was known before."""
+"""Number of vintages, the last ones; the first of them holds all that was known before."""
 LATER = (0.81, 0.68, 0.58, 0.48, 0.27, 0.21)
-"""Of the cases that are still missing, the share that is known on each further morning, from the
-second on, where a working day lies before it; then as on the last."""
+"""Share of the missing cases that becomes known on each further morning after a working day, from
+the second morning on; the last value repeats."""
 LONGEST_LAG = 27
-"""After so many further mornings nothing comes any more."""
+"""Largest number of further mornings on which cases become known."""
 KNOWN_ONSET = 0.48
-"""Share of cases whose onset the list knows."""
+"""Share of cases with a known onset."""
 DAY_OF_TEST = 0.36
-"""Chance of each day to end each of the two waits between onset and report."""
+"""Daily probability that each of the two waits between onset and report ends."""
 LONGEST_DELAY = 20
 _KEY = 7_001
 
 
 def vintages(simulation: Simulation) -> Vintages:
-    """The list of the counties as known on each of the last mornings."""
+    """The case list of the counties as known on each of the last days."""
     rng = np.random.default_rng(np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY,)))
     days = len(simulation.cases)
     begin = max(days - MORNINGS + 1, 1)
@@ -178,16 +178,16 @@ def vintages(simulation: Simulation) -> Vintages:
 
 
 class Mornings:
-    """The list of the counties as known on any morning, onsets left out."""
+    """The case list of the counties as known on any day, without onsets."""
 
     def __init__(self, simulation: Simulation) -> None:
         root = np.random.SeedSequence(simulation.settings.seed, spawn_key=(_KEY, 1))
         self.final = simulation.county_panel
-        """In the end."""
+        """The final counts."""
         self._come = np.stack([*_by_lag(simulation, np.random.default_rng(root))])
 
     def on(self, morning: date) -> CasePanel:
-        """What was known on the morning of a day, of the days before it."""
+        """The counts known on the morning of a day, of the days before it."""
         days = (morning - self.final.start).days
         known = np.zeros((days, self._come.shape[2]))
         for lag, come in enumerate(self._come[:days]):
@@ -196,7 +196,7 @@ class Mornings:
         return replace(panel, counts=known.T)
 
     def history(self, last: date, mornings: int) -> Vintages:
-        """What was known on so many mornings, up to the last one."""
+        """The vintages of so many days, up to the last one."""
         start, days = self.final.start, (last - self.final.start).days
         begin = max(days - mornings + 1, 1)
         frames = [
@@ -214,7 +214,7 @@ class Mornings:
 def _by_lag(simulation: Simulation, rng: np.random.Generator) -> Iterator[LongCounts]:
     """The cases [days, counties] that become known on each morning after their day.
 
-    What the first report has beyond the final count is taken back on the second morning.
+    The excess of the first report over the final count is withdrawn on the second morning.
     """
     cases, first = (
         simulation.by_county(counts).astype(np.int64)
@@ -234,7 +234,7 @@ def _by_lag(simulation: Simulation, rng: np.random.Generator) -> Iterator[LongCo
 def _by_delay(
     known: LongCounts, rng: np.random.Generator
 ) -> Iterator[tuple[int | None, LongCounts]]:
-    """The same by days from onset to report; none for those whose onset nobody knows."""
+    """The same cases by days from onset to report; none for those with unknown onset."""
     some = rng.binomial(np.maximum(known, 0), KNOWN_ONSET)
     yield None, known - some
     for delay in range(LONGEST_DELAY):
@@ -247,7 +247,7 @@ def _by_delay(
 
 
 def _ending(delay: int) -> float:
-    """The chance that a delay of at least so many days, less two, ends."""
+    """The probability that a delay of at least so many days, less two, ends."""
     stay = 1 - DAY_OF_TEST
     k = np.arange(200)
     chance = (k + 1) * DAY_OF_TEST**2 * stay**k
@@ -257,7 +257,7 @@ def _ending(delay: int) -> float:
 def _rows(
     simulation: Simulation, cases: LongCounts, lag: int, delay: int | None, begin: int
 ) -> pl.DataFrame:
-    """The changes that these cases are, with the onset of cases that are so many days late."""
+    """The changes that add these cases, with the onset of cases with this delay."""
     found = _changes(simulation.start, simulation.country.county_ids, cases, lag, begin)
     early = pl.lit(None, pl.Date) if delay is None else pl.col("reported") - timedelta(days=delay)
     return found.with_columns(onset=early)
@@ -266,7 +266,7 @@ def _rows(
 def _changes(
     start: date, regions: Sequence[str], cases: LongCounts, lag: int, begin: int
 ) -> pl.DataFrame:
-    """The changes that cases [days, regions] are on the mornings up to that after the last day."""
+    """The changes by which cases [days, regions] become known, up to the morning after the last."""
     day, region = np.nonzero(cases)
     morning = np.maximum(day + 1 + lag, begin)
     inside = morning <= len(cases)
@@ -296,7 +296,7 @@ FILES = (
 
 
 def check_target(folder: Path) -> None:
-    """Refuse a target that is not free: only an empty or a simulated directory is replaced."""
+    """Refuse a target that is neither empty nor a simulated directory."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -378,7 +378,7 @@ def _write_files(simulation: Simulation, folder: Path) -> None:
 
 
 def summary(simulation: Simulation) -> dict[str, object]:
-    """What was simulated: settings, days and totals."""
+    """The settings, days and totals of a simulation."""
     cases = simulation.cases
     return {
         "epifed": _version(),
@@ -435,7 +435,7 @@ def realism_table(
     real_positions: Array | None = None,
     simulated_positions: Array | None = None,
 ) -> pl.DataFrame:
-    """Every trait of both panels in the period, and how far the simulated one is off in percent.
+    """All traits of both panels in the period, and their difference in per cent.
 
     Positions are kilometres, one row per region; without them they are the centroids of the
     panel's `boundaries`.
@@ -535,7 +535,7 @@ def spatial_growth(growth: Array, positions: Array) -> dict[str, float]:
 
 
 def persistence(smooth: Array) -> dict[str, float]:
-    """R² and MAPE (zero targets left out) of the forecast "in 7 days as today"."""
+    """R² and MAPE (zero targets left out) of persistence over 7 days."""
     forecast, target = smooth[:, :-HORIZON], smooth[:, HORIZON:]
     residual = ((target - forecast) ** 2).sum()
     some = target > 0
