@@ -68,8 +68,8 @@ KERNEL, EVERY_WEEK = 3.0, 0.02
 RIDGE = 3e-4
 FOLLOW, OWN_SMOOTH, OWN_ROUGH, DAMPING = 0.7, 0.25, 0.15, 0.5
 REVERTING, STAYING = 0.07, 0.9
-"""The damped trend: the shares of the released and of the own growth in the next week, the factor
-from each week to the next, and the loss of distance from the mean with its own factor."""
+"""The damped trend: shares of the released and own growth in the next week, and the weekly factor.
+Then the share of the distance from the mean that is lost, and its weekly factor."""
 ROUNDS = 4
 """Steps of reweighting towards the median."""
 

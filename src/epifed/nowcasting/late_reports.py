@@ -206,8 +206,8 @@ def incomplete_days(panel: CasePanel) -> int:
     """The number of a panel's newest days that look incomplete, compared with its own past.
 
     All regions together. A day is expected to equal the same weekdays of the two weeks before the
-    run in question, times the growth of those weeks. A run of newest days is incomplete if each day
-    is below expectation, by far more than chance, and the run is lower than any run of its length
+    run, times the growth of those weeks. A run of newest days is incomplete if each day is far
+    below expectation, more than by chance. The run must also be lower than any run of its length
     in the weeks before. Public holidays explain a low day.
     """
     if panel.step != "day":

@@ -154,7 +154,6 @@ class Training:
         """Write the release file, which `read_release` and `epifed forecast` read.
 
         A release with seeded noise must not be handed out, and its label says so.
-        be handed out, and its label says so.
         """
         if self.release is None:
             raise EpifedError(
