@@ -47,8 +47,8 @@ grows with the horizon."""
 UNFORESEEN = 0.12
 """Squared, the error that unforeseen growth adds in a week, beyond the first one."""
 TELLING, BELIEVED = 1.3, 5.0
-"""Clients' error from unforeseen growth relative to that of the country's level, and the weight of
-the usual value in errors of the country that are a horizon apart."""
+"""Ratio of clients' error from unforeseen growth to that of the country's level. Then the weight
+of the usual value, in errors of the country that are a horizon apart."""
 CHANCE, FADING = 0.55, 0.3
 """The squared error that chance adds to a week of one daily case, and the power with which it
 falls with the horizon."""

@@ -2,7 +2,7 @@
 
 A model maps [windows, H] counts to [windows] predictions. A prefix in its name makes any model
 scale-free: `scale-free linear`, `scale-free gru`. All clients of a round are one stack of
-parameters [clients, *shape]. Adam is elementwise and the loss is summed over clients, so one
+parameters [clients, *shape]. Adam is elementwise and the loss is summed over clients. So one
 backward pass and one Adam step train every client as if it were alone.
 """
 

@@ -37,7 +37,7 @@ TIGHT_BUDGET, LEAST_SCALE = 0.1, 1 / 3
 this share, so that fewer are clipped, to reduce bias."""
 
 LEAST_NOISE = 1e-6
-"""Least noise variance, which keeps a release without noise solvable."""
+"""Least noise deviation, which keeps a release without noise solvable."""
 FEATURES = 2
 _ROWS, _COLUMNS = np.triu_indices(FEATURES)
 
@@ -115,8 +115,8 @@ class OneShot(WindowLearner[Coefficients]):
 
         A is made positive semidefinite, and A and b are limited to the norm of clipped statistics,
         whatever the noise. So β falls to 0 as the noise grows. The solution is written out for two
-        coefficients, because linear algebra libraries round differently on different processors and
-        every party of a federation must get the same bits.
+        coefficients, because every party of a federation must get the same bits. Linear algebra
+        libraries round differently on different processors.
         """
         del state
         a, b, c, *moment = (float(value) / self.scale for value in release)

@@ -1,7 +1,7 @@
 """A weekly forecaster fitted on public data only: one linear regression for each week of the year.
 
-A client describes its last weeks by a few features (level, distance from its own maximum, growth,
-and the released growth of all clients), each relative to its own history. The forecast is what
+A client describes its last weeks by a few features, each relative to its own history: level,
+distance from its own maximum, growth, and the released growth of all clients. The forecast is what
 followed such features in public series, in the same part of the year. The file holds the
 coefficients and their provenance. It uses no private data, so it has no privacy cost.
 """

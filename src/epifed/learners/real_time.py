@@ -58,8 +58,8 @@ FULL_WEIGHT = 30.0
 LEVEL_SHARE, WEIGHT_SHARE, LATE_SHARE = 0.3, 0.15, 0.1
 """Bounds on the numbers for a client's level, its weight and its late shares."""
 UNEVEN = 1.2
-"""Log distance between the case-weighted and the mean level, per unit of the mean level below the
-middle: growth is weighted by cases, which are spread unevenly at low levels."""
+"""Log distance of the case-weighted level above the mean level, for each unit by which the mean is
+below the middle: growth is weighted by cases, which are spread unevenly at low levels."""
 
 SEEN = 0.015
 """Standard deviation of a change measured without noise from the true change."""

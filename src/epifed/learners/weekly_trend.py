@@ -41,8 +41,8 @@ from epifed.learners.pretrained import (
 
 SHARED = [FEATURES.index(name) for name in ("growth of all clients", "their growth before")]
 PLAUSIBLE, CHANCES = 0.9, 2.5
-"""Largest distance of a week's log growth from that of all clients, plus so many standard
-deviations of chance, beyond which the week is a reporting artefact."""
+"""A week is a reporting artefact if its log growth is further from that of all clients than this,
+plus so many standard deviations of chance."""
 ERRORS, FORGETTING = 18, 0.92
 """Number of past forecasts whose errors are used, and the weight of an error a week later."""
 BORROWED, LARGEST_ERROR = 10.0, 4.0

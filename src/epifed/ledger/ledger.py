@@ -8,7 +8,7 @@ count. So the ledger never shows less than was released, even after a crash.
 Every transaction opens the file anew, reads all rows, checks their chain and compares them with the
 witness. The witness is a separate file in which this machine stores the newest row it has seen. So
 a ledger restored from an older copy is detected. The witness is updated after every commit, before
-the call returns. It is locked before the ledger is read, so of two copies that spend at the same
+the call returns. It is locked before the ledger is read. So of two copies that spend at the same
 time, the second sees what the first wrote.
 """
 

@@ -303,7 +303,7 @@ def _coming(draws: Floats, forward: Floats, rng: np.random.Generator) -> Floats:
     """Draws of the cases with onset on the last days that are not reported yet.
 
     A day's reported onsets are Poisson with mean λ times the share reported by now. λ has a gamma
-    prior around the level of the week before the newest delays, so the number of cases still to be
+    prior around the level of the week before the newest delays. So the number of cases still to be
     reported is negative binomial.
     """
     days = draws.shape[-1]

@@ -216,8 +216,8 @@ def noisy_sum(updates: Rows, clip_norm: float, noise_multiplier: float) -> NDArr
 def grid_noise(length: int, noise_multiplier: float) -> NDArray[np.int64]:
     """The noise of `noisy_sum` in whole steps, for a party that adds it modulo 2^64.
 
-    It is drawn separately because the mechanism saturates at the limits of 64-bit integers, and a
-    share of a sum can lie anywhere between them.
+    It is drawn separately because the mechanism saturates at the limits of 64-bit integers. A share
+    of a sum can lie anywhere between them.
     """
     _check(1.0, noise_multiplier)
     drawn = _mechanism(grid_deviation(noise_multiplier))([0] * length)

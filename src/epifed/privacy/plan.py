@@ -1,8 +1,8 @@
 """The privacy plan of a training: clipping, sampling and noise, and their privacy cost.
 
-One object holds the bound S, the sampling, the rounds, the noise and who adds it, the event that an
-accountant prices, and whom a client must trust. Training and pricing both read it. No other code
-computes a noise deviation, a sampling rate or an ε.
+One object holds the bound S, the sampling, the rounds, and the noise and who adds it. It also holds
+the event that an accountant prices, and whom a client must trust. Training and pricing both read
+it. No other code computes a noise deviation, a sampling rate or an ε.
 """
 
 import math

@@ -489,7 +489,7 @@ def dispersion(counts: Array) -> float:
     """Median over counties of the Pearson dispersion around the 7-day mean times the weekday.
 
     1 is Poisson. The expectation of a day is its centered 7-day mean times the county's own
-    weekday factor, so neither the wave nor the weekly cycle counts as noise.
+    weekday factor. So neither the wave nor the weekly cycle counts as noise.
     """
     smooth = centered_average(counts)
     inner = counts[:, 3:-3]
