@@ -1,6 +1,7 @@
-"""What a site costs: the size of the environment, the start of a command, a site's memory.
+"""What a site costs: the start of a command, a site's memory. With --run: the first `epifed run`.
 
     python benchmarks/light.py
+    python benchmarks/light.py --run
 
 The federation has two sites with real certificates and the learner `trend`: one release of two
 numbers a client. A site is FLARE's client and the worker that it starts for a training. Run in an
@@ -10,12 +11,15 @@ environment without PyTorch it measures what a county office needs.
 import argparse
 import importlib.util
 import json
+import os
+import pty
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +32,27 @@ from federation import Scale, invented
 CLIENTS = 24
 
 
-def size() -> float:
-    """Megabytes of the environment that runs this, hard links counted once."""
-    seen = {}
-    for path in Path(sys.prefix).rglob("*"):
-        if not path.is_symlink() and path.is_file():
-            about = path.stat()
-            seen[about.st_dev, about.st_ino] = about.st_blocks * 512
-    return sum(seen.values()) / 2**20
+def first_run() -> dict[str, float]:
+    """`epifed run` in a terminal: its seconds, and those until something is shown."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        process, terminal = pty.fork()
+        if process == 0:
+            code = "from epifed.cli import main; main()"
+            os.execl(sys.executable, "epifed", "-c", code, "run", "--out", folder)
+        first = 0.0
+        with suppress(OSError):  # the end of the terminal
+            while os.read(terminal, 65536):
+                first = first or time.perf_counter() - began
+        os.waitpid(process, 0)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "first_sign_seconds": round(first, 1),
+        "seconds": round(time.perf_counter() - began, 1),
+        "user_seconds": round(after.ru_utime - before.ru_utime, 1),
+        "system_seconds": round(after.ru_stime - before.ru_stime, 1),
+    }
 
 
 def cpu(*arguments: str, times: int = 9) -> dict[str, float]:
@@ -82,11 +99,14 @@ def federation(learner: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--learner", default="trend")
+    parser.add_argument("--run", action="store_true", help="time 'epifed run' alone")
     arguments = parser.parse_args()
+    if arguments.run:
+        print(json.dumps(first_run() | {"machine": machine()}, indent=2))
+        return
     show_help = "import sys; from epifed.cli import main; sys.argv = ['epifed', '--help']; main()"
     measured = {
         "torch": importlib.util.find_spec("torch") is not None,
-        "environment_mb": round(size()),
         "python_cpu": cpu("-c", "pass"),
         "import_cpu": cpu("-c", "import epifed"),
         "help_cpu": cpu("-c", show_help),

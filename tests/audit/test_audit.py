@@ -170,6 +170,7 @@ def test_the_engine_passes_the_audit_and_every_check() -> None:
         *CLASSES.values(),
     }
     assert {c.group for c in found.checks} == set(GROUPS)
+    assert sum(c.group == "federation" for c in found.checks) == 6, "on real processes"
     assert found.lower_bound < SETTINGS.epsilon
     assert found.runs == 401
 

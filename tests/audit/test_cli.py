@@ -28,7 +28,7 @@ from epifed.errors import EpifedError
 from epifed.privacy.plan import PrivacyPlan
 from epifed.report import figures
 from epifed.settings import Settings
-from tests.helpers import small_clients, small_panel, small_settings
+from tests.helpers import conforming, small_clients, small_panel, small_settings
 
 QUICK = ("--epsilon", "8", "--delta", "1e-2", "--clients", "8", "--clients-per-round", "4",
          "--rounds", "8", "--clip-norm", "0.7", "--accountant", "pld", "--runs", "200")  # fmt: skip
@@ -62,7 +62,7 @@ def test_json_and_a_picture(run: Audit, tmp_path: Path) -> None:
     picture = tmp_path / "audit.png"
     done = run(*QUICK, "--method", "both", "--out", str(picture), "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = conforming("audit", json.loads(done.stdout))
     assert found["passed"] is True
     assert found["claimed_epsilon"] == 8
     assert 0 < found["lower_bound"] < 8

@@ -12,17 +12,7 @@ from epifed.audit.leak_checks import read_folder, status_strangers
 from epifed.audit.statistics import Check
 from epifed.settings import Settings
 
-pytestmark = pytest.mark.field
-
 LINE = {"round": 1, "epsilon": 0.5, "problems": [], "time": 1.0, "sites": ["a"]}
-
-
-def test_a_federation_on_real_processes_passes() -> None:
-    pytest.importorskip("nvflare")
-    found = processes.check_processes(Settings())
-    assert [(c.name, c.found) for c in found if not c.passed] == []
-    assert len(found) == 6
-    assert {c.group for c in found} == {"federation"}
 
 
 def test_without_nvflare_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,8 +170,7 @@ def test_the_status_shows_the_total_of_a_budget_that_renews(
 
 
 @pytest.mark.field
-def test_audits() -> None:
-    printed("audit", "--epsilon", "0.5", "--runs", "60")
+def test_a_membership_attack() -> None:
     printed("audit", "--membership", "--runs", "8")
 
 
@@ -179,9 +178,3 @@ def test_audits() -> None:
 def test_the_papers_experiment(real_data: Path, tmp_path: Path) -> None:
     quick = ("--learner", "one-shot", "--runs", "1", "--epsilon", "1", "--split", "temporal")
     printed("reproduce", "--data", real_data, *quick, "--out", tmp_path / "paper")
-
-
-@pytest.mark.field
-def test_a_rehearsal() -> None:
-    pytest.importorskip("nvflare", reason="no federation here")
-    printed("federation rehearse", "--sites", "2", "--clients", "6", "--learner", "trend")
