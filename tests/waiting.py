@@ -1,5 +1,7 @@
 """How tests wait: for a state, never for a time."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, tzinfo
@@ -42,6 +44,23 @@ def running(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def exit_status(child: int) -> int:
+    """What a forked child ended with; one that does not end is killed."""
+    codes: list[int] = []
+
+    def ended() -> bool:
+        pid, code = os.waitpid(child, os.WNOHANG)
+        codes.extend([code] if pid else [])
+        return bool(pid)
+
+    try:
+        wait_for(ended, f"the end of {child}", every=0.005)
+    finally:
+        if not codes:
+            os.kill(child, signal.SIGKILL)
+    return codes[0]
 
 
 def wait_for_end(*pids: int) -> None:

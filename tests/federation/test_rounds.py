@@ -26,6 +26,7 @@ from epifed.training.rounds import Rounds
 from tests.federation.helpers import panel, plan
 from tests.federation.server_kills.stages import STAGES
 from tests.helpers import small_settings
+from tests.waiting import exit_status
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIGKILL")
 
@@ -51,7 +52,7 @@ def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) 
     """A process that plays until it is killed at a stage of a round; its exit status."""
     pid = os.fork()
     if pid:
-        return os.waitpid(pid, 0)[1]
+        return exit_status(pid)
     try:
         rounds = _open(folder, wanted, ledger)
         method, when = STAGES[stage]

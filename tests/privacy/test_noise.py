@@ -22,6 +22,7 @@ from epifed.privacy.noise import (
 )
 from epifed.privacy.plan import PrivacyPlan
 from tests.helpers import small_settings
+from tests.waiting import exit_status
 
 LENGTH = 11_777
 ROUNDS = 6
@@ -219,9 +220,9 @@ def test_a_forked_process_does_not_repeat_its_parents_noise() -> None:
             finally:
                 os._exit(0)
         os.close(writer)
+        exit_status(child)
         seen.add(os.read(reader, 32))
         os.close(reader)
-        os.waitpid(child, 0)
     seen.add(noisy_sum(empty, 1.0, 1.0).tobytes())
     assert len(seen) == 4
     assert {len(drawn) for drawn in seen} == {32}
