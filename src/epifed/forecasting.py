@@ -632,12 +632,19 @@ def horizons_of(learner: Learner[Any, Any]) -> tuple[int, ...]:
 
 
 def timely(
-    panel: CasePanel, known: CasePanel, learner: Learner[Any, Any], learned_to: date, kept: str
+    panel: CasePanel,
+    known: CasePanel,
+    learner: Learner[Any, Any],
+    learned_to: date,
+    kept: str,
+    *,
+    refuse: bool = False,
 ) -> tuple[CasePanel, str]:
     """The panel for a forecast, and a sentence on how complete its newest days are.
 
     `known` is the same panel with its data vintages, as far as they are kept. `kept` describes how
     far that is. Without vintages, an incomplete newest day after the last training day is left out.
+    One that was trained on is a warning, or refused with `refuse`.
     """
     if panel.step == "week" and known.revisions is not None:
         weeks = counted(len(known.revisions.snapshots), "vintage")
@@ -655,6 +662,12 @@ def timely(
     if not late:
         return panel, f"no vintages ({reason}): the newest days are taken as complete"
     complete, which = panel.end - timedelta(days=late), _newest(panel.end, late)
+    if complete < learned_to and refuse:
+        raise EpifedError(
+            f"{panel.source}: found {which} incomplete, and the release learned from days up to "
+            f"{learned_to}; expected a release of days up to {complete}, or --incomplete-days 0 to "
+            "forecast nevertheless"
+        )
     if complete < learned_to:
         return panel, f"no vintages ({reason}): {which} incomplete, take care"
     return panel.between(panel.start, complete), (

@@ -114,6 +114,8 @@ class LocalForecast:
     nowcast: pl.DataFrame | None = None
     """The last two weeks as known and as estimated, and R(t), where it is known when reports
     came: as_of, region, date, known, estimate, lower, upper, r, r_lower, r_upper."""
+    nowcast_together: pl.DataFrame | None = None
+    """The same of all regions as one."""
     parts: pl.DataFrame | None = None
     """Where the changes come from, if the learner makes the forecast."""
 
@@ -379,7 +381,8 @@ def forecast_alone(
         incomplete_days=left_out,
         incomplete_days_found=seems,
         notes=tuple(notes),
-        nowcast=None if vintages is None else nowcast_on(vintages.of(used.regions), used.end),
+        nowcast=None if history is None else nowcast_on(history, used.end),
+        nowcast_together=None if history is None else nowcast_on(history.together(TOTAL), used.end),
         parts=parts,
     )
 

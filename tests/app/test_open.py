@@ -372,8 +372,11 @@ def test_a_list_of_cases_with_days_of_entry_has_a_nowcast_and_r(
     assert state["file"]["command"].endswith("--column-entry Erfassungsdatum")
     made = client.post("/api/forecast").json()["forecast"]
     nowcast = made["nowcast"]
-    assert len(nowcast["known"]) == 3 and len(nowcast["days"]) == len(nowcast["r"][0])
-    assert sum(row[-1] for row in nowcast["estimate"]) > sum(row[-1] for row in nowcast["known"])
+    assert len(nowcast["known"]) == 4 and len(nowcast["days"]) == len(nowcast["r"][0])
+    *known, together = (row[-1] for row in nowcast["known"])
+    assert together == sum(known)
+    *estimate, together = (row[-1] for row in nowcast["estimate"])
+    assert sum(estimate) > sum(known) and together > sum(known)
     again = client.post("/api/file?name=liste.csv", content=path.read_bytes()).json()
     assert again["file"]["remembered"] and again["file"]["question"] is None
     without = client.post("/api/answer", json={"entry": ""}).json()

@@ -109,6 +109,24 @@ def test_three_incomplete_days_do_not_halve_the_forecast(tmp_path: Path) -> None
     assert "2 are left out, as chosen" in " ".join(done.stderr.split())
 
 
+def test_a_release_that_learned_from_incomplete_days_is_refused(tmp_path: Path) -> None:
+    panel = cases(level=40.0, days=120)
+    counts = panel.counts.copy()
+    counts[:, -3:] = np.round(counts[:, -3:] * [0.5, 0.3, 0.1])
+    data, model, out = tmp_path / "late.csv", tmp_path / "m.epifed", tmp_path / "out"
+    replace(panel, counts=counts).to_table().write_csv(data)
+    command(
+        "train", "--data", data, "--learner", "trend", "--epsilon", 100, "--seeded", "--out", model
+    )
+    asked = ("forecast", model, "--data", data, "--out", out, "--archive", tmp_path / "kept")
+    refused = command(*asked, code=2)
+    complete = panel.end - timedelta(days=3)
+    assert f"expected a release of days up to {complete}" in str(refused.exception)
+    assert not out.exists()
+    command(*asked, "--incomplete-days", 0)
+    assert out.exists()
+
+
 def test_one_command_writes_page_table_and_workbook(tmp_path: Path) -> None:
     panel = replace(cases(2), regions=("=1+1", "b"), names=("=1+1", "b"))
     panel.to_table().write_csv(tmp_path / "cases.csv")

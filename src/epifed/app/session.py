@@ -13,6 +13,7 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from epifed.app.reading import ENTRY, LEFT_OUT, FileReading, Memory, read_file, shape_of
 from epifed.data.panel import CasePanel
@@ -25,6 +26,7 @@ from epifed.errors import EpifedError, in_german
 from epifed.federation.answers import MODELS
 from epifed.federation.site import LastAsked, Source, hosted_clients, preview, remembered, this_week
 from epifed.files import read_json
+from epifed.forecasting import TOTAL
 from epifed.intervals import LEVELS
 from epifed.local_forecast import LEAST_ORIGINS, LocalForecast, forecast_alone
 from epifed.privacy.accounting import rounded_up
@@ -517,19 +519,20 @@ def _chances_of_rise(made: LocalForecast) -> list[float | None]:
 
 
 def _nowcast_dict(made: LocalForecast) -> dict[str, Any] | None:
-    """The last two weeks as known and as estimated, and R(t): [regions][days]."""
-    if made.nowcast is None:
+    """The last two weeks as known and as estimated, and R(t): [regions][days], the total last."""
+    if made.nowcast is None or made.nowcast_together is None:
         return None
+    every = pl.concat([made.nowcast, made.nowcast_together])
     days = made.nowcast["date"].unique().sort().to_list()
     names = ("known", "estimate", "lower", "upper", "r", "r_lower", "r_upper")
     columns = {
         (region, day): values
-        for region, day, *values in made.nowcast.select("region", "date", *names).iter_rows()
+        for region, day, *values in every.select("region", "date", *names).iter_rows()
     }
     laid = {
         name: [
             [_rounded(columns.get((region, day), [None] * len(names))[place]) for day in days]
-            for region in made.panel.regions
+            for region in (*made.panel.regions, TOTAL)
         ]
         for place, name in enumerate(names)
     }

@@ -428,7 +428,7 @@ def _on_its_morning(
         known = remember(folder, panel)
     kept = mornings_kept(folder) if folder else 0
     reason = f"{kept} of {LEAST_MORNINGS} days are archived in {folder}"
-    return timely(panel, known, trained.learner, trained.last_day, reason)
+    return timely(panel, known, trained.learner, trained.last_day, reason, refuse=True)
 
 
 NOWCAST_HEADER = ["region", "last 7 days known", "estimate", "95 % interval", "R", "95 % interval"]

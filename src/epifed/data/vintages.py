@@ -182,6 +182,15 @@ class Vintages:
         inside = self.changes.filter(pl.col("region").is_in(list(regions)))
         return replace(self, changes=inside, regions=tuple(regions))
 
+    def together(self, name: str) -> "Vintages":
+        """The vintages of all regions as one."""
+        return Vintages.from_changes(
+            self.changes.with_columns(region=pl.lit(name)),
+            source=self.source,
+            regions=(name,),
+            snapshots=self.snapshots,
+        )
+
     def as_known(self, day: Day, like: CasePanel | None = None) -> CasePanel:
         """The panel as known on the morning of a day, up to its newest possible reporting date.
 

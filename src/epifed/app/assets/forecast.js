@@ -325,10 +325,10 @@ function drawForecastMap() {
 
 function drawNowcast() {
   const { nowcast } = DATA.forecast;
-  $('nowcast-part').hidden = !nowcast || shown.region < 0 && nowcast.known.length > 1;
-  if ($('nowcast-part').hidden) return;
+  $('nowcast-part').hidden = !nowcast;
+  if (!nowcast) return;
   const { ink, model, soft } = INK();
-  const region = Math.max(0, DATA.forecast.region !== null ? 0 : shown.region);
+  const region = DATA.forecast.region !== null ? 0 : shown.region < 0 ? nowcast.known.length - 1 : shown.region;
   const days = nowcast.days.map(dayNumber);
   const of = (name) => nowcast[name][region];
   const line = (name, values, colour) => ({ name, type: 'line', symbol: 'none', data: days.map((day, k) => [day * DAY, values[k]]), lineStyle: { color: colour, width: 2 }, itemStyle: { color: colour }, z: 4 });
