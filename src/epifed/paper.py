@@ -360,11 +360,20 @@ def plan(stored: GridFolder, country: Atlas | None, place: Place | None) -> Plan
         for split, period in stored.cells:
             drawing = partial(draw, table, split, period, unit)
             drawable.add(f"{name}_{period}_{split}", drawing, missing)
-    drawable.add("privacy_utility", partial(figures.privacy_utility, runs))
+    with_paper = of_german_counties(stored)
+    utility = partial(figures.privacy_utility, runs, with_paper=with_paper)
+    drawable.add("privacy_utility", utility)
     no_curves = None if len(curves) else "these results have no curves"
     drawable.add("convergence", partial(figures.convergence, curves), no_curves)
     drawable.add("losses", partial(figures.losses, curves), no_curves)
     return drawable
+
+
+def of_german_counties(stored: GridFolder) -> bool:
+    """Whether the paper's tables may stand beside these results: reported cases of counties."""
+    ids = stored.results.predictions["region"].unique()
+    counties = bool(ids.str.contains(r"^\d{5}$").all())
+    return stored.folder.manifest.data.simulated is None and counties
 
 
 def unit_of(stored: GridFolder, country: Atlas | None) -> str:

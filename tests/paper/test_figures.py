@@ -240,6 +240,23 @@ def test_strata_have_a_line_per_budget_and_persistence(
     assert len(figure.axes[0].collections) == 3
 
 
+def test_the_paper_s_numbers_stand_beside_german_counties_only(
+    draw: Callable[[str], Figure], stored: GridFolder
+) -> None:
+    def labels(figure: Figure) -> set[object]:
+        return {line.get_label() for axes in figure.axes for line in axes.lines}
+
+    circles = "November 2020, paper's S1"
+    assert circles not in labels(draw("privacy_utility"))  # of a simulated country
+    data = stored.folder.manifest.data.model_copy(update={"simulated": None})
+    manifest = stored.folder.manifest.model_copy(update={"data": data})
+    real = replace(stored, folder=replace(stored.folder, manifest=manifest))
+    assert circles in labels(plan(real, None, None).drawings["privacy_utility"]())
+    longer = stored.results.predictions.with_columns(pl.col("region") + "001")
+    communities = replace(real, results=replace(stored.results, predictions=longer))
+    assert circles not in labels(plan(communities, None, None).drawings["privacy_utility"]())
+
+
 def test_losses_show_train_against_test(draw: Callable[[str], Figure], stored: GridFolder) -> None:
     figure = draw("losses")
     assert len(figure.axes) == 4

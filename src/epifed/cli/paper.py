@@ -218,11 +218,12 @@ def _refuse_simulated(panel: "CasePanel") -> None:
         )
 
 
-def _write_curves(out: Path, results: "Results") -> None:
+def _write_curves(out: Path, results: "Results", *, with_paper: bool) -> None:
     """The paper's Figs. 8 and 9."""
     from epifed.report import figures
 
-    figures.save(figures.privacy_utility(results.runs), out / "privacy_utility.png")
+    utility = figures.privacy_utility(results.runs, with_paper=with_paper)
+    figures.save(utility, out / "privacy_utility.png")
     figures.save(figures.convergence(results.convergence), out / "convergence.png")
 
 
@@ -247,7 +248,7 @@ def _write_counties(
         sizes = paper.by_size(results.runs)
         write_atomic(out / "strata.csv", sizes.write_csv)
         write_text(out / "strata.md", paper.sizes_markdown(sizes))
-    _write_curves(out, results)
+    _write_curves(out, results, with_paper=True)
     if other:
         save(paper.small_budgets(results.runs, panel.attribution), out / "small_epsilon.png")
     return compared
@@ -265,7 +266,7 @@ def _write_communities(
         name: zero_entries(panel, grid.settings, days) for name, days in grid.periods.items()
     }
     figures.save(figures.zero_entries(covered), out / "zero_entries.png")
-    _write_curves(out, results)
+    _write_curves(out, results, with_paper=False)
     scored = tables.community_scores(results.runs, grid.settings.smoothing)
     write_atomic(out / "communities.csv", scored.write_csv)
     return scored

@@ -293,11 +293,12 @@ CONVERGENCE_EPSILONS = (0.5, 1.0, 2.0, math.inf)
 """The budgets of the paper's Fig. 9."""
 
 
-def privacy_utility(runs: pl.DataFrame) -> Figure:
+def privacy_utility(runs: pl.DataFrame, *, with_paper: bool = True) -> Figure:
     """Error against ε on log axes, with ε = ∞ at the right (the paper's Fig. 8).
 
     Bands are one standard deviation over the runs, dashed lines are persistence on the same
-    windows. Hollow circles are the paper's S1 table, for the paper's periods.
+    windows. Hollow circles are the paper's S1 table, for the paper's periods. That table is of
+    German counties: `with_paper` is false for anything else.
     """
     means = summary(runs)
     splits = means["split"].unique(maintain_order=True).to_list()
@@ -317,7 +318,7 @@ def privacy_utility(runs: pl.DataFrame) -> Figure:
                 for period, period_colour in zip(_periods(here), PERIOD_COLOURS, strict=False):
                     _curve(axes, here.filter(pl.col("period") == period), metric, period_colour)
                     dots = paper.filter((pl.col("period") == period) & (pl.col("metric") == metric))
-                    if len(dots):
+                    if with_paper and len(dots):
                         axes.plot(
                             places(dots["epsilon"].to_list()), dots["published_mean"].to_list(),
                             "o", markersize=5, markerfacecolor="none", color=period_colour,
