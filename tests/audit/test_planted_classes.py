@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,15 @@ from epifed.audit.bench import EngineMechanism
 from epifed.audit.statistics import Check
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
+from epifed.errors import EpifedError
 from epifed.federation import aggregator, answers, crypto, messages, round_terms, server, site
 from epifed.federation.answers import AnswerCache
 from epifed.federation.crypto import share
 from epifed.federation.messages import Code
 from epifed.federation.round_terms import seal_info
-from epifed.federation.server import ServedTraining, StoredTraining
+from epifed.federation.server import ServedTraining, StoredTraining, TooFewError
 from epifed.federation.site import SiteWork
-from epifed.federation.terms import SiteLedger, Terms
+from epifed.federation.terms import Owner, SiteLedger, Terms
 from epifed.learners.base import Vector
 from epifed.learners.fedavg import FedAvg
 from epifed.learners.one_shot import OneShot
@@ -542,7 +544,70 @@ def sums_of_any_order_are_believed(patch: Planter) -> None:
     patch.setattr(round_terms.Statement, "holds", lambda self, pact: True)
 
 
+def number_in_the_text_of_one_error(patch: Planter) -> None:
+    """How many vectors are not zero stands in the words of a round that too few sites answered."""
+    honest, counted = server.take_in, [0]
+
+    def taking(answers: Any, tasks: Any, core: Any) -> Any:
+        taken = honest(answers, tasks, core)
+        counted[0] = sum(bool(row.any()) for row in taken.vectors.values())
+        return taken
+
+    def refusing(self: StoredTraining, answered: int, problems: Any) -> None:
+        if answered < self.federation.min_sites:
+            raise TooFewError(f"{answered} sites answered, with {counted[0]} vectors")
+
+    patch.setattr("epifed.federation.flare.controller.take_in", taking)
+    patch.setattr(StoredTraining, "_refuse_too_few", refusing)
+
+
+def a_bad_row_silences_its_site(patch: Planter) -> None:
+    honest = site.load_hosted
+
+    def wrong(*asked: Any, **named: Any) -> Any:
+        hosted = honest(*asked, **named)
+        if hosted.left_out:
+            raise EpifedError("a row that cannot be read")
+        return hosted
+
+    patch.setattr(site, "load_hosted", wrong)
+
+
+def a_lost_ledger_of_a_party_begins_anew(patch: Planter) -> None:
+    patch.setattr(Owner, "remember", lambda *asked: None)
+
+
+def a_renewing_cap_forgets_after_days(patch: Planter) -> None:
+    def wrong(weeks: int, now: datetime | None) -> str:
+        return ((now or datetime.now(UTC)) - timedelta(days=weeks)).isoformat(timespec="seconds")
+
+    patch.setattr(budget, "_first_day", wrong)
+
+
+def a_year_spends_half_as_much_again(patch: Planter) -> None:
+    honest = budget.total_of
+    patch.setattr(budget, "total_of", lambda cap: 1.5 * honest(cap))
+
+
+def clients_of_a_release_computed_together(patch: Planter) -> None:
+    honest = rounds.contribution
+
+    def wrong(
+        learner: Any, state: Any, view: Any, plan: PrivacyPlan, *, alone: bool = False
+    ) -> Vector:
+        return honest(learner, state, view, plan)
+
+    patch.setattr("epifed.training.loop.contribution", wrong)
+    patch.setattr(site, "contribution", wrong)
+
+
 CAUGHT: dict[Plant, str] = {
+    number_in_the_text_of_one_error: "same coins: errors",
+    a_bad_row_silences_its_site: "same coins: bad rows",
+    a_lost_ledger_of_a_party_begins_anew: "lost ledger",
+    a_renewing_cap_forgets_after_days: "cap that renews",
+    a_year_spends_half_as_much_again: "plan of a year",
+    clients_of_a_release_computed_together: "combinations: alone",
     no_noise_beyond_1024: "noise of each coordinate",
     no_noise_in_the_last_coordinate_of_large_models: "noise of each coordinate",
     noise_over_root_two_at_q_1: "combinations: noise",

@@ -180,6 +180,8 @@ class Seen:
     release: Release | None = None
     booked: dict[str, tuple[float, float, int]] = field(default_factory=dict)
     """By party: q, c and the rounds in its ledger."""
+    together: int = 0
+    """The most clients whose vectors were computed in one stack."""
 
 
 class _Stepping:
@@ -225,11 +227,27 @@ def clipped(rows: Vector, bound: float) -> Floats:
     return shorter
 
 
+@contextmanager
+def watched_stacks(seen: Seen, settings: Settings) -> Iterator[None]:
+    """Note how many clients are computed together: the last bits of their numbers depend on it."""
+    kind = type(make_learner(settings))
+    honest = kind.contribute
+
+    def contribute(self: Any, state: Any, view: Any) -> Vector:
+        seen.together = max(seen.together, len(view))
+        rows: Vector = honest(self, state, view)
+        return rows
+
+    with mock.patch.object(kind, "contribute", contribute):
+        yield
+
+
 def play(combination: Combination, panel: CasePanel | None = None) -> Seen:
     """A secure training of a combination, charged to a ledger."""
     seen = Seen()
     chosen = panel or panel_of(combination.settings.step)
-    with workshop() as folder, watched_rounds(seen):
+    watched = watched_rounds(seen), watched_stacks(seen, combination.settings)
+    with workshop() as folder, watched[0], watched[1]:
         _PLAYERS[combination.transport](folder, combination.settings, chosen, seen)
     return seen
 
@@ -376,6 +394,8 @@ class Covered:
         largest = max((float(norm.max(initial=0.0)) for norm in norms), default=0.0)
         if largest > s.clip_norm * (1 + SLACK):
             self._note("bound", combination, f"a vector of {largest / s.clip_norm:.4g} S is summed")
+        if seen.together != 1:
+            self._note("alone", combination, f"{seen.together} clients are computed in one stack")
         rate = s.clients_per_round / REGIONS
         noise_multiplier = spent.noise_multiplier
 
@@ -462,6 +482,7 @@ def check_combinations(
         "runs": "every combination of the registries trains",
         "noise": "every combination's release has the noise that its label prices, in every block",
         "bound": "every combination sums vectors of norm at most S",
+        "alone": "every combination computes each client alone, so that no bit depends on others",
         "price": "every ε that a combination reports is that of its events, both prices",
         "ledger": "every party's ledger has the q, the noise and the rounds that were played",
     }

@@ -8,11 +8,12 @@ nothing at all may change. If it is drawn, its own row may, and the states that 
 import io
 import json
 import logging
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,9 +30,9 @@ from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import LEAST_MORNINGS
 from epifed.federation import site
-from epifed.federation.messages import Parts
+from epifed.federation.messages import Code, Parts, pack_code
 from epifed.federation.secure_training import FIRST, SUMS
-from epifed.federation.server import Order
+from epifed.federation.server import REPORT, Order
 from epifed.federation.site import archive_of
 from epifed.federation.terms import Federation
 from epifed.learners.base import Vector, make_learner
@@ -79,6 +80,35 @@ CHANGES: dict[str, Change] = {
     "the first half missing": lambda p: _cut(p, p.counts.shape[1] // 2, p.counts.shape[1]),
 }
 """What can become of one client's data."""
+SPOILED: dict[str, Callable[[list[str]], list[list[str]]]] = {
+    "a word for a count": lambda cells: [[*cells[:2], "many", *cells[3:]]],
+    "counts below zero": lambda cells: [[*cells[:2], "-3.5", *cells[3:]]],
+    "days without a date": lambda cells: [["", *cells[1:]]],
+    "days of 2999": lambda cells: [["2999" + cells[0][4:], *cells[1:]]],
+    "every day twice": lambda cells: [cells, cells],
+    "an open quotation mark": lambda cells: [[*cells[:2], '"' + cells[2], *cells[3:]]],
+    "dates of another form": lambda cells: [["31/12/2020", *cells[1:]]],
+}
+"""What can become of one client's rows in its site's file: `[date, region, cases, …]`."""
+FAULTY = "train", "site-3"
+"""The message at a site without the changed client, at which something else goes wrong."""
+Fault = Callable[[Parts], Parts]
+
+
+def _with_value(answer: Parts, value: float) -> Parts:
+    rows = np.frombuffer(answer["array"], dtype=np.float32).copy()
+    rows[:1] = value
+    return answer | {"array": rows.tobytes()}
+
+
+FAULTS: dict[str, Fault] = {
+    "a site that cannot read its data": lambda _: pack_code("audit", 1, Code.DATA),
+    "numbers that are not finite": lambda answer: _with_value(answer, np.nan),
+    "a vector that is too long": lambda answer: _with_value(answer, 1e6),
+    "an answer cut short": lambda answer: answer | {"array": answer["array"][:-4]},
+    "no message": lambda answer: answer | {"about": "{"},
+}
+"""What can go wrong at a site in a round, so that the server has an error to report."""
 
 
 @dataclass
@@ -147,12 +177,31 @@ def _heard(outside: Outside, who: list[str]) -> Iterator[None]:
         outside.add("print", out.getvalue())
 
 
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong in a training: in one client's rows, and at a site of other clients."""
+
+    rows: str = ""
+    """A name in `SPOILED`."""
+    fault: str = ""
+    """A name in `FAULTS`."""
+    all_needed: bool = False
+    """Whether a round is refused for one missing site."""
+
+
+NO_TROUBLE = Trouble()
+
+
 def controlled(
-    settings: Settings, panel: CasePanel, *, histories: CasePanel | None = None
+    settings: Settings,
+    panel: CasePanel,
+    *,
+    archives: "Archives | None" = None,
+    trouble: Trouble = NO_TROUBLE,
 ) -> Outside:
     """A seeded training by the deployed controller and executors, from the greeting to the file.
 
-    With `histories` every client's archive has that panel's past mornings.
+    With `archives` every client's archive has the panel's past mornings.
     """
     from epifed.federation.flare import controller, executor  # noqa: PLC0415
 
@@ -164,8 +213,12 @@ def controlled(
             stack.enter_context(mock.patch.object(module, "with_party", lambda: None))
         stack.enter_context(mock.patch.object(controller, "shield_worker", lambda: None))
         federation, kits = _parties(folder, settings, panel, whole)
-        if histories is not None:
-            _fill_archives(kits, histories)
+        if trouble.rows:
+            _spoil(kits, SPOILED[trouble.rows])
+        if trouble.all_needed:
+            federation = federation.model_copy(update={"min_sites": SITES})
+        if archives is not None:
+            archives.fill(kits, panel)
         stack.enter_context(_counted(outside))
         workers = {name: _Worker(executor.FederationExecutor(), kit) for name, kit in kits.items()}
         server = folder / SERVER
@@ -187,6 +240,8 @@ def controlled(
                     answers[party] = workers[party].answer(name, parcel)
                     who.pop()
                     outside.message(f"{name} from {party}", answers[party])
+                    if trouble.fault and (name, party) == FAULTY:
+                        answers[party] = FAULTS[trouble.fault](answers[party])
 
         order = Order.of("audit", settings, whole.start, whole.end, seeded=True)
         job = server / "job"
@@ -254,24 +309,49 @@ def _parties(
     return federation, {name: work.kit for name, work in works.items()}
 
 
-def _fill_archives(kits: Mapping[str, Path], panel: CasePanel) -> None:
-    """Each client's own archive, as if its site had been given its list on many mornings."""
-    for region in panel.regions:
+@dataclass(frozen=True)
+class Archives:
+    """Each client's own archive, as if its site had been given its list on many mornings.
+
+    The same list leaves the same archive, so it is made once and copied.
+    """
+
+    store: Path
+
+    def fill(self, kits: Mapping[str, Path], panel: CasePanel) -> None:
+        """Put each client's archive into the kit of its site."""
         for kit in kits.values():
-            if region not in json.loads((kit / site.CLIENTS).read_text(encoding="utf-8")):
-                continue
-            for back in range(MORNINGS, 0, -1):
-                if back % 5 == int(region) % 5 and back > 2:
-                    continue  # nobody looked at this client's list on that morning
+            hosted = json.loads((kit / site.CLIENTS).read_text(encoding="utf-8"))
+            for region in sorted(set(hosted) & set(panel.regions)):
                 alone = panel.alone(region)
-                last = min(alone.end, panel.end - timedelta(days=back))
-                if last < alone.start:
-                    continue  # the client had no days yet
-                until = alone.between(alone.start, last)
-                counts = until.counts.copy()
-                shares = np.array([0.9, 0.7, 0.4])[-counts.shape[1] :]
-                counts[:, -3:] = np.floor(counts[:, -3:] * shares)
-                vintages.remember(archive_of(kit, region), replace(until, counts=counts))
+                made = self.store / f"{region}-{alone.digest()[:16]}-{panel.end}"
+                if not made.exists():
+                    _remember_mornings(made, alone, panel.end)
+                shutil.copytree(made, archive_of(kit, region))
+
+
+def _remember_mornings(archive: Path, alone: CasePanel, end: date) -> None:
+    archive.mkdir()
+    for back in range(MORNINGS, 0, -1):
+        if back % 5 == int(alone.regions[0]) % 5 and back > 2:
+            continue  # nobody looked at this client's list on that morning
+        last = min(alone.end, end - timedelta(days=back))
+        if last < alone.start:
+            continue  # the client had no days yet
+        until = alone.between(alone.start, last)
+        counts = until.counts.copy()
+        shares = np.array([0.9, 0.7, 0.4])[-counts.shape[1] :]
+        counts[:, -3:] = np.floor(counts[:, -3:] * shares)
+        vintages.remember(archive, replace(until, counts=counts))
+
+
+def _spoil(kits: Mapping[str, Path], edit: Callable[[list[str]], list[list[str]]]) -> None:
+    """Change the rows of one client in its site's file."""
+    for path in (kit / "cases.csv" for kit in kits.values() if (kit / "cases.csv").exists()):
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        rows = [line.split(",") for line in lines]
+        edited = [new for row in rows for new in (edit(row) if row[1] == CHANGED else [row])]
+        path.write_text("\n".join([header, *map(",".join, edited)]) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -425,21 +505,36 @@ def _with_cohort(settings: Settings, *, drawn: bool = False) -> Settings:
         return chosen
 
 
+@dataclass(frozen=True)
+class Usual:
+    """The runs on the usual data, each made once for all checks that compare with it."""
+
+    runs: dict[tuple[str, bool], Outside] = field(default_factory=dict)
+
+    def of(self, settings: Settings, archives: Archives | None = None) -> Outside:
+        """That of these settings."""
+        key = settings.to_toml(), archives is not None
+        if key not in self.runs:
+            self.runs[key] = controlled(settings, panel_of(settings.step), archives=archives)
+        return self.runs[key]
+
+
 def _compared(
-    settings: Settings, changes: Mapping[str, Change], *, drawn: bool, histories: bool
+    settings: Settings,
+    changes: Mapping[str, Change],
+    usual_runs: Usual,
+    *,
+    drawn: bool,
+    archives: Archives | None = None,
 ) -> list[str]:
     """What differs between a run on the usual data and runs with one client's changed."""
     seeded = settings.but(seed=seed_for(settings, drawn=drawn))
     panel = panel_of(settings.step)
-
-    def run(data: CasePanel) -> Outside:
-        return controlled(seeded, data, histories=data if histories else None)
-
-    usual, wrong = run(panel), list[str]()
+    usual, wrong = usual_runs.of(seeded, archives), list[str]()
     if "error" in json.loads(usual.texts.get("status #0", b"{}")) or not usual.drawn:
         wrong.append(f"no training: {usual.texts.get('status #0')!r}")
     for name, change in changes.items():
-        other = run(change(panel))
+        other = controlled(seeded, change(panel), archives=archives)
         wrong += [f"{name}: {what}" for what in differences(usual, other)[:3]]
         moves = moved(usual, other, settings.clip_norm)
         if not drawn:
@@ -484,16 +579,18 @@ TRIED = {
 
 def check_neighbours(settings: Settings, scope: str = "quick", names: Names = None) -> list[Check]:
     """All checks of neighbouring data, or those named."""
-    chosen = {name: CHANGES[name] for name in TRIED[scope]}
+    chosen, usual = {name: CHANGES[name] for name in TRIED[scope]}, Usual()
     checks: dict[str, Callable[[], Check]] = {}
     for drawn in (False, True):
         name = f"same coins: client {'drawn' if drawn else 'not drawn'}"
         some = chosen if drawn or scope != "quick" else {n: CHANGES[n] for n in TRIED["least"]}
-        checks[name] = partial(_coins, settings, name, some, drawn=drawn)
+        checks[name] = partial(_coins, settings, name, some, usual, drawn=drawn)
     few = chosen if scope == "all" else {n: CHANGES[n] for n in TRIED["least"]}
     checks["same coins: aggregators"] = partial(_sealed_coins, settings, few)
-    checks["same coins: time of an answer"] = partial(_time, settings)
-    checks["archives with many mornings"] = partial(_mornings, settings, chosen)
+    checks["same coins: time of an answer"] = partial(_time, settings, usual)
+    checks["same coins: bad rows"] = partial(_bad_rows, settings, usual)
+    checks["same coins: errors"] = partial(_errors, settings)
+    checks["archives with many mornings"] = partial(_mornings, settings, chosen, usual)
     if find_spec("nvflare") is None:
         why = "nvflare is not installed: pip install 'epifed[federation]'"
         checks = {n: partial(_skipped, n, why) for n in checks}
@@ -504,11 +601,13 @@ def _skipped(name: str, why: str) -> Check:
     return Check(name, True, "two runs with the same coins", why, skipped=True)
 
 
-def _coins(settings: Settings, name: str, changes: Mapping[str, Change], *, drawn: bool) -> Check:
+def _coins(
+    settings: Settings, name: str, changes: Mapping[str, Change], usual: Usual, *, drawn: bool
+) -> Check:
     wrong, learners = list[str](), learners_of(settings.epsilon, settings.delta)
     for variant, chosen in learners:
-        found = _compared(_with_cohort(chosen, drawn=drawn), changes, drawn=drawn, histories=False)
-        wrong += [f"{variant}, {what}" for what in found]
+        apart = _compared(_with_cohort(chosen, drawn=drawn), changes, usual, drawn=drawn)
+        wrong += [f"{variant}, {what}" for what in apart]
         if wrong:
             break
     expected = (
@@ -549,9 +648,9 @@ def _compared_sealed(
     return wrong
 
 
-def _masked(outside: Outside) -> Outside:
+def _masked(outside: Outside, *others: str) -> Outside:
     """Without what is made anew in every run: keys, signatures, digests, also of states."""
-    fresh = {"keys", "aggregators", "reports", "partial", "signature", "start"}
+    fresh = {"keys", "aggregators", "reports", "partial", "signature", "start", *others}
 
     def bare(value: Any) -> Any:
         if isinstance(value, dict):
@@ -569,7 +668,56 @@ def _masked(outside: Outside) -> Outside:
     return masked
 
 
-def _time(settings: Settings) -> Check:
+def _bad_rows(settings: Settings, usual: Usual) -> Check:
+    """One client's rows that cannot be read change no text, and no row but its own."""
+    name, chosen = learners_of(settings.epsilon, settings.delta)[0]
+    everybody = _with_cohort(chosen, drawn=True)
+    seeded = everybody.but(seed=seed_for(everybody, drawn=True))
+    wrong, before = list[str](), usual.of(seeded)
+    for rows in SPOILED:
+        after = controlled(seeded, panel_of(seeded.step), trouble=Trouble(rows))
+        apart = [*differences(before, after), *_others(before, after, seeded, CLOSE)]
+        wrong += [f"{rows}: {what}" for what in apart[:3]]
+    return Check(
+        "same coins: bad rows",
+        not wrong,
+        "rows of one client that cannot be read change its own vector, and no other byte",
+        f"{name}: {wrong[0]}" if wrong else f"none in {len(SPOILED)} kinds of bad rows",
+    )
+
+
+SHOWN = "status", "log of", "print", "file job", f"file trainings/audit/{REPORT}"
+"""What the server shows of a training; its other files name the seed of the coins."""
+
+
+def _errors(settings: Settings) -> Check:
+    """Every error that a site can cause is reported in the same words, whatever the data are.
+
+    The words do not depend on who is drawn either.
+    """
+    name, chosen = learners_of(settings.epsilon, settings.delta)[0]
+    quarter, panel = _with_cohort(chosen).but(rounds=1), panel_of(chosen.step)
+    wrong, waited = list[str](), list[bool]()
+    undrawn, drawn = (quarter.but(seed=seed_for(quarter, drawn=drawn)) for drawn in (False, True))
+    troubles = [Trouble(fault=fault) for fault in FAULTS]
+    for trouble in [replace(troubles[0], all_needed=True), *troubles]:
+        usual = controlled(drawn, panel, trouble=trouble)
+        other = controlled(drawn, CHANGES["without cases"](panel), trouble=trouble)
+        draw = controlled(undrawn, panel, trouble=trouble)
+        shown = [_masked(run, "settings", "seed") for run in (usual, draw)]
+        apart = [what for what in differences(*shown) if what.startswith(SHOWN)]
+        wrong += [f"{trouble.fault}: {what}" for what in differences(usual, other)[:3]]
+        wrong += [f"{trouble.fault}, another draw: {what}" for what in apart[:3]]
+        waited.append(any(b'"waiting"' in text for text in usual.texts.values()))
+    return Check(
+        "same coins: errors",
+        not wrong and any(waited),
+        "an error at one site is reported in the same words for other data and for another draw",
+        f"{name}: {wrong[0]}" if wrong else f"so it is with {len(FAULTS)} errors",
+    )
+
+
+def _time(settings: Settings, usual_runs: Usual) -> Check:
     """A site computes as many rows whoever of its clients is drawn."""
     wrong = []
     for name, chosen in learners_of(settings.epsilon, settings.delta):
@@ -577,7 +725,7 @@ def _time(settings: Settings) -> Check:
         for drawn in (False, True):
             usual = _with_cohort(chosen)
             seeded = usual.but(seed=seed_for(usual, drawn=drawn))
-            counts.add(tuple(controlled(seeded, panel_of(usual.step)).computed.get("rows", [])))
+            counts.add(tuple(usual_runs.of(seeded).computed.get("rows", [])))
         if len(counts) != 1 or not next(iter(counts)):
             wrong.append(f"{name}: rows computed {' or '.join(map(str, sorted(counts)))}")
     return Check(
@@ -588,15 +736,17 @@ def _time(settings: Settings) -> Check:
     )
 
 
-def _mornings(settings: Settings, changes: Mapping[str, Change]) -> Check:
+def _mornings(settings: Settings, changes: Mapping[str, Change], usual: Usual) -> Check:
     """What one client's archive holds decides nothing about another's row."""
     wrong, tried = [], 0
-    for name, chosen in learners_of(settings.epsilon, settings.delta):
-        if not make_learner(chosen).reads_history:
-            continue
-        tried += 1
-        found = _compared(_with_cohort(chosen, drawn=True), changes, drawn=True, histories=True)
-        wrong += [f"{name}, {what}" for what in found]
+    with workshop() as store:
+        for name, chosen in learners_of(settings.epsilon, settings.delta):
+            if not make_learner(chosen).reads_history:
+                continue
+            tried += 1
+            everybody, archives = _with_cohort(chosen, drawn=True), Archives(store)
+            apart = _compared(everybody, changes, usual, drawn=True, archives=archives)
+            wrong += [f"{name}, {what}" for what in apart]
     return Check(
         "archives with many mornings",
         not wrong,

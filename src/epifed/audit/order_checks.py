@@ -116,6 +116,7 @@ def check_order(settings: Settings, names: Names = None) -> list[Check]:
         ("killed: aggregator", partial(_answering, "aggregator")),
     ):
         checks[name] = partial(_killed, settings, name, play)
+    checks["lost ledger"] = partial(_lost_ledgers, settings)
     return made("ledger", checks, names)
 
 
@@ -246,7 +247,7 @@ def _unpaid(again: Any, ledger: Path) -> str:
     return ""
 
 
-_PUPPETS = {"site-1": (0, 1, 2), "site-2": (3, 4, 5), "site-3": (6, 7)}
+_PUPPETS = {"site-1": (0, 1, 2, 3), "site-2": (4, 5, 6, 7)}
 
 
 @contextmanager
@@ -304,6 +305,55 @@ def _answering(who: str, settings: Settings, folder: Path, at: int | None) -> tu
         if who == "sealing site":
             return _asked(partial(work_in, kit), kit, SITE_LEDGER, asked, at)
         return _asked(partial(AggregatorWork, kit), kit, aggregator.LEDGER, asked, at)
+
+
+def _lost_ledgers(settings: Settings) -> Check:
+    """A party that has answered sends nothing more once its ledger is gone, or an older copy."""
+    wrong = []
+    with workshop() as folder:
+        chosen, panel = _small(settings), panel_of("day")
+        federation = roster(panel.regions, 2)
+        kit = site_works(folder, federation, panel)["site-1"].kit
+        served = serve(folder, federation, chosen, panel, plenty(folder, chosen))
+        asked = _first_task(served)["site-1"]
+        wrong += _answers_without(lambda: work_in(kit), kit / SITE_LEDGER, [asked] * 3)
+    with _sealed(settings) as (parties, sealed):
+        training = parties.training(sealed)
+        while not training.finished:
+            training.play(parties, lambda _: None)
+        for name, book in (("site-1", SITE_LEDGER), (parties.names[0], aggregator.LEDGER)):
+            kit = parties.copied(name)
+            is_site = name in parties.sites_at_work
+            questions = [(each.tasks if is_site else each.questions)[name] for each in parties.seen]
+            party = partial(work_in if is_site else AggregatorWork, kit)
+            wrong += _answers_without(party, kit / book, questions)
+    return Check(
+        "lost ledger",
+        not wrong,
+        "a site or an aggregator whose ledger is gone, or was restored from a copy, sends nothing",
+        wrong[0] if wrong else "so it is for a site, a site that seals and an aggregator",
+    )
+
+
+def _answers_without(party: Callable[[], Any], ledger: Path, questions: list[Parts]) -> list[str]:
+    """What is sent to the last of some questions without the ledger, or with its first state."""
+    wrong, backup = [], ledger.with_suffix(".backup")
+    for number, question in enumerate(questions[:-1]):
+        if _numbers(party().answer(question)[0]) is None:
+            return [f"{ledger.name}: no answer to question {number + 1}"]
+        if number == 0:
+            backup.write_bytes(ledger.read_bytes())
+    whole = ledger.read_bytes()
+    states = {"gone": None, "restored from a copy": backup.read_bytes()}
+    for state, content in states.items():
+        if content == whole:
+            continue
+        ledger.unlink(missing_ok=True)
+        if content is not None:
+            ledger.write_bytes(content)
+        if _numbers(party().answer(questions[-1])[0]) is not None:
+            wrong.append(f"{ledger.parent.name}: it answers with {ledger.name} {state}")
+    return wrong
 
 
 def _first_task(served: ServedTraining) -> dict[str, Parts]:

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import dp_accounting as dp
@@ -25,6 +25,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from epifed.audit.bench import (
+    PLENTY,
     EngineMechanism,
     Listening,
     Post,
@@ -46,7 +47,7 @@ from epifed.federation.server import ServedTraining, read_state
 from epifed.federation.terms import SiteLedger
 from epifed.federation.training_history import budget_of
 from epifed.learners.base import Vector, make_learner
-from epifed.ledger.budget import Cap
+from epifed.ledger.budget import Cap, Rule, plan_year
 from epifed.ledger.ledger import Ledger, OverspendError
 from epifed.privacy.accounting import (
     LossDistribution,
@@ -195,6 +196,8 @@ def check_labels(settings: Settings, names: Names = None) -> list[Check]:
         "accountants": _accountants,
         "mixtures in a ledger": _mixed_ledger,
         "years in a ledger": _long_ledger,
+        "cap that renews": _renewing_cap,
+        "plan of a year": _year_plan,
         "mixtures in a file": _mixed_file,
     }
     with remembered_prices():
@@ -292,6 +295,66 @@ def _long_ledger(settings: Settings) -> Check:
         not problem,
         f"a ledger counts all of {YEARS} trainings, and refuses a quarter more",
         problem or "so it is",
+    )
+
+
+RENEWED_WEEKS = 4
+
+
+def _renewing_cap(settings: Settings) -> Check:
+    """What counts against a cap that renews is all of its last weeks, and the total is of all."""
+    delta, problem = min(settings.delta, 1e-3), ""
+    now = datetime(2030, 6, 3, 12, tzinfo=UTC)
+    with workshop() as folder:
+        cap = Cap(PLENTY, delta, "rdp", RENEWED_WEEKS)
+        ledger = Ledger.create(folder / "renewing.db", cap)
+        runs = [_reserved(ledger, week, (1.0, 20.0 + week, 1)) for week in range(9)]
+        for run in runs[:-1]:
+            ledger.spend(run, 1)
+            ledger.close(run, "finished", model_hash="0" * 64)
+        book = ledger.book()
+    for week, run in enumerate(runs[:-1]):  # closed eight weeks ago, seven weeks ago, …
+        closed = now - timedelta(weeks=8 - week, hours=-1)
+        book.runs[run].closed = closed.isoformat(timespec="seconds")
+    parts = [(1.0, 20.0 + week, 1) for week in range(9)]
+    recent = parts[8 - RENEWED_WEEKS :]
+    for who, spending, due in (
+        ("the ledger", book.released(now=now), recent[:-1]),
+        ("the room that is taken", book.taken(now=now), recent),
+        ("all since the beginning", book.since_the_beginning(), parts),
+    ):
+        least, most = price_range(due, delta, "rdp")
+        if not least <= (epsilon := book.cap.price(spending)) <= most:
+            problem = problem or f"{who} says ε = {epsilon:.4g}, {least:.4g} is due"
+    return Check(
+        "cap that renews",
+        not problem,
+        f"a cap that renews counts all of the last {RENEWED_WEEKS} weeks and what is open",
+        problem or "so it is",
+    )
+
+
+def _year_plan(settings: Settings) -> Check:
+    """The noise of a year's weeks, whatever was released, stays within the plan's ε."""
+    delta, weeks, spent = min(settings.delta, 1e-3), 52, 1 / 30.0**2
+    turning = [0.3 * (-1) ** week for week in range(weeks)]
+    problem = ""
+    for rule, growth in (("uniform", ()), ("trend", turning), ("trend", [0.0] * weeks)):
+        planned = plan_year(Cap(1.0, delta, "gaussian"), weeks, cast(Rule, rule), growth, spent)
+        total = spent
+        for week in planned:
+            total += 1 / week.noise_multiplier**2
+            exact = _gaussian_epsilon(math.sqrt(total), delta)
+            if not exact <= week.epsilon_together * (1 + ROUNDING) <= 1 + 2 * ROUNDING:
+                problem = problem or (
+                    f"{rule}: ε = {week.epsilon_together:.5g} is planned up to week {week.week}, "
+                    f"{exact:.5g} is due and 1 allowed"
+                )
+    return Check(
+        "plan of a year",
+        not problem,
+        "the ε up to each week is that of its noise, and never above the year's",
+        problem or f"so it is in {weeks} weeks of three plans",
     )
 
 
