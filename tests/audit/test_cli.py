@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from epifed.audit import audit as suite
 from epifed.audit import figures as audit_figures
+from epifed.audit.audit import code_digest
 from epifed.audit.bench import EngineMechanism
 from epifed.audit.epsilon_bounds import (
     EPSILONS,
@@ -90,11 +92,19 @@ def test_a_failed_audit_says_so_and_exits_with_1(
     assert "mechanism (" in done.stdout
 
 
-def test_what_was_covered_and_what_not(run: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_covered_and_what_not(
+    run: Audit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for long in ("check_draws", "check_rows"):
         monkeypatch.setattr(suite, long, lambda *_: [])
-    done = run(*QUICK, "--quick")
+    page = tmp_path / "audit.md"
+    done = run(*QUICK, "--quick", "--out", str(page))
     assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert "- **Verdict: PASS**" in text
+    assert code_digest() in text
+    assert re.search(r"\| kept \| noise \| .* low is found with 99% probability \|", text)
+    assert "| real processes and their logs (--all, or --federation) |" in text
     lines = done.stdout.splitlines()
     assert lines[-1] == "PASS"
     assert lines[-2].startswith("code         sha256 ")
@@ -110,7 +120,8 @@ def test_what_was_covered_and_what_not(run: Audit, monkeypatch: pytest.MonkeyPat
     [
         (("--all", "--quick"), "--all: found --quick, too"),
         (("--method", "guess"), "--method: found 'guess'"),
-        (("--out", "audit.txt"), "expected a name in .png"),
+        (("--out", "audit.txt"), "expected a name in .md, .png"),
+        (("--membership", "--out", "a.md"), "expected a picture"),
         (("--method", "one-run", "--out", "a.png"), "the picture shows many runs"),
         (("--epsilon", "inf"), "expected a finite claim"),
         (("--clients", "2"), "4 of 2 clients"),

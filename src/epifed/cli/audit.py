@@ -1,6 +1,9 @@
 """`epifed audit`: is a training as private as it claims? Measured from outside."""
 
+import platform
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +11,7 @@ import typer
 
 from epifed.cli.common import AsJson, GridProgress, messages, print_table, refuse_unwritable_file
 from epifed.errors import EpifedError, counted
-from epifed.files import to_json
+from epifed.files import to_json, write_text
 from epifed.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS = Settings()
 QUICK_RUNS = 600
+PAGE = ".md"
 SURE = 1 - 1e-7
 """The confidence of the bounds of --all and --quick, whose verdict is not to be a false alarm."""
 
@@ -72,7 +76,8 @@ def audit(
         ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Picture of the result, as PNG, PDF or SVG.")
+        Path | None,
+        typer.Option(help="A page for an auditor (.md), or a picture of both distributions."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,8 +88,8 @@ def audit(
     the ledger and aggregators; each prints what it would notice. PASS means that no bound exceeds
     the claim and every check holds. Exit code 0: PASS, 1: FAIL, 2: a mistake in the options.
     """
-    if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
-        raise EpifedError(f"--out: found '{out}'; expected a name in .png, .pdf or .svg")
+    if out is not None and out.suffix not in (".png", ".pdf", ".svg", PAGE):
+        raise EpifedError(f"--out: found '{out}'; expected a name in .md, .png, .pdf or .svg")
     if out is not None:
         refuse_unwritable_file(out)
     if every and quick:
@@ -99,6 +104,8 @@ def audit(
     )
 
     if membership:
+        if out is not None and out.suffix == PAGE:
+            raise EpifedError(f"--out: found '{out}' with --membership; expected a picture")
         _membership(runs, seed, out, as_json)
         return
 
@@ -111,7 +118,7 @@ def audit(
     chosen = next((name for name in METHODS if name == method), None)
     if chosen is None:
         raise EpifedError(f"--method: found '{method}'; expected one of {', '.join(METHODS)}")
-    if out is not None and chosen == "one-run":
+    if out is not None and out.suffix != PAGE and chosen == "one-run":
         raise EpifedError("--out: the picture shows many runs; expected --method many-runs or both")
     with GridProgress() as progress:
         found = measure(
@@ -127,11 +134,14 @@ def audit(
             scope="all" if every else "quick",
             progress=progress,
         )
-    if out is not None:
+    if out is not None and out.suffix == PAGE:
+        write_text(out, _as_page(found))
+    elif out is not None:
         figures.save(audit_figures.two_distributions(found), out)
     print(to_json(found.to_dict()) if as_json else _as_text(found))
     if out is not None:
-        messages.print(f"the two distributions are in {out}")
+        what = "page" if out.suffix == PAGE else "picture of the two distributions"
+        messages.print(f"the {what} is in {out}")
     if not found.passed:
         raise typer.Exit(1)
 
@@ -181,6 +191,58 @@ def _as_text(found: "Audit") -> str:
     lines.append(f"code         sha256 {found.code}")
     lines.append("PASS" if found.passed else "FAIL")
     return "\n".join(lines)
+
+
+def _as_page(found: "Audit") -> str:
+    """One page for an auditor: the verdict, what was tried, and what would have been noticed."""
+    from epifed import __version__
+    from epifed.audit.statistics import GROUPS
+
+    failed = [check.name for check in found.checks if not check.passed]
+    verdict = "PASS" if found.passed else f"FAIL: {', '.join(failed) or 'the measured ε'}"
+    lines = [
+        "# Audit of epifed",
+        "",
+        f"- **Verdict: {verdict}**",
+        f"- Made on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC with epifed {__version__}, Python "
+        f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        f"- Code, SHA-256 of all source files: `{found.code}`",
+        f"- Claim: ε = {found.claimed_epsilon:g} at δ = {found.delta:g}, one client added or "
+        f"removed, by the {found.settings.accountant.upper()} accountant",
+        f"- Measured: ε is at least {found.lower_bound:.3f}, with {found.confidence:.7g} "
+        f"confidence, from {counted(found.runs, 'training')}",
+        f"- The checks fail correct code with a chance of at most {found.false_alarms:.1g}",
+        "",
+        "PASS means that no measured bound is above the claim and no rule is broken. It is not a "
+        "proof of privacy.",
+    ]
+    nothing = [("nothing of this kind",)]
+    lines += ["", "## What was tried", "", *_table(("What", "How much"), found.coverage or nothing)]
+    lines += ["", "## What was not tried", ""]
+    lines += _table(("What",), [(what,) for what in found.left_out] or nothing)
+    lines += ["", "## Each rule, what was seen, and what would have been noticed"]
+    for group in GROUPS:
+        of_group = [
+            (
+                "skipped" if check.skipped else "kept" if check.passed else "**BROKEN**",
+                check.name,
+                check.expected,
+                check.found,
+                check.power or "a breach of the rule in what was tried",
+            )
+            for check in found.checks
+            if check.group == group
+        ]
+        header = ("", "Check", "Rule", "Seen", "Would have been noticed")
+        if of_group:
+            lines += ["", f"### {group.capitalize()}", "", *_table(header, of_group)]
+    return "\n".join([*lines, ""])
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    cells = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in cells]
 
 
 def _lines(check: "Check") -> list[str]:
