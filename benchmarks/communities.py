@@ -18,8 +18,10 @@ from typing import Any
 
 from epifed.cli.paper import COMMUNITY_SMOOTHING
 from epifed.evaluation.results_folder import TRAINED, summary
+from epifed.report import figures
+from epifed.report.drawing import save
 from epifed.report.tables import budget
-from kept import keep, keep_runs, kept_runs, spread, table
+from kept import RESULTS, keep, keep_runs, kept_runs, spread, table
 
 FIRST, LAST = "2020-11-03", "2020-12-15"
 SIMULATE = ("simulate", "--preset", "autumn-2020", "--seed", "0", "--out", "country")
@@ -60,6 +62,9 @@ def drawn(folders: list[Path]) -> None:
             + [int(row["zeros"])]
             for row in means.iter_rows(named=True)
         ]
+        images = RESULTS.parent.parent / "docs" / "images"
+        curves = kept_runs(name, "convergence")
+        save(figures.convergence(curves), images / f"communities_{average}.png")
     rows.sort(key=lambda row: row[0])
     command = "epifed reproduce --data ../shared/data --out communities --level community"
     print(keep("communities", command, {"real": table(heads, formats, rows)}))

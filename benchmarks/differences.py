@@ -2,12 +2,13 @@
 
     python benchmarks/differences.py DATA WORK [PART ...]
 
-PART is dates, averages, script, targets or populations.
+PART is dates, averages, script, clipped, targets or populations.
 
 Without privacy, where the runs differ least. `dates`: the line list by reporting date and by
 reference date (onset where known, as memilio-epidata counts). `averages`: the trailing average,
 which the authors' present script uses, beside the centered one. `script`: the test windows that
-the authors' public script draws with its seed. `targets`: the variance of the tested targets,
+the authors' public script draws with its seed. `clipped`: on those, updates clipped to S, as the
+script does on communities without privacy too. `targets`: the variance of the tested targets,
 which the paper's MSE and R² give away, beside that of several splits. `populations`: the numbers
 of the paper's Fig. 1. WORK keeps finished trainings; each part is kept when done.
 """
@@ -28,6 +29,7 @@ from epifed.data.readers import read_communities, read_prepared
 from epifed.evaluation.experiment import Grid, code_digest, run_grid
 from epifed.evaluation.metrics import scores
 from epifed.evaluation.results_folder import FEDERATED, summary
+from epifed.privacy.plan import ClippedPlan, PrivacyPlan
 from epifed.report.tables import published
 from epifed.settings import PERIODS, Settings, seed_sequence
 from epifed.training.loop import Clients, make_clients, train
@@ -36,7 +38,7 @@ from kept import keep, table
 COMMAND = "python benchmarks/differences.py ../shared/data WORK"
 SEPTEMBER = {"2020-09": (date(2020, 9, 1), date(2020, 10, 1))}
 """The last 31 days whose onsets are nearly complete in the list of 2020-10-18."""
-PARTS = ("dates", "averages", "script", "targets", "populations")
+PARTS = ("dates", "averages", "script", "clipped", "targets", "populations")
 RUNS, DATE_RUNS, SCRIPT_RUNS = 2, 1, 5
 SCRIPT_SEED = 1832
 """The seed of the authors' public script."""
@@ -88,21 +90,24 @@ class ScriptShuffle:
         return rows
 
 
-def script_split(panel: CasePanel, work: Path, smoothing: str = "centered") -> list[list[Any]]:
+def script_split(panel: CasePanel, work: Path, *, clipped: bool = False) -> list[list[Any]]:
     """Persistence and the federation without privacy on the script's own test windows."""
-    chosen = settings(smoothing).but(split="shuffled")
+    chosen = settings().but(split="shuffled")
     rows: list[list[Any]] = []
+    changed = "the script's shuffle" + (", clipped" if clipped else "")
     for period, days in PERIODS.items():
         clients = make_clients(panel, chosen, days, cast(np.random.Generator, ScriptShuffle()))
         truth = clients.test.targets.astype(np.float64)
+        plan = (ClippedPlan if clipped else PrivacyPlan).of(chosen, len(clients))
         scored: dict[str, list[dict[str, float]]] = {"federated, ε = ∞": [], "persistence": []}
         scored["persistence"].append(scores(truth, clients.test.inputs[..., -1].astype(np.float64)))
         for run in range(SCRIPT_RUNS):
-            path = work / code_digest()[:16] / f"script_{smoothing}_{period}_{run}.npy"
+            path = work / code_digest()[:16] / f"{changed}_{period}_{run}.npy".replace(" ", "-")
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 seeds = seed_sequence(0, "script", period, run)
-                np.save(path, train(clients.view, chosen, seeds=seeds).predict(clients.test.inputs))
+                training = train(clients.view, chosen, seeds=seeds, plan=plan)
+                np.save(path, training.predict(clients.test.inputs))
             scored["federated, ε = ∞"].append(scores(truth, np.load(path)))
         for method, of_runs in scored.items():
             values = [[one[m] for one in of_runs] for m in METRICS]
@@ -110,7 +115,7 @@ def script_split(panel: CasePanel, work: Path, smoothing: str = "centered") -> l
                 cell(float(np.mean(v)), float(np.std(v, ddof=1)) if len(v) > 1 else None)
                 for v in values
             ]
-            rows.append([f"the script's shuffle, {smoothing}", period, "shuffled", method, *cells])
+            rows.append([changed, period, "shuffled", method, *cells])
     return rows
 
 
@@ -208,8 +213,8 @@ def main(data: Path, work: Path, parts: Iterable[str]) -> None:
                 rows += measured(panel, work, changed, DATE_RUNS, periods=SEPTEMBER)
         elif part == "averages":
             rows = measured(counties, work, "trailing average", settings=settings("trailing"))
-        elif part == "script":
-            rows = script_split(counties, work)
+        elif part in ("script", "clipped"):
+            rows = script_split(counties, work, clipped=part == "clipped")
         made = table(heads, formats, rows)
         if part == "targets":
             made = targets(counties)
