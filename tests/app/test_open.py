@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import zipfile
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ import xlsxwriter
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from epifed.app import server
+from epifed.app import server, session
 from epifed.app.reading import FileReading, Memory, read_file, shape_of
 from epifed.app.server import HEADERS, Door, make_app
 from epifed.app.session import PageSession, plain_name
@@ -623,6 +624,32 @@ def test_the_page_ends_with_the_terminal_and_leaves_no_file(
         process.wait(timeout=GUARD)
     assert list(place.iterdir()) == []
     assert path.exists()
+
+
+def test_a_killed_page_leaves_its_files_to_the_next_one_to_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    holds = "from epifed.app.session import private_folder\nwith private_folder() as f:"
+    script = f"{holds}\n (f / 'cases.csv').touch(); print(f, flush=True); input()"
+    command = [sys.executable, "-c", script]
+    pages = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    killed, running = (Path(page.stdout.readline().strip()) for page in pages if page.stdout)
+    pages[0].kill()
+    pages[0].wait(timeout=GUARD)
+    for folder in (killed, running):
+        os.utime(folder / session.LOCK, (0, 0))
+    with session.private_folder() as own:
+        assert not killed.exists() and (running / "cases.csv").exists() and own.is_dir()
+    assert not own.exists()
+    pages[1].communicate("\n", timeout=GUARD)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mistake_is_one_sentence() -> None:

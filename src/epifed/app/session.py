@@ -4,13 +4,17 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -155,6 +159,43 @@ MAPS = (".geojson", ".json")
 """How the name of a map ends."""
 TAKEN = ("xlsx", "csv", "html")
 """What can be taken along, by how its name ends."""
+
+
+PRIVATE = "epifed-open-"
+"""How the name of the folder begins that holds the dropped files."""
+LOCK = "lock"
+JUST_MADE = 10
+"""Seconds in which a folder may not be locked yet."""
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder for the dropped files, deleted at the end; those of killed pages are deleted first.
+
+    A page holds the lock of its folder while it runs, and the system lets go of it with the page.
+    """
+    for old in Path(tempfile.gettempdir()).glob(f"{PRIVATE}*/{LOCK}"):
+        with suppress(OSError), old.open("r+b") as lock:
+            if time.time() - old.stat().st_mtime > JUST_MADE:
+                _take(lock)
+                shutil.rmtree(old.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=PRIVATE, ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
+        with (folder / LOCK).open("x+b") as lock:
+            _take(lock)
+            yield folder
+
+
+def _take(lock: IO[bytes]) -> None:
+    """Take the lock of a file; an OSError if another process has it."""
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415
+
+        msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl  # noqa: PLC0415
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class PageSession:

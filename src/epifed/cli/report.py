@@ -1,6 +1,5 @@
 """`epifed open`, `report` and `explain`: the local page, the HTML report, the guarantee."""
 
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -105,7 +104,7 @@ def open(
             raise EpifedError(f"{name}: not installed; expected 'pip install epifed[app]'")
 
     from epifed.app.server import serve
-    from epifed.app.session import PageSession
+    from epifed.app.session import PageSession, private_folder
     from epifed.data.readers.tables import existing
 
     if file is not None:
@@ -116,8 +115,8 @@ def open(
         print(f"the page is at {address}", flush=True)
         print("Ctrl-C ends it; nothing leaves this machine", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="epifed-open-") as folder:
-        desk = PageSession(Path(folder).resolve(), member=member)
+    with private_folder() as folder:
+        desk = PageSession(folder, member=member)
         if file is not None:
             desk.open(file.resolve(), file.name)
         serve(desk, port, say, browser=browser)
