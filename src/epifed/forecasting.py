@@ -48,6 +48,8 @@ class Forecast:
     weeks_ahead: int | None = None
     """The week counted by a hub from that date; none: whole weeks from the origin."""
     step: Step = "day"
+    last: Floats | None = None
+    """The newest week of each region as it will be once revised, where the learner says so."""
 
     @property
     def target_date(self) -> date:
@@ -132,7 +134,9 @@ def forecast(
     made = learner.quantiles(panel, state, horizon, level)
     if made is not None:
         regions, name = (panel.regions, "") if level is None else (level.regions, level.name)
-        return Forecast(panel.end, horizon, regions, *made, name, step=panel.step)
+        last = learner.completed(panel, state).counts[:, -1]
+        last = last if level is None else level.sum(last)
+        return Forecast(panel.end, horizon, regions, *made, name, step=panel.step, last=last)
     return reckoned(cleaned, learner, state, horizon, level).forecast()
 
 

@@ -19,7 +19,7 @@ from epifed.cli.common import TargetOptions
 from epifed.errors import EpifedError
 from epifed.evaluation.backtest import run_backtest
 from epifed.forecasting import Forecast
-from epifed.hubs.submission import submission_faults, write_hub
+from epifed.hubs.submission import CATEGORIES, rate_changes, submission_faults, write_hub
 from epifed.hubs.tables import read_forecasts, read_locations
 from epifed.intervals import LEVELS
 from epifed.learners.base import settings_for
@@ -167,6 +167,88 @@ def test_a_hub_of_schema_6_with_target_data_is_read_and_checked(tmp_path: Path) 
     write_hub([of_week(1, "nation", ("nation",))], hub, MODEL, locations=codes)
     fill_in(hub)
     assert submission_faults(hub, MODEL) == []
+
+
+def with_categories(folder: Path, **people: float) -> Path:
+    """A hub that asks for categories of rate change beside quantiles, and says how many live."""
+    hub = other_hub(folder)
+
+    def ask(tasks: dict[str, Any], _: dict[str, Any]) -> None:
+        pmf = tasks["rounds"][0]["model_tasks"][0]["output_type"]["pmf"]
+        pmf["output_type_id"]["required"] = list(CATEGORIES)
+
+    edited(hub, ask)
+    (hub / "auxiliary-data").mkdir()
+    rows = [f"{code},{number}" for code, number in people.items()]
+    (hub / "auxiliary-data" / "locations.csv").write_text("\n".join(["location,population", *rows]))
+    return hub
+
+
+def weekly(weeks: int, last: float, quantiles: list[float]) -> Forecast:
+    values = np.array([quantiles])
+    origin = SATURDAY - timedelta(weeks=1)
+    return Forecast(
+        origin, weeks + 1, ("US",), values[:, 11], values, "", SATURDAY, weeks, "week",
+        np.array([last]),
+    )  # fmt: skip
+
+
+def test_categories_stand_beside_quantiles_where_a_hub_asks_for_them(tmp_path: Path) -> None:
+    hub = with_categories(tmp_path / "hub", US=10e6)
+    quantiles = list(np.linspace(100.0, 320.0, 23))
+    (path,) = write_hub([weekly(week, 150.0, quantiles) for week in range(4)], hub, MODEL)
+    fill_in(hub)
+    assert submission_faults(hub, MODEL) == []
+    table = pl.read_csv(path, infer_schema=False)
+    assert len(table) == 4 * (len(LEVELS) + len(CATEGORIES))
+    rows = table.filter(output_type="pmf", horizon="1")
+    assert set(rows["target"]) == {"rate change"}
+    given = dict(rows.select("output_type_id", pl.col("value").cast(float)).iter_rows())
+    # One week after the reference day: 0.5 and 3 in 100,000 are 50 and 300 admissions.
+    assert given["large_decrease"] == 0.0
+    assert given["decrease"] == pytest.approx(LEVELS[0])
+    assert given["stable"] == pytest.approx(LEVELS[10] - LEVELS[0])
+    assert given["large_increase"] == 0.0
+    assert sum(given.values()) == pytest.approx(1)
+    assert set(read_forecasts(hub)["target_end_date"].unique()) == {
+        SATURDAY + timedelta(weeks=week) for week in range(4)
+    }
+    again = write_hub([weekly(0, 150.0, quantiles)], hub, MODEL)
+    assert again == [path]
+    later = pl.read_csv(path, infer_schema=False)
+    assert later.sort(later.columns).equals(table.sort(table.columns))
+
+
+def test_a_change_of_fewer_than_ten_is_stable_however_few_live_there() -> None:
+    quantiles = list(np.linspace(96.0, 118.0, 23))
+    made = dict(rate_changes(weekly(0, 100.0, quantiles), {"US": 1000.0}).drop("region").rows())
+    assert made["decrease"] == made["large_decrease"] == made["increase"] == 0.0
+    assert made["stable"] == pytest.approx(LEVELS[14])
+    assert made["large_increase"] == pytest.approx(1 - LEVELS[14])
+    assert rate_changes(weekly(0, 100.0, quantiles), {}).is_empty()
+    older = replace(weekly(0, 100.0, quantiles), weeks_ahead=1)
+    assert rate_changes(older, {"US": 1000.0}).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("stable", "steady", "found the category steady"),
+        ("increase", "stable", "found a category of a task twice"),
+        ("0.0", "0.5", "do not add up to 1"),
+    ],
+)
+def test_categories_that_a_hub_would_refuse_are_found(
+    old: str, new: str, fault: str, tmp_path: Path
+) -> None:
+    hub = with_categories(tmp_path / "hub", US=10e6)
+    quantiles = list(np.linspace(100.0, 320.0, 23))
+    (path,) = write_hub([weekly(1, 150.0, quantiles)], hub, MODEL)
+    fill_in(hub)
+    lines = path.read_text().splitlines()
+    changed = [line.replace(f",{old}", f",{new}") if ",pmf," in line else line for line in lines]
+    path.write_text("\n".join(changed))
+    assert fault in " ".join(submission_faults(hub, MODEL))
 
 
 def test_a_later_submission_adds_and_never_replaces(tmp_path: Path) -> None:

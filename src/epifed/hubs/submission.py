@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from epifed.data.calendar import DAYS_OF, WEEK, WEEKDAYS
@@ -30,6 +31,15 @@ ROUND, END = "reference_date", "target_end_date"
 TASK_IDS = (ROUND, "target", "horizon", END, "location")
 """The task columns of a folder made by epifed."""
 _EXPECTED = "expected a hub's settings"
+
+CATEGORIES = ("large_decrease", "decrease", "stable", "increase", "large_increase")
+RATE_CHANGES = {0: (0.3, 1.7), 1: (0.5, 3.0), 2: (0.7, 4.0), 3: (1.0, 5.0)}
+"""Of FluSight: from which change in 100,000 inhabitants on, by weeks ahead, a week against the
+newest one is an increase, and from which a large one."""
+STABLE = 10.0
+"""A change of fewer counts is stable, however large as a rate."""
+POPULATIONS = Path("auxiliary-data") / "locations.csv"
+"""Where such a hub says how many people live in each location."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,8 @@ class Form:
     """The accepted kinds of file; the first is written."""
     text_ids: bool = False
     """Whether quantile levels are written as text in parquet."""
+    change: str | None = None
+    """The target of categories of rate change, where the hub asks for them."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -131,6 +143,7 @@ def written_form(hub: Path, target: str | None = None) -> Form:
             )
         form = _form(target, found[target], tasks_file)
         names = {kind for _, task in every for kind in task["output_type"]}
+        form = replace(form, change=_change_target([task for _, task in every]))
         said = read_json(tasks_file, _EXPECTED).get("output_type_id_datatype", "auto")
         mixed = said == "auto" and bool(names - {"quantile", "cdf", "mean", "median"})
         form = replace(form, text_ids=said == "character" or mixed)
@@ -176,6 +189,15 @@ def _form(target: str, tasks: list[tuple[str, Any]], file: Path) -> Form:
     value = first["output_type"]["quantile"]["value"]
     most, whole = value.get("maximum"), value.get("type") == "integer"
     return Form(round_id, names, target, levels, required, values, every, most, whole)
+
+
+def _change_target(tasks: Sequence[Any]) -> str | None:
+    """The target for which a hub asks for the probabilities of `CATEGORIES`."""
+    for task in tasks:
+        asked = task["output_type"].get("pmf")
+        if asked is not None and _allowed(asked["output_type_id"]) == set(CATEGORIES):
+            return str(min(_allowed(task["task_ids"]["target"])))
+    return None
 
 
 def _allowed(choice: Mapping[str, Any]) -> set[Any]:
@@ -288,23 +310,90 @@ def to_hub(
 
 
 def _rows(one: Forecast, form: Form, locations: Locations) -> pl.DataFrame:
-    step = DAYS_OF[one.step]
-    weeks = one.horizon * step // WEEK if one.weeks_ahead is None else one.weeks_ahead
-    allowed = (form.values or {}).get("location", frozenset())
-    codes = {region: locations.code(region, allowed) for region in one.regions}
-    value = WEEK // step * pl.col("value")
-    said = {
-        form.round_id: pl.lit(one.reference or one.origin),
+    value = WEEK // DAYS_OF[one.step] * pl.col("value")
+    long = one.to_long().filter(pl.col("level").is_in(form.levels))
+    cells = {
         "target": pl.lit(form.target),
-        "horizon": pl.lit(weeks, dtype=pl.Int32),
-        END: pl.lit(one.target_date),
-        "location": pl.col("region").replace_strict(codes, return_dtype=pl.String),
-        "output_type": pl.lit("quantile"),
+        "output_type": pl.lit(KIND),
         "output_type_id": pl.col("level"),
         "value": value.round() if form.whole else value,
     }
-    long = one.to_long().filter(pl.col("level").is_in(form.levels))
-    return long.select(said[name].alias(name) for name in form.columns)
+    return long.select(**(_columns(one, form, locations) | cells)).select(form.columns)
+
+
+def _columns(one: Forecast, form: Form, locations: Locations) -> dict[str, pl.Expr]:
+    """What a forecast is of, in a hub's words, from a column of regions."""
+    allowed = (form.values or {}).get("location", frozenset())
+    codes = {region: locations.code(region, allowed) for region in one.regions}
+    return {
+        form.round_id: pl.lit(one.reference or one.origin),
+        "horizon": pl.lit(_weeks(one), dtype=pl.Int32),
+        END: pl.lit(one.target_date),
+        "location": pl.col("region").replace_strict(codes, return_dtype=pl.String),
+    }
+
+
+def _weeks(one: Forecast) -> int:
+    """The weeks ahead, as a hub counts them."""
+    return one.horizon * DAYS_OF[one.step] // WEEK if one.weeks_ahead is None else one.weeks_ahead
+
+
+def rate_changes(one: Forecast, populations: Mapping[str, float]) -> pl.DataFrame:
+    """The probability of each of `CATEGORIES`: region, output_type_id, value.
+
+    A change is that from the newest known week, as it will be once revised, to the week ahead.
+    Regions whose population is not known are left out; all are, where the newest week is unknown or
+    is not the one before the hub's reference date.
+    """
+    weeks, rows = _weeks(one), []
+    ahead = one.horizon - 1 if one.step == "week" else None
+    if one.last is not None and weeks in RATE_CHANGES and ahead == weeks:
+        for region, last, quantiles in zip(one.regions, one.last, one.quantiles, strict=True):
+            if region not in populations:
+                continue
+            small, large = (max(rate * populations[region] / 1e5, STABLE)
+                            for rate in RATE_CHANGES[weeks])  # fmt: skip
+            ends = last + np.array([-large, -small, small, large])
+            below = np.interp(ends, quantiles, LEVELS, left=0.0, right=1.0)
+            parts = np.diff([0.0, *below, 1.0])
+            rows += [(region, *pair) for pair in zip(CATEGORIES, parts, strict=True)]
+    schema = {"region": pl.String, "output_type_id": pl.String, "value": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def read_populations(hub: Path) -> dict[str, float]:
+    """The people in each location of a hub; none where it does not say."""
+    path = hub / POPULATIONS
+    if not path.is_file():
+        return {}
+    table = read_table(path)
+    if missing := [name for name in ("location", "population") if name not in table.columns]:
+        raise EpifedError(f"{path}: found no column {missing[0]}; expected location, population")
+    people = pl.col("population").str.replace_all(",", "").cast(pl.Float64, strict=False)
+    return dict(table.select("location", people).drop_nulls().iter_rows())
+
+
+def _categories(
+    group: Sequence[Forecast], form: Form, locations: Locations, hub: Path
+) -> pl.DataFrame | None:
+    """The rows of rate change of one round; none if the hub does not ask, or nothing is known."""
+    if form.change is None or not (people := read_populations(hub)):
+        return None
+    frames = []
+    allowed = (form.values or {}).get("location", frozenset())
+    for one in group:
+        known = {region: people[code] for region in one.regions
+                 if (code := locations.code(region, allowed)) in people}  # fmt: skip
+        cells = {
+            "target": pl.lit(form.change),
+            "output_type": pl.lit(CATEGORY),
+            "output_type_id": pl.col("output_type_id"),
+            "value": pl.col("value"),
+        }
+        rows = rate_changes(one, known)
+        frames.append(rows.select(**(_columns(one, form, locations) | cells)).select(form.columns))
+    every = pl.concat(frames)
+    return None if every.is_empty() else every
 
 
 def write_hub(
@@ -329,7 +418,12 @@ def write_hub(
     frames = {}
     for day, group in _rounds(forecasts, form).items():
         path = folder / f"{day}-{model}{form.suffixes[0]}"
-        frames[path] = _beside_earlier(path, _of_round(day, group, form, locations, path))
+        made = _of_round(day, group, form, locations, path)
+        more = _categories(group, form, locations or Locations(), hub)
+        if more is not None and (faults := category_faults(more, form)):
+            raise EpifedError(f"{path}: {faults[0]}")
+        rows = [one.with_columns(_ID) for one in (made, more) if one is not None]
+        frames[path] = _beside_earlier(path, pl.concat(rows))
     every = pl.concat(frames.values())
     names = [name for name in form.task_ids if name != "target"]
     plain = {name: every[name].unique().sort().to_list() for name in names}
@@ -382,7 +476,7 @@ def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if not path.exists():
         return frame
     try:
-        earlier = typed(read_table(path), frame.schema)
+        earlier = typed(read_table(path), frame.schema).with_columns(_ID)
     except (pl.exceptions.PolarsError, KeyError):
         raise EpifedError(
             f"{path}: found other columns than a forecast has; expected {', '.join(frame.columns)}"
@@ -428,7 +522,10 @@ def _write_metadata(hub: Path, model: str) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
-KIND = "quantile"
+KIND, CATEGORY = "quantile", "pmf"
+_NUMBER = pl.col("output_type_id").cast(pl.Float64, strict=False).cast(pl.String)
+_ID = pl.coalesce(_NUMBER, pl.col("output_type_id").cast(pl.String)).alias("output_type_id")
+"""Quantile levels and categories as text, each level written in one way."""
 FILL_IN = "fill in"
 """The text in metadata where the team must fill in a value."""
 
@@ -475,6 +572,9 @@ def _file_faults(path: Path, model: str, form: Form) -> list[str]:
     frame = read_table(path)
     if set(frame.columns) != set(form.columns):
         return [f"found the columns {', '.join(frame.columns)}; expected {', '.join(form.columns)}"]
+    asked = (pl.col("output_type") == CATEGORY) & (pl.col("target") == pl.lit(form.change))
+    asked = asked.fill_null(value=False)
+    frame, categories = frame.filter(~asked), frame.filter(asked)
     kinds: dict[str, type[pl.DataType]] = {
         **dict.fromkeys(form.columns, pl.String),
         "horizon": pl.Int32,
@@ -484,9 +584,27 @@ def _file_faults(path: Path, model: str, form: Form) -> list[str]:
     }
     try:
         frame = typed(frame, kinds)
+        categories = typed(categories, kinds | {"output_type_id": pl.String})
     except pl.exceptions.PolarsError as error:
         return [f"found a value of another type ({str(error).splitlines()[0][:150]})"]
-    return table_faults(frame, form, day)
+    found = table_faults(frame, form, day) if len(frame) or categories.is_empty() else []
+    return found + category_faults(categories, form)
+
+
+def category_faults(frame: pl.DataFrame, form: Form) -> list[str]:
+    """What a hub would refuse of probabilities of rate change."""
+    found = []
+    wrong = sorted(set(frame["output_type_id"].drop_nulls()) - set(CATEGORIES))
+    if wrong:
+        found.append(f"found the category {wrong[0]}; expected one of {', '.join(CATEGORIES)}")
+    if frame.select([*form.task_ids, "output_type_id"]).is_duplicated().any():
+        found.append("found a category of a task twice; expected each once")
+    if not frame["value"].is_between(0, 1).fill_null(value=False).all():
+        found.append("found a probability that is not between 0 and 1; expected each to be")
+    tasks = frame.group_by(form.task_ids).agg(pl.len(), pl.col("value").sum())
+    if (tasks["len"] != len(CATEGORIES)).any() or ((tasks["value"] - 1).abs() > 1e-6).any():
+        found.append("found categories of a task that are not all there or do not add up to 1")
+    return found
 
 
 def table_faults(frame: pl.DataFrame, form: Form, day: str) -> list[str]:

@@ -35,6 +35,7 @@ ALL_YEAR = WEEKS
 FEATURES = (
     "one",
     "level above the own mean",
+    "level below it",
     "below the maximum of 20 weeks",
     "below the maximum of two years",
     "last growth, where counts are smooth",
@@ -66,10 +67,10 @@ FADING = 0.7
 KERNEL, EVERY_WEEK = 3.0, 0.02
 """Width in weeks of the kernel around the week of the year, and the weight of all other weeks."""
 RIDGE = 3e-4
-FOLLOW, OWN_SMOOTH, OWN_ROUGH, DAMPING = 0.7, 0.25, 0.15, 0.5
-REVERTING, STAYING = 0.07, 0.9
+FOLLOW, OWN_SMOOTH, OWN_ROUGH, DAMPING = 0.5, 0.5, 0.3, 0.5
+REVERTING, FROM_BELOW, STAYING = 0.08, 0.04, 0.9
 """The damped trend: shares of the released and own growth in the next week, and the weekly factor.
-Then the share of the distance from the mean that is lost, and its weekly factor."""
+Then the shares of the distance above and below the mean that are lost, and their weekly factor."""
 ROUNDS = 4
 """Steps of reweighting towards the median."""
 
@@ -104,7 +105,8 @@ def describe(counts: Floats, growth: Floats, few: Floats) -> Described:
     offset = OFFSET * np.maximum(np.quantile(counts, HIGH, axis=1), 1e-6) + few
     logs = np.log(np.maximum(counts, 0.0) + offset[:, None])
     last, believed, recent = logs[:, -1], weeks / (weeks + YOUNG), min(weeks, RECENT)
-    above = np.clip(last - logs[:, -YEAR:].mean(axis=1), -FARTHEST, FARTHEST) * believed
+    apart = last - np.log(np.maximum(counts[:, -YEAR:], 0.0).mean(axis=1) + offset)
+    apart = np.clip(apart, -FARTHEST, FARTHEST) * believed
     below = np.maximum(last - logs[:, -recent:].max(axis=1), -FARTHEST) * recent / RECENT
     lowest = np.maximum(last - logs.max(axis=1), -FARTHEST) * believed
     change = np.zeros((4, regions))
@@ -119,7 +121,8 @@ def describe(counts: Floats, growth: Floats, few: Floats) -> Described:
     features = np.stack(
         [
             one,
-            above,
+            np.maximum(apart, 0.0),
+            np.minimum(apart, 0.0),
             below,
             lowest,
             smooth * change[0],
@@ -287,13 +290,15 @@ def fit_pretrained(series: Sequence[PublicSeries], about: Mapping[str, Any]) -> 
 
 def damped_trend(horizon: int) -> Floats:
     """The coefficients of a fading growth, and of a level that returns to its mean."""
-    found = np.zeros(len(FEATURES))
     growth, level = ((1 - share**horizon) / (1 - share) for share in (DAMPING, STAYING))
-    found[FEATURES.index("growth of all clients")] = FOLLOW * growth
-    found[FEATURES.index("last growth, where counts are smooth")] = OWN_SMOOTH * growth
-    found[FEATURES.index("last growth, where counts are rough")] = OWN_ROUGH * growth
-    found[FEATURES.index("level above the own mean")] = -REVERTING * level
-    return found
+    used = {
+        "growth of all clients": FOLLOW * growth,
+        "last growth, where counts are smooth": OWN_SMOOTH * growth,
+        "last growth, where counts are rough": OWN_ROUGH * growth,
+        "level above the own mean": -REVERTING * level,
+        "level below it": -FROM_BELOW * level,
+    }
+    return np.array([used.get(name, 0.0) for name in FEATURES])
 
 
 def _regressed(
