@@ -455,6 +455,60 @@ def test_a_hubs_own_settings_say_how_weekly_counts_are_forecast(tmp_path: Path) 
     assert week.step == "week" and week.weeks_ahead == 0 and week.horizon == 1
 
 
+def test_rates_of_a_few_countries_go_into_a_hub_that_dates_rounds_by_wednesday(
+    tmp_path: Path,
+) -> None:
+    """Decimals instead of counts, weeks without a report, two indicators, no vintages."""
+    rng = np.random.default_rng(0)
+    countries = ["AT", "BE", "EE", "IE", "LU", "NO"]
+    sundays = [date(2023, 3, 5) + timedelta(weeks=week) for week in range(80)]
+    wave = np.exp(np.sin(np.arange(80) / 8))
+    lines = ["location,truth_date,indicator,value"]
+    for scale, country in zip(np.geomspace(0.4, 400, 6), countries, strict=True):
+        for sunday, height in zip(sundays, wave, strict=True):
+            if rng.random() < 0.05 or (country == "LU" and 5 <= sunday.month <= 9):
+                continue
+            value = scale * height * rng.gamma(60, 1 / 60)
+            for indicator, more in (("ILI incidence", 1), ("ARI incidence", 5)):
+                lines.append(f"{country},{sunday},{indicator},{more * value:.2f}")
+    data = tmp_path / "truth.csv"
+    data.write_text("\n".join(lines))
+    wednesdays = [sundays[week] + timedelta(days=3) for week in range(72, 76)]
+    ends = [str(sunday + timedelta(weeks=week)) for sunday in sundays[72:] for week in range(5)]
+    hub = other_hub(
+        tmp_path / "hub",
+        reference_date=None,
+        origin_date={"required": None, "optional": [str(day) for day in wednesdays]},
+        target={"required": None, "optional": ["ILI incidence"]},
+        horizon={"required": None, "optional": [1, 2, 3, 4]},
+        location={"required": None, "optional": countries},
+        target_end_date={"required": None, "optional": sorted(set(ends))},
+    )
+
+    def by_origin(tasks: dict[str, Any], count: dict[str, Any]) -> None:
+        del count["task_ids"]["reference_date"]
+        tasks["rounds"][0]["round_id"] = "origin_date"
+        tasks["rounds"][0]["model_tasks"] = [count]
+
+    edited(hub, by_origin)
+    epifed(
+        "backtest", "--data", data, "--column-date", "truth_date", "--column-region", "location",
+        "--column-cases", "value", "--only", "indicator=ILI incidence", "--from", sundays[72],
+        "--to", sundays[79], "--epsilon", "inf", "--level", "region", "--hub", hub,
+        "--model-name", MODEL, "--out", tmp_path / "out",
+    )  # fmt: skip
+    fill_in(hub)
+    epifed("hub", "check", hub, "--model", MODEL)
+    read = read_forecasts(hub)
+    assert set(read["reference_date"]) == set(wednesdays)
+    assert set(read["location"]) == set(countries) and set(read["horizon"]) == {1, 2, 3, 4}
+    first = read.filter(pl.col("horizon") == 1)
+    apart = (first["target_end_date"] - first["reference_date"]).dt.total_days().unique()
+    assert apart.to_list() == [4]
+    middle = first.filter(location="AT", level=0.5)["value"]
+    assert (middle != middle.round()).any() and middle.is_between(0.05, 4).all()
+
+
 def test_a_weekly_file_of_another_weekday_than_the_hub_is_refused_early(tmp_path: Path) -> None:
     panel = small_panel(4, 7 * 12).weekly()
     sunday = panel.end + timedelta(days=(6 - panel.end.weekday()) % 7)
