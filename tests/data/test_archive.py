@@ -1,7 +1,7 @@
 """The archive keeps what a machine was given, each morning once, and does not grow forever."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import polars as pl
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import LEAST_MORNINGS, Vintages
+from epifed.data.weekly_vintages import FILE, KEPT_VINTAGES, LEAST_KEPT
 from tests.late_lists import late_list
 
 DAY = timedelta(days=1)
@@ -106,3 +107,60 @@ def test_the_archive_is_bounded(tmp_path: Path) -> None:
     assert len(kept.history.snapshots) == vintages.KEPT_MORNINGS
     assert len(pl.read_parquet(tmp_path / vintages.FILE)) <= 2 * (vintages.KEPT_DAYS + 1)
     assert (kept.history.known(50)[-1] == kept.counts[:, ::-1][:, :50]).all()
+
+
+# weeks
+
+
+def weeks_of(late: int, regions: int = 2) -> CasePanel:
+    """A list of weeks whose newest week is published a tenth low, as known after so many weeks."""
+    counts = np.asarray(
+        100.0 + 50 * np.arange(regions)[:, None] + np.arange(late), dtype=np.float64
+    )
+    counts[:, -1] *= 0.9
+    ids = tuple(f"r{k}" for k in range(regions))
+    return CasePanel(counts, ids, date(2023, 1, 7), step="week")
+
+
+def test_an_archive_of_weeks_learns_how_the_newest_week_is_revised(tmp_path: Path) -> None:
+    kept = weeks_of(20)
+    for length in range(20, 40):
+        kept = vintages.remember(tmp_path, weeks_of(length))
+        vintages.remember(tmp_path, weeks_of(length))
+        vintages.remember(tmp_path, weeks_of(length - 1))
+        assert (kept.revisions is not None) == (length >= 20 + LEAST_KEPT - 1)
+    assert kept.revisions is not None and vintages.mornings_kept(tmp_path) == 20
+    again = kept.revisions.as_known(weeks_of(30).end)
+    assert np.allclose(again.counts, weeks_of(30).counts)
+    completed = kept.revisions.completed(19, kept.counts)[:, -1]
+    assert np.allclose(completed, weeks_of(39).counts[:, -1] / 0.9, rtol=0.03)
+
+
+def test_an_archive_of_weeks_is_bounded_and_begins_anew(tmp_path: Path) -> None:
+    for length in range(20, 20 + KEPT_VINTAGES + 5):
+        vintages.remember(tmp_path, weeks_of(length, 1))
+    assert vintages.mornings_kept(tmp_path) == KEPT_VINTAGES
+    before = (tmp_path / FILE).read_bytes()
+    vintages.remember(tmp_path, weeks_of(length + 1, 1), write=False)
+    assert (tmp_path / FILE).read_bytes() == before
+    vintages.remember(tmp_path, weeks_of(30, 2))
+    assert vintages.mornings_kept(tmp_path) == 1
+    (tmp_path / FILE).write_bytes(b"no table")
+    assert vintages.mornings_kept(tmp_path) == 0
+    moved = replace(weeks_of(31, 2), start=date(2023, 1, 6))
+    vintages.remember(tmp_path, weeks_of(31, 2))
+    vintages.remember(tmp_path, moved)
+    assert vintages.mornings_kept(tmp_path) == 1
+
+
+def test_clients_of_weeks_are_remembered_alone_and_put_together(tmp_path: Path) -> None:
+    for length in range(20, 26):
+        panel = weeks_of(length)
+        alone = [vintages.remember(tmp_path / r, panel.alone(r)) for r in panel.regions]
+    both = vintages.together(panel, alone)
+    assert both.revisions is not None and len(both.revisions.snapshots) == 6
+    for row, one in enumerate(alone):
+        assert one.revisions is not None
+        mine = both.revisions.of([panel.regions[row]])
+        assert mine.digest() == one.revisions.digest()
+    assert vintages.together(panel, alone[:1]).revisions is None

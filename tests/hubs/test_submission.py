@@ -493,8 +493,8 @@ def test_rates_of_a_few_countries_go_into_a_hub_that_dates_rounds_by_wednesday(
     edited(hub, by_origin)
     epifed(
         "backtest", "--data", data, "--column-date", "truth_date", "--column-region", "location",
-        "--column-cases", "value", "--only", "indicator=ILI incidence", "--from", sundays[72],
-        "--to", sundays[79], "--epsilon", "inf", "--level", "region", "--hub", hub,
+        "--column-cases", "value", "--only", "indicator=ILI incidence", "--from", str(sundays[72]),
+        "--to", str(sundays[79]), "--epsilon", "inf", "--level", "region", "--hub", hub,
         "--model-name", MODEL, "--out", tmp_path / "out",
     )  # fmt: skip
     fill_in(hub)

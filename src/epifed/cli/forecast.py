@@ -413,13 +413,10 @@ def _on_its_morning(
 
     if incomplete_days is not None and vintages is None:
         return leave_out(panel, incomplete_days, trained.last_day)
-    if panel.step == "week":
-        known = panel
-        if vintages is not None:
-            weeks = load_weekly_vintages(vintages, regions=panel.regions)
-            known = weeks.as_known(panel.end, like=panel)
-        return timely(panel, known, trained.learner, trained.last_day, "")
-    if vintages is not None:
+    if vintages is not None and panel.step == "week":
+        weeks = load_weekly_vintages(vintages, regions=panel.regions)
+        known = weeks.as_known(panel.end, like=panel)
+    elif vintages is not None:
         history = load_vintages(vintages, regions=panel.regions)
         known = history.as_known(panel.end + timedelta(days=1), like=panel)
     else:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from epifed.data.calendar import Day, to_day
 from epifed.data.panel import CasePanel
+from epifed.data.weekly_vintages import remember_weeks, weeks_kept, weeks_together
 from epifed.errors import EpifedError, counted
 from epifed.files import write_parquet
 
@@ -387,13 +388,16 @@ def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel
 
     Without `write` nothing is stored, but the result is the same.
 
-    A second panel of the same morning replaces the first. One that is older than the last is not
-    stored. An archive that lacks a region, or is damaged, is started anew. Counts that are not
-    whole, are weekly, or come with their own vintages, are not stored at all. The panel gets its
-    vintages once there are `LEAST_MORNINGS`.
+    A second panel of the same morning takes the place of the first; one that is older than the
+    last is not kept, and an archive that lacks a region, or is damaged, begins anew. Daily counts
+    that are not whole, and counts with a history of their own, are not kept at all. The history
+    stands in the panel once it has `LEAST_MORNINGS`.
     """
-    whole = bool((panel.counts == np.round(panel.counts)).all())
-    if panel.history is not None or not whole or panel.step == "week":
+    if panel.history is not None or panel.revisions is not None:
+        return panel
+    if panel.step == "week":
+        return remember_weeks(folder, panel, write=write)
+    if not (panel.counts == np.round(panel.counts)).all():
         return panel
     morning = panel.end + timedelta(days=1)
     path = folder / FILE
@@ -417,6 +421,8 @@ def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
     It has the days of which all regions have a vintage; changes between them count for the next
     such day. Without enough such days the panel has no vintages.
     """
+    if panel.step == "week":
+        return weeks_together(panel, alone)
     histories = [one.history for one in alone if one.history is not None]
     if len(histories) < len(panel.regions):
         return panel
@@ -438,7 +444,7 @@ def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
 def mornings_kept(folder: Path) -> int:
     """The number of vintages in an archive."""
     kept = _changes(folder / FILE)
-    return 0 if kept is None else kept["as_of"].n_unique()
+    return weeks_kept(folder) if kept is None else kept["as_of"].n_unique()
 
 
 def _read(path: Path, panel: CasePanel) -> Vintages | None:

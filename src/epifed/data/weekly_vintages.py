@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from epifed.data.calendar import WEEK, Day, refuse_apart, to_day
 from epifed.data.panel import MOST_CASES, CasePanel
 from epifed.errors import EpifedError, counted
+from epifed.files import write_parquet
 
 Floats = NDArray[np.float64]
 
@@ -332,6 +333,21 @@ class WeeklyVintages:
             },
         ).with_columns(pl.col("known").fill_nan(None))
 
+    def to_frame(self) -> pl.DataFrame:
+        """The table of all vintages, with the columns of `SCHEMA`."""
+        frames = []
+        for name, cells in self.values.items():
+            snapshot, region, week = np.nonzero(~np.isnan(cells))
+            columns = {
+                "as_of": [self.snapshots[i] for i in snapshot],
+                "date": [self.start + timedelta(days=WEEK * int(i)) for i in week],
+                "region": [self.regions[i] for i in region],
+                "signal": [name] * len(week),
+                "cases": cells[snapshot, region, week],
+            }
+            frames.append(pl.DataFrame(columns, schema=SCHEMA))
+        return pl.concat(frames)
+
     def digest(self) -> str:
         """A SHA-256 of all data and of the days on which they became known."""
         head = [*self.regions, *map(str, self.snapshots), str(self.start), self.counts]
@@ -339,6 +355,76 @@ class WeeklyVintages:
         for name, cells in self.values.items():
             sha.update(name.encode() + np.ascontiguousarray(cells).tobytes())
         return sha.hexdigest()
+
+
+FILE = "weekly_vintages.parquet"
+KEPT_VINTAGES, KEPT_WEEKS = PAST + 4, 160
+"""Vintages that an archive keeps, and the newest weeks of each."""
+LEAST_KEPT = 4
+"""Vintages from which an archive says how a list is revised."""
+
+
+def remember_weeks(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel:
+    """Keep a panel of weeks as known after its last week; the same with all that is kept.
+
+    A second panel of the same week takes the place of the first. One that is older than the last
+    is not kept. An archive that lacks a region, has other weeks or is damaged begins anew. The
+    vintages stand in the panel once there are `LEAST_KEPT`.
+    """
+    as_of, path = panel.end + timedelta(days=1), folder / FILE
+    begin = max(panel.start, panel.end - timedelta(days=WEEK * (KEPT_WEEKS - 1)))
+    newest = panel.between(begin, panel.end).to_table().select("date", "region", "cases")
+    newest = newest.with_columns(as_of=pl.lit(as_of), signal=pl.lit(COUNTS))
+    newest = newest.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).drop_nulls()
+    rows = _archived(path, panel)
+    if rows is not None and rows["as_of"].max() > as_of:  # type: ignore[operator]
+        rows = rows.filter(pl.col("as_of") <= as_of)
+    else:
+        earlier = [] if rows is None else [rows.filter(pl.col("as_of") < as_of)]
+        rows = pl.concat([*earlier, newest])
+        oldest = rows["as_of"].unique().sort()[-KEPT_VINTAGES:][0]
+        rows = rows.filter(pl.col("as_of") >= oldest)
+        if write:
+            write_parquet(path, rows)
+    if rows["as_of"].n_unique() < LEAST_KEPT:
+        return panel
+    kept = WeeklyVintages.from_table(rows, regions=panel.regions, source=panel.source)
+    return replace(panel, revisions=kept)
+
+
+def weeks_kept(folder: Path) -> int:
+    """How many vintages of weeks an archive has."""
+    try:
+        return int(pl.read_parquet(folder / FILE)["as_of"].n_unique())
+    except (OSError, pl.exceptions.PolarsError):
+        return 0
+
+
+def _archived(path: Path, panel: CasePanel) -> pl.DataFrame | None:
+    """The rows of an archive; none if it is not there, is damaged, or is of other weeks."""
+    try:
+        rows = pl.read_parquet(path).select(
+            pl.col(name).cast(kind) for name, kind in SCHEMA.items()
+        )
+    except (OSError, ValueError, pl.exceptions.PolarsError):
+        return None
+    apart = rows.select(((pl.col("date") - panel.end).dt.total_days() % WEEK == 0).all()).item()
+    known = set(rows["region"]) >= set(panel.regions) and not rows.is_empty()
+    whole = not any(rows.null_count().row(0)) and bool((rows["date"] <= rows["as_of"]).all())
+    return rows if apart and known and whole else None
+
+
+def weeks_together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
+    """A panel of weeks with the vintages of its regions, each of which was remembered alone."""
+    kept = [one.revisions for one in alone if one.revisions is not None]
+    if len(kept) < len(panel.regions):
+        return panel
+    common = sorted(set.intersection(*(set(one.snapshots) for one in kept)))
+    if len(common) < LEAST_KEPT or common[-1] != panel.end + timedelta(days=1):
+        return panel
+    rows = pl.concat([one.to_frame() for one in kept]).filter(pl.col("as_of").is_in(common))
+    every = WeeklyVintages.from_table(rows, regions=panel.regions, source=panel.source)
+    return replace(panel, revisions=every)
 
 
 def improved(counts: Floats, signal: Floats) -> Floats:

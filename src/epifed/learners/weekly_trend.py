@@ -50,10 +50,8 @@ BORROWED, LARGEST_ERROR = 10.0, 4.0
 ones."""
 WIDER = 1.12
 """Factor on the width of intervals, for changes without precedent."""
-AT_FIRST = np.array([0.6, 0.4])
+AT_FIRST = np.array([0.7, 0.3])
 """Weights of the seasonal forecast and the damped trend before any error is known."""
-TELLING = 2.0
-"""Weight of a past error of the client where one of the two is preferred to the other."""
 HOLIDAYS, AT_HOLIDAYS = (0, 1, 51, 52), np.array([0.95, 0.05])
 """Weeks of the year around Christmas and New Year, whose growth is no trend, and the two weights
 then: only the seasonal forecast accounts for the holidays."""
@@ -127,7 +125,7 @@ class _Made:
             return np.repeat(AT_HOLIDAYS[:, None], regions, axis=1)
         weight = FORGETTING ** np.arange(len(self.missed))
         away = np.minimum(self.missed / self.past_width[:, :1], LARGEST_ERROR)
-        log = np.log(AT_FIRST)[:, None] - TELLING * np.tensordot(weight, away, axes=1)
+        log = np.log(AT_FIRST)[:, None] - np.tensordot(weight, away, axes=1)
         share = np.exp(log - log.max(axis=0))
         return np.asarray(share / share.sum(axis=0))
 
