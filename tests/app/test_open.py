@@ -23,9 +23,10 @@ from typer.testing import CliRunner
 
 from epifed.app import server, session
 from epifed.app.reading import FileReading, Memory, read_file, shape_of
-from epifed.app.server import HEADERS, Door, make_app
+from epifed.app.server import Door, make_app
 from epifed.app.session import PageSession, plain_name
 from epifed.cli.app import app
+from epifed.report.served import HEADERS
 from tests.waiting import GUARD
 
 PORT = 4321

@@ -26,10 +26,11 @@ from typer.testing import CliRunner
 
 from epifed.cli import federation_train
 from epifed.cli.app import app
-from epifed.dashboard import HEADERS, POLICY, Access, StatusPoller, certificate_ends, make_app
+from epifed.dashboard import Access, StatusPoller, certificate_ends, make_app
 from epifed.errors import EpifedError
 from epifed.federation.messages import Code
 from epifed.federation.status import NOTICE_KINDS, SITE_STATES, WEEK_STATES, FederationState, Live
+from epifed.report.served import HEADERS, POLICY
 from tests.federation.status_folders import Folders
 from tests.waiting import GUARD, wait_for
 

@@ -6,10 +6,8 @@ through a name of its own (DNS rebinding), and what changes something comes from
 """
 
 import contextlib
-import hashlib
 import hmac
 import io
-import re
 import secrets
 import signal
 import socket
@@ -24,7 +22,7 @@ from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import (
     FileResponse,
@@ -34,31 +32,18 @@ from starlette.responses import (
     Response,
 )
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from epifed.app.session import PageSession
 from epifed.errors import EpifedError, in_german
-from epifed.report.html import asset, library
+from epifed.report.html import asset
+from epifed.report.served import Guarded, served_page
 
 HOST = "127.0.0.1"
 MOST_UPLOAD = 200 << 20
 """Bytes of a file that is dropped on the page."""
 MOST_ASKED = 1 << 20
 """Bytes of any other request."""
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "cache-control": "no-store",
-}
 SHARED_STYLES = ("page.css", "print.css")
 """Of the report, as are the scripts below and the charting library."""
 SHARED_SCRIPTS = ("format.js", "charts.js", "shapes.js", "tables.js", "controls.js")
@@ -117,38 +102,16 @@ class Door:
             brought.value.encode(), self.secret.encode()
         )
 
-
-class Guarded:
-    """The application behind the door, with headers that let a browser load nothing else."""
-
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self.app, self.door = app, door
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
-        if scope["type"] != "http":
-            return
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-            await send(message)
-
-        answer = self._at_the_door(scope)
-        await (answer or self.app)(scope, receive, with_headers)
-
-    def _at_the_door(self, scope: Scope) -> Response | None:
+    def check(self, scope: Scope) -> Response | None:
         """A refusal, or the cookie for the token; nothing for who is in already."""
-        door, headers = self.door, Headers(scope=scope)
-        if not door.is_host(headers.get("host", "")):
+        headers = Headers(scope=scope)
+        if not self.is_host(headers.get("host", "")):
             return PlainTextResponse("Not the address of this page.\n", 421)
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("This page takes no such request.\n", 405)
-        if not door.knows(headers):
+        if not self.knows(headers):
             token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            first = scope["method"] == "GET" and scope["path"] == "/" and door.enter(token)
+            first = scope["method"] == "GET" and scope["path"] == "/" and self.enter(token)
             return self._entered() if first else HTMLResponse(STRANGER, 403)
         if not _from_page(scope["method"], headers):
             return PlainTextResponse("This comes from another page.\n", 403)
@@ -157,8 +120,7 @@ class Guarded:
     def _entered(self) -> Response:
         """The cookie; the browser goes on without the token in its address."""
         entered = HTMLResponse(ENTERED)
-        door = self.door
-        entered.set_cookie(door.cookie, door.secret, httponly=True, samesite="strict", path="/")
+        entered.set_cookie(self.cookie, self.secret, httponly=True, samesite="strict", path="/")
         return entered
 
 
@@ -172,9 +134,13 @@ def _from_page(method: str, headers: Headers) -> bool:
 
 def make_app(desk: PageSession, door: Door) -> ASGIApp:
     """The application: the page, its assets, and what it asks of the desk."""
-    assets = _assets()
-    places = {re.sub(r"-\w+\.", ".", name): f"assets/{name}" for name in assets}
-    page = re.sub(r"\{\{([\w.]+)\}\}", lambda mark: places[mark[1]], own_asset("page.html"))
+    styles = [*map(asset, SHARED_STYLES), own_asset("app.css")]
+    scripts = [
+        *map(own_asset, OWN_WORDS),
+        *map(asset, SHARED_SCRIPTS),
+        *map(own_asset, OWN_SCRIPTS),
+    ]
+    page, assets = served_page(own_asset("page.html"), styles, scripts, printed=True)
 
     async def answered(work: Callable[..., object], *arguments: Any) -> Response:
         """The state after some work; a mistake is a sentence."""
@@ -191,8 +157,7 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
         name = request.path_params["name"]
         if name not in assets:
             return PlainTextResponse("not here\n", 404)
-        content, kind = assets[name]
-        return Response(content, media_type=kind)
+        return Response(assets[name].content, media_type=assets[name].media_type)
 
     async def show_state(_: Request) -> Response:
         return JSONResponse(await run_in_threadpool(desk.state))
@@ -237,7 +202,7 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
         Route("/api/file", open_file, methods=["POST"]),
         Route("/api/{action}", act, methods=["POST"]),
     ]
-    return Guarded(Starlette(routes=routes), door)
+    return Guarded(Starlette(routes=routes), door.check)
 
 
 def _refused(sentence: str, status: int) -> Response:
@@ -254,28 +219,6 @@ async def _read(request: Request, most: int, write: Callable[[bytes], object]) -
             return False
         write(block)
     return True
-
-
-def _assets() -> dict[str, tuple[str, str]]:
-    """Style, script and charting library with their kinds, by names that say what is in them."""
-    styles = [*map(asset, SHARED_STYLES), own_asset("app.css")]
-    scripts = [
-        *map(own_asset, OWN_WORDS),
-        *map(asset, SHARED_SCRIPTS),
-        *map(own_asset, OWN_SCRIPTS),
-    ]
-    together = "(function () {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
-    found = {
-        "app.css": ("\n".join(styles), "text/css"),
-        "echarts.js": (library(), "text/javascript"),
-        "app.js": (together, "text/javascript"),
-    }
-    return {_named(name, content): (content, kind) for name, (content, kind) in found.items()}
-
-
-def _named(name: str, content: str) -> str:
-    stem, ending = name.split(".")
-    return f"{stem}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.{ending}"
 
 
 def own_asset(name: str) -> str:

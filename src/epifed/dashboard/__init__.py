@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import ipaddress
 import os
-import re
 import ssl
 import sys
 import threading
@@ -31,11 +30,11 @@ from fastapi import FastAPI, Header, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from epifed.errors import EpifedError
 from epifed.federation.status import (
@@ -47,7 +46,8 @@ from epifed.federation.status import (
     Places,
     read_status,
 )
-from epifed.report.html import asset, library
+from epifed.report.html import asset
+from epifed.report.served import Guarded, served_page
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -330,19 +330,6 @@ def certificate_ends(kits: dict[str, Path]) -> Callable[[], dict[str, datetime]]
 LEAST_TOKEN = 32
 """Characters of a token, which is made, not thought of."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-}
 METHODS = ("GET", "HEAD")
 
 
@@ -403,34 +390,12 @@ class Access:
         """Of its address."""
         return "https" if self.certificate else "http"
 
-
-class Guarded:
-    """An application behind the rules: method, token, and headers on every answer."""
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self.app, self.access = app, access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
-        if scope["type"] != "http":
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("cache-control", "no-store")
-            await send(message)
-
-        refusal = self._refusal(scope)
-        await (refusal or self.app)(scope, receive, guarded)
-
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+    def refusal(self, scope: Scope) -> PlainTextResponse | None:
+        """Why a request does not get through: its method, or its token."""
         if scope["method"] not in METHODS:
             allowed = {"allow": ", ".join(METHODS)}
             return PlainTextResponse("This page can only be read.\n", 405, allowed)
-        if self.access.token is None or _brings(Headers(scope=scope), self.access.tokens()):
+        if self.token is None or _brings(Headers(scope=scope), self.tokens()):
             return None
         asked = {"www-authenticate": 'Basic realm="epifed", charset="UTF-8"'}
         return PlainTextResponse("The token is missing or wrong.\n", 401, asked)
@@ -548,31 +513,6 @@ OWN_LAST = ("sites.js", "weeks.js", "budget.js", "about.js", "main.js")
 READ = ["GET", "HEAD"]
 
 
-@dataclass(frozen=True)
-class Asset:
-    """A file that never changes under its name."""
-
-    content: str
-    media_type: str
-
-
-def assets() -> dict[str, Asset]:
-    """Style, script and charting library, by names that say what is in them."""
-    styles = [*(asset(name) for name in SHARED_STYLES), *(own(name) for name in OWN_STYLES)]
-    scripts = [
-        *(own(name) for name in OWN_SCRIPTS),
-        *(asset(name) for name in SHARED_SCRIPTS),
-        *(own(name) for name in OWN_LAST),
-    ]
-    together = "(function () {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
-    found = {
-        "board.css": Asset("\n".join(styles), "text/css"),
-        "echarts.js": Asset(library(), "text/javascript"),
-        "board.js": Asset(together, "text/javascript"),
-    }
-    return {_named(name, one.content): one for name, one in found.items()}
-
-
 def own(name: str) -> str:
     """A file of the page."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
@@ -581,9 +521,9 @@ def own(name: str) -> str:
 def make_app(watching: StatusPoller, access: Access) -> ASGIApp:
     """The application, behind the rules of access."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    kept = assets()
-    places = {re.sub(r"-\w+\.", ".", name): f"assets/{name}" for name in kept}
-    page = re.sub(r"\{\{([\w.]+)\}\}", lambda mark: places[mark[1]], own("page.html"))
+    styles = [*map(asset, SHARED_STYLES), *map(own, OWN_STYLES)]
+    scripts = [*map(own, OWN_SCRIPTS), *map(asset, SHARED_SCRIPTS), *map(own, OWN_LAST)]
+    page, kept = served_page(own("page.html"), styles, scripts)
 
     @app.api_route("/", methods=READ)
     async def _page() -> Response:
@@ -610,9 +550,4 @@ def make_app(watching: StatusPoller, access: Access) -> ASGIApp:
 
     zipped = GZipMiddleware(app, minimum_size=2000)
     trusted = TrustedHostMiddleware(zipped, list(access.names), www_redirect=False)
-    return Guarded(trusted, access)
-
-
-def _named(name: str, content: str) -> str:
-    stem, ending = name.split(".")
-    return f"{stem}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.{ending}"
+    return Guarded(trusted, access.refusal)

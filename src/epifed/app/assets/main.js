@@ -11,6 +11,7 @@ function drawContents() {
 function drawAll() {
   if (DATA.check && DATA.check.names.length === 1) shown.region = 0;
   drawControls();
+  $('title').textContent = t('title');
   $('subtitle').textContent = t('subtitle');
   $('made').textContent = t('made', { version: DATA.version ?? '' });
   document.title = DATA.file ? `${DATA.file.name} – epifed` : t('title');

@@ -5,7 +5,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
@@ -69,20 +69,32 @@ def page(found: dict[str, Any]) -> str:
     """The page around its data. Only the scripts in it can run: their hashes are in its policy."""
     style = "\n".join(asset(name) for name in STYLES)
     charting = library()
-    script = "(function () {\n'use strict';\n" + "\n".join(map(asset, SCRIPTS)) + "\n})();"
+    script = in_one(map(asset, SCRIPTS))
     policy = (
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
         f"script-src {_hash(charting)} {_hash(script)}"
     )
-    parts = {
-        "policy": policy,
-        "title": html.escape(found["title"] or "epifed"),
-        "style": style,
-        "data": embedded_json(found),
-        "library": charting,
-        "script": script,
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("page.html"))
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{html.escape(found['title'] or 'epifed')}</title>\n<style>\n{style}\n</style>"
+    )
+    end = (
+        f'\n<script type="application/json" id="data">{embedded_json(found)}</script>\n'
+        f"<script>{charting}</script>\n<script>{script}</script>"
+    )
+    return framed(head, asset("page.html"), end, printed=True)
+
+
+def framed(head: str, main: str, end: str = "", *, printed: bool) -> str:
+    """A page: its own part of the head, its main part and its end in what all pages share."""
+    button = '\n      <button type="button" class="icon" id="print" data-t="print"></button>'
+    parts = {"head": head, "main": main.rstrip("\n"), "end": end, "print": button * printed}
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("frame.html"))
+
+
+def in_one(scripts: Iterable[str]) -> str:
+    """Scripts as one, whose names nobody else sees."""
+    return "(function () {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
 
 
 def embedded_json(value: object) -> str:
