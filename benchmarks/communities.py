@@ -46,28 +46,32 @@ def row(epsilon: str, folder: Path) -> list[Any]:
     return [epsilon.replace("inf", "∞"), found["mae_ratio"], found["wis_ratio"], *shares]
 
 
-def drawn(folders: list[Path]) -> None:
-    """The paper's experiment: mean and deviation of each cell."""
+def paper_table() -> dict[str, Any]:
+    """The paper's experiment from the kept runs: mean and deviation of each cell."""
     scores = ("mae", "mase", "mape", "r2")
     heads = ["period", "average", "method", "ε", "runs", "MAE", "MASE", "MAPE %", "R²", "zeros"]
     formats = ["{}"] * 5 + [("{:short}", "{:short} ± {:short}")] * len(scores) + ["{:,}"]
     rows: list[list[Any]] = []
     for average in COMMUNITY_SMOOTHING:
-        name = f"communities-{average}"
-        keep_runs(name, [folder / average for folder in folders if (folder / average).is_dir()])
-        means = summary(kept_runs(name)).sort("period", TRAINED, "epsilon", "method")
+        means = summary(kept_runs(f"communities-{average}"))
         rows += [
             [row["period"], average, row["method"], budget(row["epsilon"]), row["runs"]]
             + [spread(row, score, "_mean") for score in scores]
             + [int(row["zeros"])]
-            for row in means.iter_rows(named=True)
+            for row in means.sort("period", TRAINED, "epsilon", "method").iter_rows(named=True)
         ]
-        images = RESULTS.parent.parent / "docs" / "images"
-        curves = kept_runs(name, "convergence")
-        save(figures.convergence(curves), images / f"communities_{average}.png")
-    rows.sort(key=lambda row: row[0])
+    return table(heads, formats, sorted(rows, key=lambda row: row[0]))
+
+
+def drawn(folders: list[Path]) -> None:
+    """Keep the runs of the paper's experiment, its table and its curves."""
+    for average in COMMUNITY_SMOOTHING:
+        name = f"communities-{average}"
+        keep_runs(name, [folder / average for folder in folders if (folder / average).is_dir()])
+        picture = RESULTS.parent.parent / "docs" / "images" / f"communities_{average}.png"
+        save(figures.convergence(kept_runs(name, "convergence")), picture)
     command = "epifed reproduce --data ../shared/data --out communities --level community"
-    print(keep("communities", command, {"real": table(heads, formats, rows)}))
+    print(keep("communities", command, {"real": paper_table()}))
 
 
 def main() -> None:
