@@ -252,6 +252,7 @@ WEEK = {
     "sites": "{}",
     "seconds": "{:.0f}",
     "processor seconds of the server": "{:.1f}",
+    "its share of a core": "{:.0%}",
     "of each site": "{:.1f}",
     "of an aggregator": "{:.1f}",
     "memory of the server, MB": "{:.0f}",
@@ -265,7 +266,8 @@ WEEK = {
 
 def week_row(one: dict[str, Any]) -> list[Any]:
     others = one["all"] - one["server"] - 2 * one["aggregator"]
-    numbers = [one["server"], others / one["sites"], one["aggregator"], one["memory"]]
+    share = one["server"] / one["seconds"]
+    numbers = [one["server"], share, others / one["sites"], one["aggregator"], one["memory"]]
     rest = ("resident", "connections", "files", "threads", "site")
     return [str(one["sites"]), one["seconds"], *numbers, *(one[name] for name in rest)]
 
@@ -274,7 +276,9 @@ def kept_weeks(weeks: list[dict[str, Any]]) -> dict[str, Any]:
     """The table of weeks; numbers of sites that were not measured now stay as they are."""
     path = RESULTS / "load.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
-    rows = {row[0]: row for row in kept.get("weeks", {"rows": []})["rows"]}
+    before = kept.get("weeks", {})
+    same = before.get("columns") == [*WEEK]
+    rows = {row[0]: row for row in before["rows"]} if same else {}
     rows |= {str(one["sites"]): week_row(one) for one in weeks}
     ordered = [rows[name] for name in sorted(rows, key=int)]
     about = {"machine": machine(), "load": max(one["load"] for one in weeks)}

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from epifed.federation.flare.controller import FederationController
+from epifed.federation.flare.controller import ROSTER, FederationController
+from epifed.federation.flare.kits import server_resources
+from epifed.federation.flare.parties import HEARTBEAT
 from epifed.federation.messages import Task, pack_tasks, unpack_task
 from epifed.federation.server import Answers, ServedTraining
+from epifed.federation.terms import QUESTIONS, SILENT, Federation, Server, Site
+from epifed.files import write_text
 from epifed.rehearsal.local import free_port, rehearsal_federation
 from epifed.training.rounds import Rounds
 from tests.federation.helpers import panel, plan, settings_of
@@ -43,6 +47,20 @@ def test_a_site_that_floods_a_round_is_remembered_once() -> None:
         flood(held, flooding, "", "", {}, None)
     assert held._late == {"site-1"}
     assert held._silences == {"site-2": 1}
+
+
+def test_many_sites_ask_less_often_and_may_be_silent_for_longer(tmp_path: Path) -> None:
+    large = invented_roster(400)
+    assert len(large.sites) / large.request_interval <= QUESTIONS
+    assert large.silent > SILENT + 300 and large.silent > 10 * HEARTBEAT
+    write_text(tmp_path / ROSTER, large.to_toml())
+    (server,) = server_resources(tmp_path)["servers"]
+    assert server["heart_beat_timeout"] == large.silent
+
+
+def invented_roster(sites: int) -> Federation:
+    hosted = tuple(Site(name=f"site-{i}", clients=(f"{i:05}",)) for i in range(sites))
+    return Federation(server=Server(host="localhost"), sites=hosted)
 
 
 def test_a_port_is_claimed_and_is_none_of_outgoing_connections() -> None:

@@ -379,6 +379,8 @@ Mail = Annotated[
 
 QUESTIONS = 50
 """For work, a second, of all waiting sites together: they keep about half a core busy."""
+SILENT = 60.0
+"""Seconds without a sign of life after which the server drops a party, in a small federation."""
 AGAIN = 2.0
 """Seconds without a sign of its reply before which no question is asked again."""
 START = 60.0
@@ -497,7 +499,15 @@ class Federation(Table):
     @property
     def request_interval(self) -> float:
         """Seconds between two questions of a waiting site for work."""
-        return min(max(0.2, len(self.sites) / QUESTIONS), 2.0)
+        return max(0.2, len(self.sites) / QUESTIONS)
+
+    @property
+    def silent(self) -> float:
+        """Seconds without a sign of life after which the server drops a party.
+
+        Where hundreds of workers start at once, signs of life are late.
+        """
+        return SILENT + len(self.sites)
 
     @property
     def ask_again(self) -> float:

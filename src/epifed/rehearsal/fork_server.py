@@ -261,6 +261,10 @@ def _share() -> None:
         logs: Any = importlib.import_module("nvflare.fuel.utils.log_utils")
         # FLARE's own looks for its caller's name in every module, and so touches all of them.
         logs.get_script_logger = partial(logging.getLogger, "nvflare.worker")
+        # Its question for a signature copies the table of modules, and so touches all of them.
+        decomposer: Any = importlib.import_module("nvflare.fuel.utils.fobs.decomposer")
+        for container in (dict, list, set, tuple):
+            decomposer._requires_init_args(container)
         _use_a_key()
     gc.collect()
     gc.freeze()

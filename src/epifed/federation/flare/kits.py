@@ -39,7 +39,7 @@ from epifed.federation.scaffold import (
 )
 from epifed.federation.schedule import Schedule
 from epifed.federation.site import CLIENTS, KEY, TERMS
-from epifed.federation.terms import AGAIN, Aggregator, Federation, Site
+from epifed.federation.terms import AGAIN, SILENT, Aggregator, Federation, Site
 from epifed.files import write_text
 from epifed.settings import Settings
 
@@ -121,6 +121,8 @@ def site_resources() -> dict[str, Any]:
 
 def server_resources(kit: Path) -> dict[str, Any]:
     """`resources.json` of the server: what it stores stays in its kit."""
+    roster = kit / ROSTER
+    silent = Federation.read(roster).silent if roster.is_file() else SILENT
     store = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
     return {
         "format_version": 2,
@@ -130,7 +132,7 @@ def server_resources(kit: Path) -> dict[str, Any]:
             {
                 "admin_storage": "transfer",
                 "max_num_clients": MORE_THAN_ENOUGH,
-                "heart_beat_timeout": 60,
+                "heart_beat_timeout": silent,
                 "download_job_url": "http://localhost/",
                 "admin_timeout": 10.0,
             }

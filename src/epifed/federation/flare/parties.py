@@ -40,7 +40,7 @@ from epifed.federation.terms import Federation, Terms
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
 
-HEARTBEAT = 5
+HEARTBEAT = 10
 """Seconds between two signs of life of a site."""
 
 
