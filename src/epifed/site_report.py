@@ -36,6 +36,7 @@ from epifed.evaluation.backtest import keep_forecast, label
 from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
 from epifed.federation.site import LEDGER, Fetched, LastAsked, Source, archive_of, hosted_clients
+from epifed.federation.terms import OLD_DAYS
 from epifed.files import to_json, write_atomic, write_sheet, write_text
 from epifed.forecasting import forecast_releases, timely
 from epifed.hubs.submission import write_hub
@@ -51,8 +52,6 @@ REPORT, FORECAST, NOWCAST = "report.html", "forecast.csv", "nowcast.csv"
 HUB = "hub"
 REAL_TIME = "real_time_since.txt"
 """In the kit: since when late reports are filled up there."""
-OLD_DAYS = 8
-"""Days after which counts that nobody has renewed are a problem: a weekly training wants them."""
 WEEK_NAME = re.compile(r"\d{4}-W\d\d")
 _NAMED = re.compile(r"week-(\d{4}-\d\d-\d\d)")
 

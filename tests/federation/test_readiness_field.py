@@ -25,6 +25,7 @@ def test_a_training_that_all_sites_would_refuse_costs_nothing(tmp_path: Path) ->
     with federation(tmp_path, 2, ledger=path, min_sites=2) as local:
         for name in ("site-1", "site-2"):
             (local.kit(name) / site.TERMS).write_text(Terms(accountant="rdp").to_toml())
+        assert f"the server listens on port {local.federation.server.port}" in local.log("server")
         with pytest.raises(NotReadyError, match="0 of 2 sites would take part, 2 expected") as no:
             local.train(plan("refused", settings, seeded=False))
         assert "it counts ε = 2.1" in str(no.value)

@@ -13,6 +13,7 @@ from epifed.federation.flare.kits import kind_of, make_kits, own_lines_alone
 from epifed.federation.flare.parties import server_command, site_command
 from epifed.federation.readiness import Proposal, weigh
 from epifed.federation.scaffold import (
+    LEDGER,
     README,
     ROSTER,
     SCHEDULE,
@@ -24,6 +25,7 @@ from epifed.federation.scaffold import (
 from epifed.federation.schedule import Schedule, budgeted
 from epifed.federation.site import Source
 from epifed.federation.terms import Federation, SiteLedger, Terms
+from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import free_port
 from epifed.settings import Settings, read_values
 from tests.commands import epifed
@@ -123,7 +125,11 @@ def _wrong_kits_and_data(out: Path) -> None:
     data.write_text("\n".join(["region,date,cases", *rows]) + "\n")
     with pytest.raises(EpifedError, match="found the regions 09161, 09162; expected"):
         site_command(north, Source(str(data), None, {}))
+    checked = epifed("federation", "check", "--kit", north, "--data", data, expect=1)
+    assert "NOT clients" in checked.stdout
+    assert "found the regions 09161, 09162; expected those of the site 'north'" in checked.stdout
     _too_few_days(north, data)
+    _days_far_from_today(north, data)
     office, port = out / "kits" / "coordinator", free_port()
     path = office / "startup" / "fed_admin.json"
     values = json.loads(path.read_text())
@@ -162,6 +168,38 @@ def _too_few_days(north: Path, data: Path) -> None:
     (north / "site.toml").write_text(terms.to_toml())
     write(180)
     assert days_of_check().startswith("ok ") and f"from {first} to {last}" in days_of_check()
+
+
+def _days_far_from_today(north: Path, data: Path) -> None:
+    """An old file or a clock a year ahead; counts of days to come or a clock a year behind."""
+
+    def clients_of_check(last: date) -> str:
+        days = [last - timedelta(days=day) for day in range(200)]
+        rows = [f"{region},{day},{17 * day.day % 23}" for region in SITES["north"] for day in days]
+        data.write_text("\n".join(["region,date,cases", *rows]) + "\n")
+        done = epifed("federation", "check", "--kit", north, "--data", data, expect=1)
+        return next(
+            line
+            for line in done.stdout.splitlines()
+            if line.startswith(("NOT clients", "NOT data"))
+        )
+
+    today, year = date.today(), timedelta(days=365)
+    assert "365 days before today by this machine's clock" in clients_of_check(today - year)
+    assert "365 days after today by this machine's clock" in clients_of_check(today + year)
+
+
+def test_no_epsilon_is_spent_on_a_release_that_would_be_noise(tmp_path: Path) -> None:
+    outline = _outline(sites={"north": ("01001",)}, epsilon=0.1)
+    make_kits(outline.federation, tmp_path)
+    write_scaffold(outline, tmp_path)
+    Ledger.create(tmp_path / LEDGER, outline.cap)
+    for words in (("train", tmp_path), ("schedule", tmp_path, "--once")):
+        done = epifed("federation", *words, expect=2)
+        assert "noise hides most of it" in done.stderr
+        assert "Nothing was spent; expected at least 5 %, or --despite-noise" in done.stderr
+    assert not Ledger(tmp_path / LEDGER).book().runs
+    epifed("federation", "schedule", tmp_path, "--plan", expect=0)
 
 
 def test_a_training_of_days_that_are_not_over_is_refused(tmp_path: Path) -> None:

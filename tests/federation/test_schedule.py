@@ -32,7 +32,7 @@ def _command(local: LocalFederation, folder: Path) -> list[str]:
         "--out": folder / "weeks",
     }
     options = [str(text) for pair in named.items() for text in pair]
-    return [sys.executable, *weekly, str(folder / "weekly.toml"), *options]
+    return [sys.executable, *weekly, str(folder / "weekly.toml"), "--despite-noise", *options]
 
 
 def test_killed_or_doubled_a_week_is_run_and_paid_for_once(tmp_path: Path) -> None:

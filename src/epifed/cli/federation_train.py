@@ -46,6 +46,11 @@ FolderKit = Annotated[
         "--kit", help="The coordinator's startup kit.", show_default="kits/coordinator there"
     ),
 ]
+DespiteNoise = Annotated[
+    bool, typer.Option("--despite-noise", help="Train even if the release is almost only noise.")
+]
+USELESS = 0.05
+"""Share of a release that is signal below which no ε is spent on it: noise is four times it."""
 
 
 def schedule(
@@ -73,6 +78,7 @@ def schedule(
         bool,
         typer.Option("--plan", help="Print the dates and privacy cost of all weeks; run none."),
     ] = False,
+    despite_noise: DespiteNoise = False,
     confirm_clock: Annotated[
         bool,
         typer.Option(
@@ -99,10 +105,8 @@ def schedule(
         weeks_left,
     )
     from epifed.federation.terms import Federation
-    from epifed.learners.base import make_learner
     from epifed.ledger.ledger import Ledger
     from epifed.privacy.plan import PrivacyPlan
-    from epifed.training.loop import expect
 
     if weeks.is_dir():
         place = Place.of(weeks, federation, kit)
@@ -133,8 +137,7 @@ def schedule(
     left = weeks_left(when, journal, found, datetime.now(UTC))
     if left:
         cost = PrivacyPlan.of(chosen, len(roster.clients))
-        if expected := expect(make_learner(chosen), cost):
-            messages.print(expected.sentence())
+        refuse_noise(chosen, roster, despite=despite_noise or plan)
         each = (cost.priced_rate, cost.noise_multiplier, cost.rounds)
         fits = found.weeks_that_fit(each, [week.day for week in left])
         messages.print(budgeted(found.cap, found.taken(), cost, len(left), fits))
@@ -409,6 +412,7 @@ def train(
             help="Ask every party whether it would take part, print the answers, and stop.",
         ),
     ] = False,
+    despite_noise: DespiteNoise = False,
     as_json: AsJson = False,
 ) -> None:
     """Train one private model over all sites and deliver it to each of them.
@@ -421,9 +425,6 @@ def train(
     from epifed.federation.flare.jobs import ask_parties, nothing_learned, run_training
     from epifed.federation.server import Order
     from epifed.federation.terms import Federation
-    from epifed.learners.base import make_learner
-    from epifed.privacy.plan import PrivacyPlan
-    from epifed.training.loop import expect
 
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     place = Place.of(settings, federation, kit)
@@ -431,9 +432,7 @@ def train(
     chosen = order_settings(place.settings, place.roster, roster)
     order = Order.of(named, chosen, *place.period(first, last), seeded=seeded)
     desk.name()
-    expected = expect(make_learner(chosen), PrivacyPlan.of(chosen, len(roster.clients)))
-    if expected:
-        messages.print(expected.sentence())
+    refuse_noise(chosen, roster, despite=despite_noise or plan or seeded)
     if plan:
         _print_plan(ask_parties(desk, roster, order, _say_waits), roster.min_sites, as_json=as_json)
         return
@@ -449,6 +448,23 @@ def train(
     if wasted:
         messages.print(wasted)
         raise typer.Exit(1)
+
+
+def refuse_noise(settings: "Settings", roster: "Federation", *, despite: bool) -> None:
+    """Print what noise to expect, and refuse to pay for a release that is almost nothing else."""
+    from epifed.learners.base import make_learner
+    from epifed.privacy.plan import PrivacyPlan
+    from epifed.training.loop import expect
+
+    expected = expect(make_learner(settings), PrivacyPlan.of(settings, len(roster.clients)))
+    if expected is None:
+        return
+    if expected.believed < USELESS and not despite:
+        raise EpifedError(
+            f"{expected.sentence()} Nothing was spent; expected at least {100 * USELESS:.0f} %, or "
+            "--despite-noise"
+        )
+    messages.print(expected.sentence())
 
 
 def _say_connected(desk: "CoordinatorSession", roster: "Federation") -> None:

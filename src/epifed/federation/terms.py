@@ -386,6 +386,8 @@ AGAIN = 2.0
 START = 60.0
 """Seconds that a site's worker has at least for its start."""
 
+OLD_DAYS = 8
+"""Days after which counts are old: a weekly training then probably finds too few."""
 SOON = 30
 """Days before a certificate's end from which on it is a problem."""
 

@@ -4,11 +4,13 @@ import json
 import math
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 from epifed.data.panel import CasePanel
+from epifed.data.readers import load_panel
 from epifed.errors import EpifedError, counted
 from epifed.federation.flare.kits import authorization, certificate, connections, site_resources
 from epifed.federation.messages import ProtocolRange, heard
@@ -16,7 +18,7 @@ from epifed.federation.round_terms import report_bytes
 from epifed.federation.scaffold import SCHEDULE, SETTINGS
 from epifed.federation.schedule import Schedule
 from epifed.federation.site import KEY, TERMS, LastAsked, Source, hosted_clients
-from epifed.federation.terms import SOON, Terms
+from epifed.federation.terms import OLD_DAYS, SOON, Terms
 from epifed.learners.base import make_learner
 from epifed.privacy.accounting import UNIT, rounded_up
 from epifed.privacy.plan import TRUST
@@ -61,8 +63,9 @@ def inspect_site(
     ]
     panel = found.panel
     if panel is None:
-        nobody = Finding("clients", False, f"{source.path}: no usable data of any of your clients")
-        return [*findings, *bad, nobody]
+        if not bad:
+            bad.append(Finding("clients", False, other_regions(kit, source)))
+        return [*findings, *bad]
     return [
         *findings,
         *bad,
@@ -72,6 +75,21 @@ def inspect_site(
         _sent(kit, settings),
         _price(settings),
     ]
+
+
+def other_regions(kit: Path, source: Source) -> str:
+    """What a file holds in which no client of the site is."""
+    regions = "of others"
+    with suppress(Exception):  # it is only for the sentence
+        regions = _listed(load_panel(Path(source.path), source.format, **source.options).regions)
+    return (
+        f"{source.path}: found the regions {regions}; expected those of the site "
+        f"'{certificate(kit).name}': {_listed(hosted_clients(kit))}"
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _kit(kit: Path) -> Finding:
@@ -192,6 +210,16 @@ def _clients(kit: Path, panel: CasePanel) -> Finding:
             False,
             f"{panel.source}: no data of client {missing[0]} ({len(missing)} of {len(wanted)} "
             "missing); expected all clients that the roster says you host",
+        )
+    today = datetime.now().astimezone().date()
+    age = (today - panel.end).days
+    if (kit / SCHEDULE).is_file() and not 0 <= age <= OLD_DAYS:
+        return Finding(
+            "clients",
+            False,
+            f"{panel.source}: found counts to {panel.end}, {counted(abs(age), 'day')} "
+            f"{'before' if age > 0 else 'after'} today by this machine's clock ({today}); "
+            f"expected at most {OLD_DAYS} days: look at file and clock",
         )
     return Finding(
         "clients",

@@ -13,20 +13,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.answers import MODELS
 from epifed.federation.flare.controller import ROSTER, SERVER_FILE
 from epifed.federation.flare.engine_patches import LEASH
-from epifed.federation.flare.inspection import too_short
+from epifed.federation.flare.inspection import other_regions, too_short
 from epifed.federation.flare.kits import (
     ORGANISATION,
     certificate,
@@ -112,18 +110,7 @@ def _refuse_other_data(kit: Path, source: Source) -> None:
     if loaded.panel is not None and (problem := too_short(kit, loaded.panel)):
         raise EpifedError(problem)
     if loaded.panel is None and not loaded.left_out:
-        regions = "of others"
-        with suppress(Exception):  # it is only for the sentence
-            panel = load_panel(Path(source.path), source.format, **source.options)
-            regions = _listed(panel.regions)
-        raise EpifedError(
-            f"{source.path}: found the regions {regions}; expected those of the site "
-            f"'{certificate(kit).name}': {_listed(clients)}"
-        )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        raise EpifedError(other_regions(kit, source))
 
 
 def _roster(kit: Path, changed: Path | None) -> Federation:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.private.fed.server.client_manager import ClientManager
+from nvflare.private.fed.server.fed_server import FederatedServer
 
 from epifed.errors import counted
 from epifed.federation.flare.engine_patches import shield_server, with_parent
@@ -42,6 +43,13 @@ def announce_sites(kit: Path) -> None:
             f"{what}: {len(there & names)} of {counted(len(names), 'site')} connected{waits}"
         )
 
+    deploy = FederatedServer.deploy
+
+    def deployed(server: FederatedServer, *arguments: Any, **named: Any) -> None:
+        deploy(server, *arguments, **named)
+        few = f"a round needs {federation.min_sites} of {counted(len(names), 'site')}"
+        lines.info(f"the server listens on port {federation.server.port}; {few}")
+
     login, leave = ClientManager.login_client, ClientManager.remove_client
 
     def logged_in(manager: ClientManager, *arguments: Any, **named: Any) -> Any:
@@ -57,6 +65,7 @@ def announce_sites(kit: Path) -> None:
             say(manager, f"{client.name} left")
         return client
 
+    FederatedServer.deploy = deployed
     ClientManager.login_client, ClientManager.remove_client = logged_in, left
 
 
