@@ -1,6 +1,7 @@
 """The coordinator's page in a real browser: at a glance, in both languages, and by itself."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -317,6 +318,29 @@ def test_a_phone_shows_it_without_scrolling_sideways(looked: SiteDataCheck, loca
     assert reasons.evaluate("one => one.scrollWidth <= one.clientWidth")
     page.locator("#sites-table > summary").tap()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("width", [1366, 360])
+@pytest.mark.parametrize("outcome", ["refused", "wasted"])
+def test_a_refused_and_a_wasted_week_are_red_and_stay_in_their_place(
+    browser: Browser, tmp_path: Path, now: dict[str, datetime], outcome: str, width: int
+) -> None:
+    folders = Folders(tmp_path, sites=2)
+    if outcome == "wasted":
+        folders.train(0, unused=1)
+    else:
+        folders.skip(0, "1 of 2 sites would take part, 2 expected", "refused")
+    now["now"] = folders.after(0)
+    board = Board(folders)
+    try:
+        page = SiteDataCheck(browser, board).open(viewport={"width": width, "height": 900})
+        week = page.locator("#overview .big.word.bad")
+        expect(week).to_have_text("ε spent, nothing learned" if outcome == "wasted" else "Refused")
+        expect(page.locator("#overview")).to_have_class(re.compile("urgent"))
+        assert week.evaluate("one => one.scrollWidth <= one.clientWidth")
+        page.context.close()
+    finally:
+        board.stop()
 
 
 def test_names_in_files_stay_text(

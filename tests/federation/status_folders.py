@@ -129,7 +129,8 @@ class Folders:
             training.finish()
             held = present if delivered is None else delivered
             write_text(folder / DELIVERED, json.dumps(held))
-            self.journal.write(week, "done", "", week.due + timedelta(minutes=9))
+            became: Outcome = "wasted" if unused else "done"
+            self.journal.write(week, became, "", week.due + timedelta(minutes=9))
 
     def skip(self, number: int, reason: str, outcome: Outcome = "skipped") -> None:
         """A week that was not run."""
