@@ -6,7 +6,8 @@ Every state is a client. Each forecast is made with the vintage of its week and 
 the default learner. Its forecaster is fitted on what was public before the season (`pretrained.py`
 with an earlier last day). The first part of each season was looked at when the learner was chosen
 (see docs/evidence/weekly.md). Relative WIS on exactly the tasks of the hub's baseline, states,
-horizons 0 to 3, beside all teams of the files.
+horizons 0 to 3, beside all teams of the files. Last, another disease and country by the same
+learner: weekly COVID-19 cases of the German states, final counts, against the COVIDhub baseline.
 Forecasts stay in the folder, so it may be stopped; `--keep` writes `results/hubs.json`.
 """
 
@@ -21,7 +22,7 @@ import polars as pl
 
 import epifed
 from _runs import MEAN, hub_rows, of_runs, over_runs, said
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, choose
 from epifed.data.readers.vintage_files import load_weekly_vintages
 from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.evaluation.experiment import code_digest
@@ -33,6 +34,10 @@ NAME, NATION, ALL = "epifed", "US", "all"
 HORIZONS = (0, 1, 2, 3)
 COLUMNS = ["rank", "", "tasks", ALL, *map(str, HORIZONS), "in 50 %", "in 95 %"]
 FORMS = ["{}", "{}", "{:,}", *[MEAN] * 5, "{:.1f}", "{:.1f}"]
+
+GERMANY, GERMAN_FIRST, GERMAN_LAST = "German states", date(2020, 9, 6), date(2022, 6, 1)
+GERMAN_COLUMNS = ["weeks ahead", "WIS", "MAE", "in 50 %", "in 95 %"]
+GERMAN_FORMS = ["{}", "{:.3f}", "{:.3f}", "{:.1f}", "{:.1f}"]
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,21 @@ def ranked(hub: Hub, runs: dict[str, list[pl.DataFrame]]) -> list[list[Any]]:
     return rows
 
 
+def german_states(data: Path) -> list[list[Any]]:
+    """How well the weekly cases of the German states are forecast, by weeks ahead; no privacy."""
+    counties = epifed.load_panel(data)
+    (states,) = choose(counties, ("state",))
+    panel = states.panel(counties).weekly()
+    rows: list[list[Any]] = []
+    for ahead in (1, 2, 3, 4):
+        made = epifed.backtest(
+            panel, GERMAN_FIRST, GERMAN_LAST, epsilon=math.inf, horizon=ahead
+        ).summary()
+        scores = [made[name] for name in ("wis_ratio", "mae_ratio")]
+        rows.append([ahead, *scores, 100 * made["coverage_50"], 100 * made["coverage_95"]])
+    return rows
+
+
 def forecaster(hub: Hub, data: Path, work: Path) -> Path:
     """The file of what was public before a hub's season; fitted if this code has not yet."""
     path = work / code_digest()[:16] / f"pretrained_{hub.public}.json"
@@ -167,6 +187,8 @@ def main() -> None:
             rows = ranked(hub, of)
             kept[hub.name + part] = table(COLUMNS, FORMS, rows)
             print(hub.name + part, *rows, sep="\n")
+    kept[GERMANY] = table(GERMAN_COLUMNS, GERMAN_FORMS, german_states(asked.data))
+    print(GERMANY, *kept[GERMANY]["rows"], sep="\n")
     if asked.keep:
         command = f"python benchmarks/hubs.py --runs {asked.runs} --keep"
         print(keep("hubs", command, kept))
