@@ -117,6 +117,19 @@ def test_a_signal_that_cannot_be_is_left_out_with_a_note() -> None:
     assert found.signals == () and "'visits' has values that cannot be" in found.notes[0]
 
 
+def test_a_signal_that_stopped_is_noted_and_changes_nothing() -> None:
+    frame = table(55, signal=True)
+    last = frame["date"].max()
+    assert isinstance(last, date)
+    late = (pl.col("signal") == "visits") & (pl.col("date") > last - timedelta(weeks=5))
+    stopped = WeeklyVintages.from_table(frame.filter(~late))
+    assert "'visits' has no value of the last 5 weeks" in stopped.notes[0]
+    without = WeeklyVintages.from_table(frame.filter(pl.col("signal") != "visits"))
+    newest = len(stopped.snapshots) - 1
+    assert np.array_equal(stopped.completed(newest), without.completed(newest))
+    assert WeeklyVintages.from_table(frame).notes == without.notes == ()
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -543,7 +543,10 @@ def _print_weeks(weeks: "WeeklyVintages", out: Path, as_json: bool) -> None:
             [row["region"], f"{row['known']:,.6g}", f"{row['estimate']:,.1f}"]
             for row in newest.head(MOST_FIGURES).iter_rows(named=True)
         ]
-        caption = f"As known on {weeks.last}; revisions learned from earlier vintages. {FRACTION}"
+        used = weeks.signals and not weeks.notes
+        signals = f", improved by {', '.join(weeks.signals)}" if used else ""
+        learned = f"revisions learned from earlier vintages{signals}"
+        caption = f"As known on {weeks.last}; {learned}. {FRACTION}"
         print_table(f"The week to {newest['date'][0]}", WEEKS_HEADER, rows, caption)
     if len(newest) > MOST_FIGURES and not as_json:
         messages.print(

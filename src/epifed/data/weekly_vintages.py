@@ -147,7 +147,7 @@ class WeeklyVintages:
             column = (rows["date"] - weeks[0]).dt.total_days().to_numpy() // WEEK
             cells[at[0].to_numpy(), at[1].to_numpy(), column] = rows["cases"].to_numpy()
             values[str(name)] = cells
-        return cls(values, order, snapshots, weeks[0], main, source, notes)
+        return cls(values, order, snapshots, weeks[0], main, source, notes + _stopped(values, main))
 
     @property
     def first(self) -> date:
@@ -497,6 +497,18 @@ def _main(source: str, frame: pl.DataFrame, counts: str | None) -> str:
         return str((usual or names)[0])
     raise EpifedError(
         f"{source}: found the signals {', '.join(names)}; expected one to forecast, by --signal"
+    )
+
+
+def _stopped(values: Mapping[str, Floats], main: str) -> tuple[str, ...]:
+    """A sentence on each signal without a value of the newest weeks of the counts."""
+    newest = int(np.flatnonzero(~np.isnan(values[main][-1]).all(axis=0)).max(initial=0))
+    recent = slice(max(newest - IMPROVED + 1, 0), newest + 1)
+    return tuple(
+        f"the signal '{name}' has no value of the last {IMPROVED} weeks; forecasts are made "
+        "without it"
+        for name, cells in values.items()
+        if name != main and np.isnan(cells[-1, :, recent]).all()
     )
 
 
