@@ -41,9 +41,9 @@ def epifed(*words: str, folder: Path) -> None:
 def row(epsilon: str, folder: Path) -> list[Any]:
     """What the forecasts at one budget were worth."""
     epifed(*BACKTEST, "--epsilon", epsilon, "--out", epsilon, folder=folder)
-    found = json.loads((folder / epsilon / "backtest.json").read_text())
-    shares = [100 * found[name] for name in ("coverage_50", "coverage_95")]
-    return [epsilon.replace("inf", "∞"), found["mae_ratio"], found["wis_ratio"], *shares]
+    backtest = json.loads((folder / epsilon / "backtest.json").read_text())
+    shares = [100 * backtest[name] for name in ("coverage_50", "coverage_95")]
+    return [epsilon.replace("inf", "∞"), backtest["mae_ratio"], backtest["wis_ratio"], *shares]
 
 
 def paper_table() -> dict[str, Any]:
@@ -82,8 +82,8 @@ def main() -> None:
         rows = [row(epsilon, folder) for epsilon in ("inf", "1", "0.1")]
     heads = ["ε per release", "MAE over persistence", "WIS over hub baseline", "in 50 %", "in 95 %"]
     formats = ["{}", "{:.3f}", "{:.3f}", "{:.1f} %", "{:.1f} %"]
-    found = {"trend": table(heads, formats, rows)}
-    print(keep("communities", "python benchmarks/communities.py", found))
+    tables = {"trend": table(heads, formats, rows)}
+    print(keep("communities", "python benchmarks/communities.py", tables))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def measured(
 
 def cell(mean: float, deviation: float | None) -> list[float]:
     """Mean and deviation, six digits."""
-    return [float(f"{one:.6g}") for one in (mean, deviation) if one is not None]
+    return [float(f"{value:.6g}") for value in (mean, deviation) if value is not None]
 
 
 class ScriptShuffle:
@@ -110,7 +110,7 @@ def script_split(panel: CasePanel, work: Path, *, clipped: bool = False) -> list
                 np.save(path, training.predict(clients.test.inputs))
             scored["federated, ε = ∞"].append(scores(truth, np.load(path)))
         for method, of_runs in scored.items():
-            values = [[one[m] for one in of_runs] for m in METRICS]
+            values = [[run[m] for run in of_runs] for m in METRICS]
             cells = [
                 cell(float(np.mean(v)), float(np.std(v, ddof=1)) if len(v) > 1 else None)
                 for v in values

@@ -1,4 +1,4 @@
-"""Keep what `epifed reproduce` found for the documentation.
+"""The documentation's tables of `epifed reproduce`, and the runs behind them.
 
     epifed reproduce --data DATA --out results
     python benchmarks/reproduction.py results     # keeps its runs and curves, and the tables
@@ -46,13 +46,13 @@ Key = tuple[str, str, str, float | None]
 class Means:
     """Mean and deviation of each method, split and period, and what the paper says."""
 
-    def __init__(self, found: pl.DataFrame, learner: str) -> None:
+    def __init__(self, means: pl.DataFrame, learner: str) -> None:
         self.learner = learner
-        self.methods = list(dict.fromkeys(found["method"]))
-        self.epsilons = sorted({e for e in found["epsilon"] if e is not None})
+        self.methods = list(dict.fromkeys(means["method"]))
+        self.epsilons = sorted({e for e in means["epsilon"] if e is not None})
         self._ours: dict[Key, dict[str, Any]] = {
             (row["split"], row["period"], row["method"], row["epsilon"]): row
-            for row in found.iter_rows(named=True)
+            for row in means.iter_rows(named=True)
         }
         self._paper = {
             (row["table"], row["period"], row["epsilon"], row["metric"]): row
@@ -82,7 +82,7 @@ def _digits(value: float) -> float:
 
 def paper_tables(means: Means) -> dict[str, Any]:
     """The paper's experiment: beside its tables, beside persistence, and every baseline."""
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for period in PERIODS:
         for metric, called in METRICS.items():
             rows: list[list[Any]] = [
@@ -101,14 +101,14 @@ def paper_tables(means: Means) -> dict[str, Any]:
             ]
             like_today = [means.ours(metric, period, split, "persistence") for split in SPLITS]
             rows.append(["persistence", None, like_today[0], None, like_today[1]])
-            found[f"{period} {called}"] = table(
+            tables[f"{period} {called}"] = table(
                 ["ε", "paper, main", "shuffled", "paper, S1", "temporal"],
                 ["{}", *[SHORT] * 4],
                 [marked(row) for row in rows],
             )
-    found["outside"] = outside(found)
+    tables["outside"] = outside(tables)
     for metric in ("mae", "mape"):
-        found[f"baselines {METRICS[metric]}"] = table(
+        tables[f"baselines {METRICS[metric]}"] = table(
             ["method", *HEADS],
             ["{}", *[SHORT] * len(CELLS)],
             [
@@ -117,7 +117,7 @@ def paper_tables(means: Means) -> dict[str, Any]:
                 if method != FEDERATED
             ],
         )
-    found["against persistence"] = table(
+    tables["against persistence"] = table(
         ["split", "period", *(f"ε = {budget(e)}" for e in RATIOS)],
         ["{}", "{}", *["{:.2f}"] * len(RATIOS)],
         [
@@ -126,7 +126,7 @@ def paper_tables(means: Means) -> dict[str, Any]:
             for period in PERIODS
         ],
     )
-    found["in short"] = table(
+    tables["in short"] = table(
         ["period", "ε", *(f"{metric} {who}" for metric in ("R²", "MAPE %") for who in WHO)],
         ["{}", "{}", *(COARSE[metric] for metric in ("r2", "mape") for _ in WHO)],
         [
@@ -147,7 +147,7 @@ def paper_tables(means: Means) -> dict[str, Any]:
             for epsilon in (1.0, 2.0, float("inf"))
         ],
     )
-    return found
+    return tables
 
 
 def marked(row: list[Any]) -> list[Any]:
@@ -183,7 +183,7 @@ def _ratio(means: Means, period: str, split: str, epsilon: float) -> float:
 
 def learner_tables(means: Means) -> dict[str, Any]:
     """Another learner by budget, beside the paper and persistence."""
-    found = {}
+    tables = {}
     for metric, formats in FIGURES.items():
         rows: list[list[Any]] = [
             [
@@ -204,8 +204,8 @@ def learner_tables(means: Means) -> dict[str, Any]:
             for e in means.epsilons
             if e in _SHOWN
         ]
-        found[METRICS[metric]] = table([METRICS[metric], *HEADS], ["{}", *[formats] * 4], rows)
-    return found
+        tables[METRICS[metric]] = table([METRICS[metric], *HEADS], ["{}", *[formats] * 4], rows)
+    return tables
 
 
 _SHOWN = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, float("inf"))

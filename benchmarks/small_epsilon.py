@@ -62,13 +62,13 @@ def main(data: Path, runs: int, only: str = "") -> None:
             cells: list[Any] = []
             for epsilon in EPSILONS:
                 own = settings.but(epsilon=epsilon)
-                found = [
+                scored = [
                     score(
                         train(clients.view, own, seeds=seed_sequence(run, name, epsilon)), clients
                     )
                     for run in range(SLOW_RUNS if settings.rounds > 10 else runs)
                 ]
-                r2, mape = np.mean([[f["r2"][0], f["mape"][0]] for f in found], axis=0)
+                r2, mape = np.mean([[run["r2"][0], run["mape"][0]] for run in scored], axis=0)
                 cells.append([float(f"{r2:.6g}"), float(f"{mape:.6g}")])
             rows.append([name, *cells])
             print(period, *rows[-1], flush=True)

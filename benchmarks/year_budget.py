@@ -51,8 +51,8 @@ def ratios(
     for i, day in enumerate(days[: PLANS * weeks]):
         if i % weeks == 0:
             left[:] = total_of(cap)
-        known = panel.between(panel.start, day)
-        sent = learner.contribute(nothing, learner.view(known, (known.start, day))).mean(axis=0)
+        so_far = panel.between(panel.start, day)
+        sent = learner.contribute(nothing, learner.view(so_far, (so_far.start, day))).mean(axis=0)
         at = (day - panel.start).days
         truth = series[:, at + HORIZON]
         base += float(np.abs(series[:, at] - truth).sum())
@@ -66,8 +66,8 @@ def ratios(
             fresh = learner.step(nothing, noisy, noise)
             states[run] = learner.join(learner.advance(states[run], gap), fresh)
             growth[run].append(float(signals(states[run]).growth[0]))
-            made = learner.hindcast(known, states[run], HORIZON)[:, -1]
-            errors[run] += float(np.abs(made - truth).sum())
+            forecast = learner.hindcast(so_far, states[run], HORIZON)[:, -1]
+            errors[run] += float(np.abs(forecast - truth).sum())
     return errors / base
 
 
@@ -80,10 +80,10 @@ def main(data: Path, runs: int, country: str) -> None:
     days = [day for day in every if day.weekday() == 1]
     rows: list[list[Any]] = []
     for epsilon in CAPS:
-        found = {rule: ratios(panel, days, epsilon, rule, runs) for rule in RULES}
-        gain = found["trend"] - found["uniform"]
+        by_rule = {rule: ratios(panel, days, epsilon, rule, runs) for rule in RULES}
+        gain = by_rule["trend"] - by_rule["uniform"]
         cells = [[round(float(x.mean()), 5), round(float(x.std(ddof=1)), 5)]
-                 for x in (*found.values(), gain)]  # fmt: skip
+                 for x in (*by_rule.values(), gain)]  # fmt: skip
         better = int((gain < 0).sum())
         rows.append([f"{epsilon:g}", *cells, f"{better} of {runs}"])
         print(rows[-1], flush=True)
