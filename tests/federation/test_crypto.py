@@ -113,3 +113,13 @@ def test_two_purposes_are_never_mixed_up(one: list[str], other: list[str]) -> No
 def test_words_survive_travel() -> None:
     numbers = np.array([0, 1, 2**64 - 1], dtype=np.uint64)
     assert words(to_bytes(numbers)).tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize("content", [None, "no digits", "00", ""])
+def test_a_key_that_cannot_be_read_is_one_sentence(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "report.key"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(EpifedError, match=r"report\.key: .*expected") as refusal:
+        ReportKey.read(path)
+    assert "\n" not in str(refusal.value)

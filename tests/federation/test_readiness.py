@@ -145,7 +145,9 @@ def _pins(parties: Parties) -> tuple[tuple[str, str], ...]:
     return tuple((name, own_keys(parties.kit(name)).public.fingerprint) for name in names)
 
 
-def test_an_aggregator_says_beforehand_what_it_would_refuse(tmp_path: Path) -> None:
+def test_an_aggregator_says_beforehand_what_it_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parties = Parties.make(tmp_path, own={"epsilon_per_release": 1.0, "accountant": "pld"})
     settings = settings_of("trend", **SEALED, accountant="pld")
     proposal = _proposal(settings, aggregators=_pins(parties))
@@ -154,6 +156,16 @@ def test_an_aggregator_says_beforehand_what_it_would_refuse(tmp_path: Path) -> N
     assert (ready.code, ready.limit) == (Code.REFUSED_EPSILON, 1.0)
     assert spent(parties.kit("sum-1") / aggregator.LEDGER) == 0
     assert _ready(parties.kit("site-1"), proposal).code is None
+    one = replace(proposal, aggregators=proposal.aggregators[:1])
+    few = replace(proposal, enrolled=REGIONS - 1)
+    for wrong in (one, few):
+        assert Readiness.unpack(work.ready(wrong.pack())).code == Code.REFUSED_ROSTER
+    assert Readiness.unpack(work.ready({"about": "none"})).code == Code.BAD_TASK
+    unknown = replace(proposal, settings=proposal.settings.replace('"trend"', '"nowhere"'))
+    assert Readiness.unpack(work.ready(unknown.pack())).code == Code.BAD_TASK
+    with monkeypatch.context() as patch:
+        patch.setattr(AggregatorWork, "_weighed", lambda *_: 1 / 0)
+        assert work.ready(proposal.pack()) == Readiness(Code.ERROR).pack()
     swapped = replace(proposal, aggregators=proposal.aggregators[::-1])
     assert Readiness.unpack(work.ready(swapped.pack())).code == Code.REFUSED_ROSTER
 

@@ -232,6 +232,57 @@ def test_an_aggregator_that_changes_its_answer_or_signs_for_another_is_not_belie
     assert _round(parties, ledger)[0]["problems"] == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"round": 9}, "late"),
+        ({"training": "other"}, "late"),
+        ({"unopened": "site-1"}, "message"),
+        ({"unopened": ["site-9"]}, "message"),
+        ({"unopened": ["site-1"]}, "message"),
+        ({"opened": -1}, "message"),
+        ({"opened": True}, "message"),
+    ],
+)
+def test_a_partial_sum_of_another_round_or_of_other_reports_is_not_added(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    parties.answers = _only("sum-1", _said(**changes))
+    with pytest.raises(EpifedError, match=rf"'sum-1' \({reason}\)"):
+        _round(parties, ledger)
+    assert not list((tmp_path / "trainings").rglob("*.epifed"))
+
+
+def test_a_roster_with_another_number_of_aggregators_begins_no_round(tmp_path: Path) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    with pytest.raises(EpifedError, match="found 3 in the settings and 2 in the roster"):
+        _round(parties, ledger, aggregators=3)
+    assert spent(ledger.path) == 0
+
+
+def test_an_error_inside_an_aggregator_leaves_as_a_code_without_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+
+    def broken(*_: Any) -> Parts:
+        raise RuntimeError("17 cases in 00001")
+
+    monkeypatch.setattr(AggregatorWork, "_sum", broken)
+    with pytest.raises(EpifedError, match=r"\(error\)"):
+        _round(parties, ledger)
+    told = [parts for name, parts in parties.seen if name.startswith("sum")]
+    assert told and all("17 cases" not in str(parts) for parts in told)
+
+
+def test_a_question_that_is_none_gets_a_code(tmp_path: Path) -> None:
+    parties = Parties.make(tmp_path)
+    parts, error = AggregatorWork(parties.kit("sum-1")).answer({"about": "none", "array": b""})
+    assert json.loads(parts["about"])["code"] == "message" and error is not None
+    assert not (parties.kit("sum-1") / aggregators.LEDGER).exists()
+
+
 def test_another_question_of_a_round_that_was_answered_is_refused(tmp_path: Path) -> None:
     parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
     chosen = small_settings(**SEALED)

@@ -166,6 +166,8 @@ FORGERIES: dict[str, Forge] = {
     "a changed digest of the reports": _flipped(0),
     "a changed number of reports": _flipped(32 + 7),
     "a changed signature": _flipped(32 + 8),
+    "the terms of a later round": lambda made: made.with_terms(round=2),
+    "sums that are text": lambda made: made.parts() | {"sums": "0" * 99},
     "fewer sites needed": lambda made: made.with_terms(least=9),
     "less noise announced": lambda made: made.with_terms(noise_multiplier=0.01),
     "other keys": _foreign_keys,

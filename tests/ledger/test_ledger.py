@@ -1,3 +1,4 @@
+import json
 import math
 import sqlite3
 from datetime import date
@@ -347,3 +348,53 @@ def test_a_busy_ledger_is_waited_for_and_then_says_so(
         run.spend(1)
     other.close()
     run.spend(1)
+
+
+INIT = {"kind": "init", "ledger": "00c0ffee00c0ffee", "epsilon": 2.0, "delta": 1e-5,
+        "accountant": "rdp", "time": "2026-11-15T08:00:00+00:00"}  # fmt: skip
+RESERVED = {
+    "kind": "reserve",
+    "run": "a",
+    "time": INIT["time"],
+    "sampling_rate": 0.25,
+    "noise_multiplier": 4.9,
+    "rounds": 1,
+    "settings_hash": "",
+    "training": "week",
+    "first_day": "2026-01-01",
+    "last_day": None,
+    "mechanism": "gaussian",
+    "accountant": "rdp",
+    "note": "",
+}
+SPENT = {"kind": "spend", "run": "a", "round": 1, "time": INIT["time"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ([], "row 1 is missing"),
+        ([SPENT], "row 1 does not follow"),
+        ([INIT | {"ledger": "mine"}], "row 1 does not follow.*expected 16 hexadecimal digits"),
+        ([INIT | {"weeks": 0}], "weeks: found 0; expected at least 1"),
+        ([INIT, INIT], "row 2 does not follow.*found 'init'; expected reserve"),
+        ([INIT, SPENT], "row 2 does not follow"),
+        ([INIT, RESERVED, RESERVED], "row 3 does not follow.*'a' was reserved before"),
+        ([INIT, RESERVED, RESERVED | {"run": "b"}], "row 3.*'week' was reserved before"),
+        (
+            [INIT, RESERVED, SPENT, SPENT],
+            "row 4.*more than the 1 rounds of run 'a'",
+        ),
+    ],
+)
+def test_rows_of_a_whole_chain_that_do_not_follow_are_refused(
+    rows: list[dict[str, object]], fault: str
+) -> None:
+    """Whoever can write the file can chain anything; what no ledger writes is not believed."""
+    stored, digest = [], budget.GENESIS
+    for number, row in enumerate(rows, start=1):
+        text = json.dumps(row)
+        digest = budget.chained(digest, text)
+        stored.append((number, text, digest))
+    with pytest.raises(EpifedError, match=fault):
+        budget.read_book(stored)

@@ -436,3 +436,18 @@ def test_a_folder_half_writable(
 def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert searches(monkeypatch, tmp_path) > 0
+
+
+def test_the_filter_of_gaussian_releases_counts_exactly_and_refuses_the_rest() -> None:
+    two = dp.SelfComposedDpEvent(dp.GaussianDpEvent(2.0), 2)
+    nothing = dp.NoOpDpEvent()
+    assert accounting.squared_mu(dp.ComposedDpEvent([two, nothing])) == pytest.approx(0.5)
+    assert accounting.squared_mu(dp.GaussianDpEvent(0.0)) == math.inf
+    assert accounting.epsilon_of_gaussian(0.0, DELTA) == 0.0
+    assert accounting.epsilon_of_gaussian(math.inf, DELTA) == math.inf
+    for event, words in (
+        (dp.PoissonSampledDpEvent(0.5, two), "sampling rate: found 0.5"),
+        (dp.LaplaceDpEvent(1.0), "expected Gaussian releases"),
+    ):
+        with pytest.raises(EpifedError, match=words):
+            accounting.squared_mu(event)
