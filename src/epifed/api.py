@@ -96,15 +96,47 @@ def train(
     ledger: Ledger | None = None,
     **changes: Any,
 ) -> Training:
-    """Train one forecaster on a panel or DataFrame, or on the clients of an experiment.
+    """Train one forecaster on a panel, a DataFrame, or the clients of an experiment.
 
-    Settings are given, or by name: `train(panel, learner="trend", epsilon=0.1)`. Of a panel, all
-    days of the period are learned from; an experiment's clients keep some back to be tested on.
-    With a ledger the training is charged to it and its noise is secure; without one it is seeded,
-    for research, never for release. A training with a ledger needs its `period` and a public list
-    of `regions` (a file, a DataFrame with a column `region`, or ids), unless the panel was made
-    with one: what all clients share must not come from their rows. Counts of weeks need
-    `step="week"`.
+    With a ledger the training is charged to it and its noise is secure. Without one the noise is
+    seeded: for research, never for release. What all clients share must not come from their rows.
+    So
+    a training with a ledger needs its `period` and a public list of `regions`, unless the panel was
+    made with one.
+
+    Parameters
+    ----------
+    data : CasePanel, DataFrame or Clients
+        New cases of each region [regions, steps]. Of a panel, all days of the period are learned
+        from.
+        `Clients` keep some days back to be tested on.
+    settings : Settings, optional
+        All settings. Without them, those that suit the learner.
+    period : (day, day), optional
+        First and last day to learn from; by default all days of the panel.
+    regions : path, DataFrame with a column `region`, or ids, optional
+        The public list of the clients.
+    ledger : Ledger, optional
+        The ledger that the training is charged to.
+    **changes
+        Settings by name, such as `learner="trend", epsilon=1`. Counts of weeks need `step="week"`.
+
+    Returns
+    -------
+    Training
+        The learned state, its privacy cost and, with a period, its release.
+
+    Raises
+    ------
+    EpifedError
+        If the settings do not suit the data, or the ledger has no room for the training.
+
+    Examples
+    --------
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> train(panel, learner="trend", epsilon=1.0).settings.epsilon
+    1.0
     """
     if isinstance(data, Clients):
         return train_view(data.view, _settings(settings, data, changes), ledger=ledger)
@@ -140,15 +172,48 @@ def forecast(
 ) -> Forecasts:
     """Forecast the 7-day average of daily cases of each region, with quantiles.
 
-    From the panel's last day, a week ahead if nothing is said; of weekly panels, of the cases of a
-    week, and horizons are weeks. A release says itself until when it learned; of a training it is
-    the panel's last day unless `learned_until` says otherwise. `.wide()`, `.to_polars()` and
-    `.to_pandas()` of the result are tables, `.plot()` is a figure.
+    Of weekly panels it is the cases of a week, and horizons are weeks. With `level` or weeks as a
+    hub
+    counts them, `.to_polars()` is of those: `level` then names the level, `quantile` the quantile.
 
-    With `level` (county, state, nation, or one region; one or several) or weeks as a hub counts
-    them (`week_ends="saturday"`, `reference_day`, `ahead`) `.to_polars()` is of those, and `level`
-    says which; the level of a quantile is then in `quantile`. `published` are counts of larger
-    regions (date, location, value) that are public, and known `published_lead` days further.
+    Parameters
+    ----------
+    trained : Release or Training
+        What was learned. A release has the day until which it learned.
+    panel : CasePanel or DataFrame
+        New cases [regions, steps]; the forecast begins after its last day.
+    horizon : int or tuple of int, optional
+        Steps ahead; by default one week.
+    learned_until : day, optional
+        The last day of a training's data; by default the panel's last day.
+    level : str or several
+        Larger regions: county, state, nation, or one of them by id.
+    week_ends, reference_day : str, optional
+        Weekdays by which a hub counts, such as `saturday`.
+    ahead : int or several
+        Weeks ahead, as the hub counts them.
+    published : DataFrame, optional
+        Public counts of larger regions: date, location, value.
+    published_lead : int
+        Days by which they are known further than the panel.
+
+    Returns
+    -------
+    Forecasts
+        `.wide()`, `.to_polars()` and `.to_pandas()` are tables, `.plot()` is a figure.
+
+    Raises
+    ------
+    EpifedError
+        If the panel does not suit the training, or a target cannot be reached.
+
+    Examples
+    --------
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> made = forecast(train(panel, learner="trend", epsilon=1.0), panel, (7, 14))
+    >>> made.wide().shape[0] == 2 * len(panel.regions)
+    True
     """
     panel = _panel(panel)
     if horizon is None:
@@ -188,12 +253,47 @@ def backtest(
 ) -> Backtest:
     """Forecast from rolling origins with what was known then, and score when the day has come.
 
-    With `vintages` each forecast is made with what was known on its morning, `first` and `last` are
-    mornings, and the panel is the final state, which only scores see. `out` keeps what was
-    computed, so that it can go on where it was; the table of all forecasts is `.table`, the scores
-    are `.summary()`. Larger regions and a hub's weeks are asked for as in `forecast`: their
-    quantiles are `.levels.to_long()`, their scores `.levels.table`, and those of each level and
-    week `.levels.summary()`.
+    Parameters
+    ----------
+    panel : CasePanel or DataFrame
+        New cases [regions, steps]. With `vintages` it is the final state, which only scores see.
+    first, last : day
+        The first and last origin; with `vintages`, the mornings.
+    settings : Settings, optional
+        All settings. Without them, those that suit the learner.
+    every : int
+        Days between two origins.
+    vintages : Vintages or WeeklyVintages, optional
+        What was known on each morning.
+    out : path, optional
+        A folder for what was computed. The same call resumes after an interruption.
+    workers : int, optional
+        Worker processes; none: all cores.
+    level, week_ends, reference_day, ahead, published, published_lead
+        Larger regions and a hub's weeks, as in `forecast`.
+    **changes
+        Settings by name, such as `learner="trend", epsilon=1`.
+
+    Returns
+    -------
+    Backtest
+        `.table` has all forecasts, `.summary()` the scores. Of larger regions, `.levels.to_long()`
+        has
+        the quantiles, `.levels.table` the scores, `.levels.summary()` those of each level and week.
+
+    Raises
+    ------
+    EpifedError
+        If no origin has enough days before it and a horizon after it.
+
+    Examples
+    --------
+    >>> from datetime import timedelta
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> first = panel.end - timedelta(days=14)
+    >>> backtest(panel, first, panel.end, learner="trend", epsilon=1.0).summary()["origins"]
+    2
     """
     panel = _panel(panel)
     if settings is None:

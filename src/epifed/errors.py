@@ -30,7 +30,18 @@ def printable(text: str) -> str:
 
 
 class EpifedError(Exception):
-    """A user's mistake; the message names what was found and what was expected."""
+    """A user's mistake; the message names what was found and what was expected.
+
+    Parameters
+    ----------
+    message : str
+        One sentence: where, what was found, what was expected.
+
+    Examples
+    --------
+    >>> str(EpifedError("--epsilon: found '0'; expected a number above 0"))
+    "--epsilon: found '0'; expected a number above 0"
+    """
 
     def __str__(self) -> str:
         """The message, with control characters from files spelled out."""

@@ -61,6 +61,21 @@ class Settings(BaseModel):
     Settings of all learners are fields. A learner's own settings (such as `epochs`) are extra
     fields, which the learner checks. The defaults use no future data. `Settings.paper()` is the
     paper's preset, whose centered average does.
+
+    Parameters
+    ----------
+    **values
+        The fields below, each with the paper's symbol and its unit in its description.
+
+    Raises
+    ------
+    ValidationError
+        If a value is out of its range; `Settings.resolve` and `but` raise an `EpifedError`.
+
+    Examples
+    --------
+    >>> Settings.paper().but(epsilon=2.0).epsilon
+    2.0
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=True)

@@ -149,7 +149,35 @@ Progress = Callable[[int, int], None]
 
 
 class Grid(BaseModel):
-    """The comparisons to make around one base setting."""
+    """What an experiment compares, around one base setting.
+
+    Parameters
+    ----------
+    settings : Settings
+        The base; splits and budgets replace its own.
+    splits : tuple of {"temporal", "shuffled"}
+        How windows are split into training and test.
+    periods : dict of (date, date)
+        First and last day of each period, by its name.
+    epsilons : tuple of float
+        Budgets ε; infinity is the non-private federation.
+    runs, baseline_runs : int
+        Trainings of each cell, and runs of the baselines that have a seed.
+    baselines : tuple of str
+        Names of the baselines.
+    resplit : bool
+        Whether each run shuffles its windows anew.
+
+    Raises
+    ------
+    ValidationError
+        If a field has another type, or `runs` is below 1.
+
+    Examples
+    --------
+    >>> Grid(settings=Settings.paper(), epsilons=(1.0,), runs=2).runs
+    2
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -217,10 +245,47 @@ def run_grid(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Results:
-    """Compute the missing tasks of a grid and write its tables to `out`.
+    """Compute what is missing of a grid and write its tables to `out`.
 
-    `progress(done, total)` is called first with the tasks of an earlier call, then after each
-    finished task. Tasks may run on a Dask `scheduler`; finished results are stored here.
+    Parameters
+    ----------
+    panel : CasePanel
+        New cases [regions, days].
+    grid : Grid
+        What to compare.
+    out : path
+        The results folder. The same call resumes after an interruption.
+    workers : int, optional
+        Worker processes; none: all cores. The numbers do not depend on it.
+    scheduler : str, optional
+        The address of a Dask scheduler whose workers compute.
+    progress : callable, optional
+        `progress(done, total)` is called first with what an earlier run left, then at each task's
+        end.
+
+    Returns
+    -------
+    Results
+        The tables, as they stand in `out`.
+
+    Raises
+    ------
+    EpifedError
+        If `out` has other results, or the panel lacks a period's days.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> settings = Settings.for_learner("one-shot", 12, clients_per_round=12)
+    >>> grid = Grid(
+    ...     settings=settings, splits=("temporal",), periods={"all": (panel.start, panel.end)},
+    ...     epsilons=(1.0,), runs=1, baselines=("persistence",),
+    ... )
+    >>> with TemporaryDirectory() as folder:
+    ...     sorted(run_grid(panel, grid, folder, workers=1).runs["method"].unique())
+    ['one-shot', 'persistence']
     """
     began, out = time.monotonic(), Path(out)
     refuse_other(out, "grid")

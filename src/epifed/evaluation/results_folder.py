@@ -61,7 +61,23 @@ KEY_TYPES: dict[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True)
 class Results:
-    """Tidy tables. `epsilon` is null for a baseline and inf for the non-private federation."""
+    """The tidy tables of a grid. `epsilon` is null for a baseline and inf for no privacy.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        A row for each run and population stratum: the metrics, and what the run cost.
+    predictions : DataFrame
+        A row for each run, region and test day, in cases per day.
+    convergence : DataFrame
+        A row for each run and evaluated round.
+
+    Examples
+    --------
+    >>> empty = pl.DataFrame()
+    >>> Results(empty, empty, empty).runs.is_empty()
+    True
+    """
 
     runs: pl.DataFrame
     """One row per run and population stratum, with the metrics and the privacy cost."""

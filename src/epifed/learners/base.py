@@ -465,7 +465,21 @@ def _plain(kind: type[Any], name: str) -> Any:
 
 
 class WindowLearner(Learner[S, Windows]):
-    """A learner that reads windows, forecasts one horizon, and trains from the start each time."""
+    """A learner that reads windows, forecasts one horizon, and trains from the start each time.
+
+    Subclasses write `start`, `contribute`, `step` and `predict`.
+
+    Parameters
+    ----------
+    settings : Settings
+        `window` H and `horizon` P, in days or weeks.
+
+    Examples
+    --------
+    >>> from epifed.registry import LEARNERS
+    >>> issubclass(LEARNERS.load("one-shot"), WindowLearner)
+    True
+    """
 
     def view(self, panel: CasePanel, period: Period) -> Windows:
         """All windows of the period."""

@@ -328,9 +328,37 @@ def calibrate(
     rounds: int,
     accountant: str = "rdp",
 ) -> Calibration:
-    """The smallest noise multiplier c that keeps a training within (ε, δ); no noise for ε = inf.
+    """Find the smallest noise multiplier c that keeps a training within (ε, δ).
 
     It exceeds the smallest by at most `TOLERANCE`, and never costs more than ε. Cached on disk.
+
+    Parameters
+    ----------
+    epsilon : float
+        ε; infinity needs no noise.
+    delta : float
+        δ.
+    sampling_rate : float
+        q = m / N, the chance that a client takes part in a round.
+    rounds : int
+        T_cl.
+    accountant : str
+        Its name: `rdp`, `pld`, `gaussian`, or one of another package.
+
+    Returns
+    -------
+    Calibration
+        c, and the ε that it costs.
+
+    Raises
+    ------
+    EpifedError
+        If a number is out of its range, or no accountant has this name.
+
+    Examples
+    --------
+    >>> calibrate(1.0, 1e-5, 0.25, 75).epsilon_spent <= 1.0
+    True
     """
     if not (_LEAST_EPSILON <= epsilon <= _LARGEST_EPSILON or epsilon == math.inf):
         raise EpifedError(

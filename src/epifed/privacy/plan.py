@@ -77,7 +77,7 @@ class PrivacyPlan:
     clients : int
         N, the clients that may take part.
     clients_per_round : int
-    m, expected clients of a round; the sampling rate is q = m / N.
+        m, expected clients of a round; the sampling rate is q = m / N.
     rounds : int
         T_cl, the rounds of the training.
     clip_norm : float

@@ -455,11 +455,37 @@ def by_level(levels: dict[str, pl.DataFrame]) -> Figure:
 
 
 def plot(training: "Training", clients: "Clients") -> Figure:
-    """Predicted against true on the test windows of an experiment, with persistence.
+    """Plot predicted against true on the test windows of an experiment, persistence beside it.
 
-    It takes the training and the `Clients` on which it was trained: `clients = make_clients(panel,
-    settings)`, `plot(train(clients, settings), clients)`. A forecast has its own figure:
-    `forecast(training, panel).plot()`.
+    A forecast has a figure of its own: `forecast(training, panel).plot()`.
+
+    Parameters
+    ----------
+    training : Training
+        What predicts, in cases per day.
+    clients : Clients
+        What it was trained on.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Two panels with one scale.
+
+    Raises
+    ------
+    EpifedError
+        If it gets something else than a training and its clients.
+
+    Examples
+    --------
+    >>> from epifed.api import train
+    >>> from epifed.settings import Settings
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> from epifed.training.loop import make_clients
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> clients = make_clients(panel, Settings.for_learner("one-shot", 12, clients_per_round=12))
+    >>> len(plot(train(clients, learner="one-shot", epsilon=1.0), clients).axes)
+    2
     """
     if not (hasattr(clients, "test") and hasattr(training, "predict")):
         raise EpifedError(

@@ -137,7 +137,28 @@ def simulate(
 
 
 def default_panel(seed: int = 0) -> CasePanel:
-    """The built-in default data: 400 counties in autumn 2020."""
+    """Simulate the default country: 400 counties in autumn 2020.
+
+    Parameters
+    ----------
+    seed : int
+        Of the random numbers.
+
+    Returns
+    -------
+    CasePanel
+        New cases [400 counties, days].
+
+    Raises
+    ------
+    EpifedError
+        If the seed is below 0.
+
+    Examples
+    --------
+    >>> len(default_panel().regions)
+    400
+    """
     return simulate(SimulationSettings(seed=seed)).county_panel
 
 

@@ -43,7 +43,29 @@ from epifed.training.rounds import Rounds, contribution
 
 @dataclass(frozen=True)
 class Clients:
-    """The N clients of an experiment, with their training and test windows."""
+    """The N clients of an experiment, with their training and test windows.
+
+    Parameters
+    ----------
+    view : View
+        The training data in the form that the learner reads.
+    train, test : Windows
+        Inputs [N, windows, H] and targets [N, windows] of the training and of the test days.
+    regions, names : tuple of str
+        Ids and names of the clients.
+    population : array [N], optional
+        Inhabitants of each client.
+    parents : tuple of str
+        The larger region of each client, if there is one.
+
+    Examples
+    --------
+    >>> from epifed.settings import Settings
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> len(make_clients(panel, Settings.paper()))
+    12
+    """
 
     view: View
     """The training data in the form that the learner reads."""
@@ -74,7 +96,35 @@ def make_clients(
 ) -> Clients:
     """Cut a panel into clients, each with training and test windows of the period.
 
-    The share of training windows is `train_share`. `shuffle` draws the shuffled split.
+    Parameters
+    ----------
+    panel : CasePanel
+        New cases [regions, days].
+    settings : Settings
+        `window` H and `horizon` P in days, `split`, and `train_share`, the share of training
+        windows.
+    period : (date, date), optional
+        First and last day; by default all of the panel.
+    shuffle : Generator, optional
+        Draws the shuffled split; by default the seed of the settings does.
+
+    Returns
+    -------
+    Clients
+        One client for each region.
+
+    Raises
+    ------
+    EpifedError
+        If no window is left to train or to test.
+
+    Examples
+    --------
+    >>> from epifed.settings import Settings
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> make_clients(panel, Settings.paper()).train.inputs.shape[0]
+    12
     """
     period = period or (panel.start, panel.end)
     every = slide(panel, settings, period)
@@ -119,7 +169,33 @@ Watch = Callable[[int, Any], None]
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training: the state w, its privacy cost, and the size of each round's cohort."""
+    """A finished training: the state w, its privacy cost, and the size of each round's cohort.
+
+    Parameters
+    ----------
+    state : object
+        What the learner made of all releases.
+    learner : Learner
+        It predicts from the state.
+    settings : Settings
+        All settings of the training.
+    plan : PrivacyPlan
+        What ran and what it costs.
+    cohort_sizes : tuple of int
+        The clients that took part in each round.
+    randomness : {"seeded", "secure"}
+        Seeded noise is predictable: for experiments.
+    release : Release, optional
+        The release; none without the days of the training.
+
+    Examples
+    --------
+    >>> from epifed.api import train
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> train(panel, learner="trend", epsilon=1.0).calibration.epsilon_spent <= 1.0
+    True
+    """
 
     state: Any
     learner: Learner[Any, Any]

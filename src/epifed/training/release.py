@@ -57,6 +57,46 @@ class Release:
 
     Its guarantee is composed from all releases inside it. `read_release` reads one from a file and
     `write` writes one; both keep the hash of the contents.
+
+    Parameters
+    ----------
+    vector : array [length]
+        The packed state, 32-bit numbers.
+    settings : Settings
+        All settings of the newest training.
+    spent : tuple of Spent
+        All releases that went into the state, the newest last.
+    clients : int
+        N of the newest training.
+    first_day, last_day : date
+        The days of the newest training's data.
+    randomness : {"secure", "seeded"}
+        Secure noise is fit for release, seeded noise is predictable.
+    ledger_run : str, optional
+        The run of the ledger that paid.
+    continues : str, optional
+        The hash of the release that was continued.
+    created, epifed : str
+        When it was made, and with which version.
+    unused : int
+        Rounds that were charged but gave no usable result.
+    sha256 : str
+        The SHA-256 of everything else.
+
+    Raises
+    ------
+    EpifedError
+        By its methods: for a state that learned nothing, or a day before its own.
+
+    Examples
+    --------
+    >>> from epifed.api import train
+    >>> from epifed.simulate import SimulationSettings, simulate
+    >>> panel = simulate(SimulationSettings(counties=12, communities=24, seed=1)).county_panel
+    >>> days = panel.start, panel.end
+    >>> release = train(panel, learner="trend", epsilon=1.0, period=days).release
+    >>> release.clients, release.randomness
+    (12, 'seeded')
     """
 
     vector: Vector
@@ -340,7 +380,31 @@ class _Label(BaseModel):
 
 
 def read_release(path: Path, most_numbers: int = MOST_NUMBERS) -> Release:
-    """Read a release that `Release.write` stored; refuse a damaged or changed one."""
+    """Read a release that `Release.write` stored.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    most_numbers : int
+        The longest state that is read, in numbers of 4 bytes.
+
+    Returns
+    -------
+    Release
+        The release, whose hash was checked.
+
+    Raises
+    ------
+    EpifedError
+        If the file cannot be read, is damaged or changed, or is of another version.
+
+    Examples
+    --------
+    >>> read_release(Path("week.model"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    epifed.errors.EpifedError: week.model: cannot be read: ...
+    """
     expected = "expected a release by 'epifed train' or a federation"
     most_bytes = {ABOUT: MOST_LABEL, STATE: 4 * most_numbers + _HEADER}
     try:
