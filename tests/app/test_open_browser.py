@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +281,29 @@ def test_a_file_that_cannot_be_read_says_so_and_the_next_one_can(
     page.set_input_files("#picker", plain_csv(tmp_path / "cases.csv"))
     forecast_shown(page)
     expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_a_template_with_days_to_come_and_days_written_in_three_ways(
+    served: Served, tmp_path: Path
+) -> None:
+    today = datetime.now().date()
+    path = tmp_path / "vorlage.csv"
+    days = [today + timedelta(days=i - 79) for i in range(110)]
+    written = [
+        (f"{day}", f"{day:%d.%m.%Y}", f"{(day - date(1899, 12, 30)).days}")[i % 3]
+        for i, day in enumerate(days)
+    ]
+    counts = [*[n for _, _, n in rows()[:80]], *[0] * 30]
+    lines = [f"{day};Nord;{n}" for day, n in zip(written, counts, strict=True)]
+    path.write_text("\n".join(["Datum;Kreis;Fälle", *lines]), encoding="utf-8")
+    page = served.open("de")
+    page.set_input_files("#picker", path)
+    expect(page.locator("#question-title")).to_contain_text("Tage nach heute")
+    choose(page, "Weglassen")
+    forecast_shown(page)
+    text = page.inner_text("body")
+    assert "Tag.Monat.Jahr oder als Datum des Tabellenblatts" in text
+    assert "date of the sheet" not in text and f"{sum(counts):,}".replace(",", ".") in text
 
 
 def test_a_file_too_short_to_forecast_is_checked_all_the_same(

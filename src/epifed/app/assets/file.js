@@ -76,6 +76,12 @@ function drawFile() {
   }
 }
 
+function dateFormat(format) {
+  const end = Object.keys(t('dateEnds')).find((one) => format.endsWith(one)) ?? '';
+  const plain = format.slice(0, format.length - end.length);
+  return `${t('dateFormats')[plain] ?? plain}${end && t('dateEnds')[end]}`;
+}
+
 const quoted = (options) => JSON.stringify(options);
 
 function answerWords(kind, { options, reading }, last) {
@@ -83,7 +89,7 @@ function answerWords(kind, { options, reading }, last) {
   if (key === 'date_format') {
     const day = reading ? longDay(dayNumber(reading)) : options.date_format;
     const weekly = ['iso-week', 'epiweek'].includes(options.date_format);
-    return [weekly ? t('weekTo', day) : t('dayShown', day), t('dateFormats')[options.date_format] ?? options.date_format];
+    return [weekly ? t('weekTo', day) : t('dayShown', day), dateFormat(options.date_format)];
   }
   if (key === 'thousands' || key === 'decimal') return [t('casesShown', reading === null ? '–' : num(reading, Number.isInteger(reading) ? 0 : 3)), t('signs')[key](options[key])];
   const name = ['cases', 'column_cases'].includes(kind) && options.line_list ? 'line_list' : ['cases', 'date', 'region'].find((one) => kind.endsWith(one) && options[one]) ?? key;
@@ -164,7 +170,7 @@ function drawReadings(file) {
     const pick = make('select', { onchange: (event) => answer({ [name]: all[event.target.selectedIndex] }) }, all.map((value) => make('option', { selected: String(value) === String(now[name]) }, words[value] ?? String(value))));
     return make('label', {}, t('readingOf')[name], pick);
   });
-  if (now.date_format && now.date_format !== '%Y-%m-%d') items.push(make('span', {}, `${t('readingOf').date_format} ${t('dateFormats')[now.date_format] ?? now.date_format}`));
+  if (now.date_format && now.date_format !== '%Y-%m-%d') items.push(make('span', {}, `${t('readingOf').date_format} ${dateFormat(now.date_format)}`));
   if (Object.keys(file.said).length) items.push(make('button', { type: 'button', class: 'icon again', id: 'anew', onclick: async () => { await work('answering', () => post('anew')); settle(); } }, t('anew')));
   $('readings').replaceChildren(...items);
 }

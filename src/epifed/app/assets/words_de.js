@@ -89,6 +89,7 @@ const DE = {
   },
   signs: { thousands: (sign) => (sign.trim() ? `„${sign}“ trennt Tausender` : 'ein Leerzeichen trennt Tausender'), decimal: (sign) => `„${sign}“ steht vor Nachkommastellen` },
   weekTo: (day) => `die Woche bis ${day}`, dayShown: (day) => day, casesShown: (n) => (n === '1' ? '1 Fall' : `${n} Fälle`),
+  dateEnds: { ' with a time of the day': ', die Uhrzeit fällt weg', ' or a date of the sheet': ' oder als Datum des Tabellenblatts' },
   dateFormats: { 'iso-week': 'Kalenderwoche (ISO)', epiweek: 'epidemiologische Woche (USA)', excel: 'Tageszahl von Excel', '%d.%m.%Y': 'Tag.Monat.Jahr', '%m/%d/%Y': 'Monat/Tag/Jahr', '%d/%m/%Y': 'Tag/Monat/Jahr', '%Y-%m-%d': 'Jahr-Monat-Tag' },
 
   tableTitle: 'Die Tabelle, wie sie gelesen wird',

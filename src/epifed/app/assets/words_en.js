@@ -89,6 +89,7 @@ const EN = {
   },
   signs: { thousands: (sign) => (sign.trim() ? `“${sign}” stands between thousands` : 'a space stands between thousands'), decimal: (sign) => `“${sign}” stands before decimals` },
   weekTo: (day) => `the week to ${day}`, dayShown: (day) => day, casesShown: (n) => (n === '1' ? '1 case' : `${n} cases`),
+  dateEnds: { ' with a time of the day': ', without its time', ' or a date of the sheet': ' or as a date of the sheet' },
   dateFormats: { 'iso-week': 'calendar week (ISO)', epiweek: 'epidemiological week (US)', excel: "Excel's number of a day", '%d.%m.%Y': 'day.month.year', '%m/%d/%Y': 'month/day/year', '%d/%m/%Y': 'day/month/year', '%Y-%m-%d': 'year-month-day' },
 
   tableTitle: 'The table as it is read',
