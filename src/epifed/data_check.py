@@ -90,50 +90,50 @@ class CheckReport:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What whoever uses the data should know, in sentences; the notes of the source first."""
-        found = list(self.notes)
+        sentences = list(self.notes)
         if self.gaps.missing:
-            found.append(
+            sentences.append(
                 f"no report: {counted(self.gaps.missing, f'region-{self.step}')} "
                 f"({self.gaps.share:.1%}), {GAPS_ARE[self.step]}"
             )
         if self.fractional:
-            found.append(f"not a whole number: {counted(self.fractional, 'count')}")
+            sentences.append(f"not a whole number: {counted(self.fractional, 'count')}")
         if self.cases == 0:
-            found.append("there is no case at all")
+            sentences.append("there is no case at all")
         elif self.silent_regions:
-            found.append(f"regions without a case: {len(self.silent_regions):,}")
+            sentences.append(f"regions without a case: {len(self.silent_regions):,}")
         if self.silent_weekends:
-            found.append(
+            sentences.append(
                 f"never a case on a weekend: {counted(len(self.silent_weekends), 'region')}"
             )
         if self.weekdays is not None and max(self.weekdays) >= ONE_WEEKDAY * 7:
             day = WEEKDAYS[self.weekdays.index(max(self.weekdays))]
-            found.append(
+            sentences.append(
                 f"{max(self.weekdays) / 7:.0%} of all cases fall on one weekday ({day}): these may "
                 "be weekly counts"
             )
         if self.anomalies:
             worst = self.anomalies[0]
             reports = counted(sum(self.anomaly_counts.values()), "report")
-            found.append(
+            sentences.append(
                 f"implausible: {reports}, the worst {worst.reported:,.6g} in "
                 f"{worst.region} on {worst.day}"
             )
         if self.incomplete_days:
-            found.append(
+            sentences.append(
                 f"the last {counted(self.incomplete_days, 'day')} look incomplete beside the same "
                 "weekdays before: a forecast leaves them out (--incomplete-days 0 keeps them)"
             )
         if self.future_days:
-            found.append(
+            sentences.append(
                 f"the last day, {self.last_day}, is {counted(self.future_days, 'day')} after "
                 "today: are day and month mixed up, or is a year mistyped?"
             )
         if not self.enough_days:
-            found.append(
+            sentences.append(
                 f"too few: {counted(self.days, self.step)}; a forecast needs {self.days_needed}"
             )
-        return tuple(found)
+        return tuple(sentences)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, ready for JSON."""
@@ -156,7 +156,7 @@ def check_panel(panel: CasePanel, top: int = 10, today: date | None = None) -> C
     no_weekend = (total > 0) & (weekend.sum(axis=1) == 0) if weekend.size else total < 0
     needed = LEAST_STEPS[panel.step]
     after = (panel.end - (today or date.today())).days
-    found = clean(panel).to_long()
+    anomalies = clean(panel).to_long()
     names = dict(zip(panel.regions, panel.names, strict=True))
     return CheckReport(
         source=panel.source,
@@ -173,9 +173,9 @@ def check_panel(panel: CasePanel, top: int = 10, today: date | None = None) -> C
         silent_regions=_named(panel, total == 0),
         silent_weekends=_named(panel, no_weekend),
         weekdays=_weekdays(counts, weekday) if panel.step == "day" else None,
-        anomaly_counts={kind: len(found.filter(kind=kind)) for kind in ANOMALOUS},
+        anomaly_counts={kind: len(anomalies.filter(kind=kind)) for kind in ANOMALOUS},
         anomalies=tuple(
-            Anomaly(name=names[row["region"]], **row) for row in found.head(top).to_dicts()
+            Anomaly(name=names[row["region"]], **row) for row in anomalies.head(top).to_dicts()
         ),
         days_needed=needed,
         enough_days=days >= needed,

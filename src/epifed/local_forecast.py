@@ -144,14 +144,14 @@ class LocalForecast:
         names = [*self.panel.names, TOTAL]
         both = zip(self.forecasts, self.total, strict=True)
         frames = []
-        for ahead, (one, whole) in enumerate(both, start=1):
-            quantiles = np.concatenate([one.quantiles, whole.quantiles]) * self.weekly
-            point = np.concatenate([one.point, whole.point]) * self.weekly
+        for ahead, (forecast, whole) in enumerate(both, start=1):
+            quantiles = np.concatenate([forecast.quantiles, whole.quantiles]) * self.weekly
+            point = np.concatenate([forecast.point, whole.point]) * self.weekly
             columns: dict[str, Any] = {
-                "region": [*one.regions, TOTAL],
+                "region": [*forecast.regions, TOTAL],
                 "name": names,
                 "weeks_ahead": [ahead] * len(names),
-                "week_to": [one.target_date] * len(names),
+                "week_to": [forecast.target_date] * len(names),
                 "like_today": np.array(today) * self.weekly,
                 "forecast": point,
             }
@@ -169,7 +169,7 @@ class LocalForecast:
     def quantiles(self) -> pl.DataFrame:
         """A row for each region, week ahead and quantile level: cases of seven days."""
         every = zip(self.forecasts, self.total, strict=True)
-        long = pl.concat(one.to_long() for both in every for one in both)
+        long = pl.concat(forecast.to_long() for both in every for forecast in both)
         return long.select(
             "region",
             weeks_ahead=pl.col("horizon") * self.panel.step_days // WEEK,
@@ -209,28 +209,28 @@ class LocalForecast:
         points = pl.concat(
             pl.DataFrame(
                 {
-                    "region": one.regions,
-                    "horizon": [one.horizon] * len(one.regions),
-                    "point": one.point,
+                    "region": forecast.regions,
+                    "horizon": [forecast.horizon] * len(forecast.regions),
+                    "point": forecast.point,
                     "persistence": self.like_today,
                     "completed": self.completed,
                 },
                 schema_overrides={"region": pl.String},
             )
-            for one in self.forecasts
+            for forecast in self.forecasts
         )
         write_forecast(
             path,
             self.panel,
             self.settings,
             WeekTables(
-                pl.concat(one.to_long() for one in self.forecasts),
+                pl.concat(forecast.to_long() for forecast in self.forecasts),
                 points,
                 self.parts,
                 self.nowcast,
                 self.past if len(self.past) else None,
                 record,
-                pl.concat(one.to_long() for one in self.total),
+                pl.concat(forecast.to_long() for forecast in self.total),
             ),
             self.table(),
             randomness="none",
@@ -401,7 +401,7 @@ def _alone(panel: CasePanel, region: str) -> CasePanel:
 def _settled(vintages: Vintages, panel: CasePanel, notes: list[str]) -> Vintages | None:
     """The vintages from when there were four weeks of cases; none if there are too few."""
     first = panel.start + timedelta(days=FIRST_DAYS)
-    mornings = [one for one in vintages.snapshots if one >= first]
+    mornings = [morning for morning in vintages.snapshots if morning >= first]
     if len(mornings) < LEAST_MORNINGS:
         notes.append(
             f"data vintages: found {counted(len(mornings), 'morning')} from {first} on; a nowcast "

@@ -104,7 +104,7 @@ class FileReading:
     def options(self) -> dict[str, Any]:
         """All options, in the order of the command line."""
         every = self.assumed | self.said
-        names = [one.name for one in fields(Assumptions)]
+        names = [assumption.name for assumption in fields(Assumptions)]
         return {name: every[name] for name in names if every.get(name) is not None}
 
     @property
@@ -164,15 +164,15 @@ class FileReading:
         """The column of each role; in brackets where it has none of its own."""
         if self.tidy is not None:
             keys = {"date": "day", "region": "region", "cases": "cases"}
-            found = {role: self.tidy.columns.get(key, "") for role, key in keys.items()}
-            return found | {"population": self.tidy.columns.get("population", "")}
+            columns = {role: self.tidy.columns.get(key, "") for role, key in keys.items()}
+            return columns | {"population": self.tidy.columns.get("population", "")}
         if self.table is None:
             return {}
-        found = {role: self.options.get(role, "") for role in ROLES}
+        columns = {role: self.options.get(role, "") for role in ROLES}
         if self.options.get("line_list"):
-            found["cases"] = "(rows)"
+            columns["cases"] = "(rows)"
         plain = {name.casefold(): name for name in self.table.names}
-        return {role: name or plain.get(role, "") for role, name in found.items()}
+        return {role: name or plain.get(role, "") for role, name in columns.items()}
 
     def _first_rows(self) -> list[tuple[int, list[str]]]:
         """The rows as they stand in the file: what is above the header, it, and some below."""
@@ -197,74 +197,74 @@ class FileReading:
 
 def read_file(path: Path, name: str, said: Mapping[str, Any]) -> FileReading:
     """Read a file with what is said of it: a panel, or the question or problem in the way."""
-    found = FileReading(path, name, dict(said))
+    file = FileReading(path, name, dict(said))
     for _ in range(MOST_STEPS):
-        found.question, found.problem = None, ""
+        file.question, file.problem = None, ""
         try:
-            _read_once(found)
+            _read_once(file)
         except AmbiguousTableError as error:
-            plain = _plain_step(error, found)
+            plain = _plain_step(error, file)
             if plain is not None:
-                taken = found.said if plain.keys() & found.said.keys() else found.assumed
+                taken = file.said if plain.keys() & file.said.keys() else file.assumed
                 taken |= plain
                 continue
-            columns = "layout" in error.choices[0] and found.said.get("layout") == "long"
-            found.question = _which_columns(found) if columns else _asked(error, found)
-            found.problem = "" if found.question else str(error)
+            columns = "layout" in error.choices[0] and file.said.get("layout") == "long"
+            file.question = _which_columns(file) if columns else _asked(error, file)
+            file.problem = "" if file.question else str(error)
         except EpifedError as error:
-            found.question = _which_columns(found)
-            found.problem = "" if found.question else str(error)
-        if found.panel is not None:
-            found.question = _when_entered(found) or _in_future(found)
-            found.panel = None if found.question else found.panel
-        return found
-    found.problem = f"{name}: found no end of what must be said of it; expected a plain table"
-    return found
+            file.question = _which_columns(file)
+            file.problem = "" if file.question else str(error)
+        if file.panel is not None:
+            file.question = _when_entered(file) or _in_future(file)
+            file.panel = None if file.question else file.panel
+        return file
+    file.problem = f"{name}: found no end of what must be said of it; expected a plain table"
+    return file
 
 
-def _read_once(found: FileReading) -> None:
-    options = found.reader_options
-    found.tidy = found.panel = None
-    if found.path.is_file():
-        _open(found, options)
-    found.tidy = load_table(found.path, **options)
-    if found.tidy is None:
-        found.table = None
-        found.panel = load_panel(found.path, **options)
+def _read_once(file: FileReading) -> None:
+    options = file.reader_options
+    file.tidy = file.panel = None
+    if file.path.is_file():
+        _open(file, options)
+    file.tidy = load_table(file.path, **options)
+    if file.tidy is None:
+        file.table = None
+        file.panel = load_panel(file.path, **options)
     else:
-        found.panel = to_panel(found.tidy)
+        file.panel = to_panel(file.tidy)
 
 
-def _open(found: FileReading, options: Mapping[str, Any]) -> None:
+def _open(file: FileReading, options: Mapping[str, Any]) -> None:
     """The table before anything is read from it, where the file is one."""
-    if ".json" in [suffix.lower() for suffix in found.path.suffixes]:
+    if ".json" in [suffix.lower() for suffix in file.path.suffixes]:
         return
-    found.table = None
-    found.table = open_tidy(found.path, Assumptions(**options))
+    file.table = None
+    file.table = open_tidy(file.path, Assumptions(**options))
 
 
-def _plain_step(error: AmbiguousTableError, found: FileReading) -> dict[str, Any] | None:
+def _plain_step(error: AmbiguousTableError, file: FileReading) -> dict[str, Any] | None:
     """The options to assume without asking, if the error is of that kind."""
     keys = set().union(*error.choices)
     first = dict(error.choices[0])
-    if keys in _PLAIN and not keys & found.said.keys():
+    if keys in _PLAIN and not keys & file.said.keys():
         return first
     columns = {*ROLES, "name", "line_list"}
     if keys <= columns and len(error.choices) == 1:
         return first
     if keys in ({"id_width"}, {"decimal"}) and len(error.choices) == 1:
         return first
-    if keys == {"below"} and found.said.get("below") == LEFT_OUT:
-        words = _words(found.options.get("missing"))
+    if keys == {"below"} and file.said.get("below") == LEFT_OUT:
+        words = _words(file.options.get("missing"))
         return {"missing": [*words, error.example]}
     return None
 
 
-def _asked(error: AmbiguousTableError, found: FileReading) -> Question:
+def _asked(error: AmbiguousTableError, file: FileReading) -> Question:
     """The question that an error stands for."""
     keys = set().union(*error.choices)
     choices = [dict(choice) for choice in error.choices]
-    sentence = found._without_folder(error.sentence)
+    sentence = file._without_folder(error.sentence)
     kind = next((key for key in _KINDS if key in keys), "other")
     if kind == "below":
         choices += [{"below": 0}, {"below": LEFT_OUT}]
@@ -273,9 +273,9 @@ def _asked(error: AmbiguousTableError, found: FileReading) -> Question:
     elif kind == "layout":
         choices = [*choices, {"layout": "long"}]
     if kind in ("cases", "layout"):
-        known = {key: value for key, value in choices[0].items() if key in ("date", "region")}
-        found.assumed |= {k: v for k, v in known.items() if k not in found.said}
-        choices = [{k: v for k, v in one.items() if k not in known} for one in choices]
+        columns = {key: value for key, value in choices[0].items() if key in ("date", "region")}
+        file.assumed |= {k: v for k, v in columns.items() if k not in file.said}
+        choices = [{k: v for k, v in one.items() if k not in columns} for one in choices]
     if kind == "cases" and len(choices) > 1:
         choices.append({"layout": "regions-across"})
     answers = tuple(Answer(one, _of_example(one, error.example)) for one in choices)
@@ -310,12 +310,12 @@ def _of_example(options: Mapping[str, Any], example: str) -> str | float | None:
     return None
 
 
-def _which_columns(found: FileReading) -> Question | None:
+def _which_columns(file: FileReading) -> Question | None:
     """The question for a column that neither a name nor a person has pointed out."""
-    if found.table is None or found.options.get("layout") not in (None, "long"):
+    if file.table is None or file.options.get("layout") not in (None, "long"):
         return None
-    names = [name for name in found.table.names if name]
-    roles = found._roles()
+    names = [name for name in file.table.names if name]
+    roles = file._roles()
     needed = [role for role in ("date", "region", "cases") if not roles.get(role)]
     if not needed or len(names) < 2:
         return None
@@ -323,7 +323,7 @@ def _which_columns(found: FileReading) -> Question | None:
         free = _free(names, roles)
         guess = likely_day(free) if role == "date" else likely(role, free)
         if guess:
-            found.assumed[role] = roles[role] = guess
+            file.assumed[role] = roles[role] = guess
     needed = [role for role in needed if not roles.get(role)]
     free = _free(names, roles)
     if needed[:1] == ["cases"]:
@@ -343,28 +343,28 @@ def _free(names: Sequence[str], roles: Mapping[str, str]) -> list[str]:
     return [name for name in names if name not in used]
 
 
-def _in_future(found: FileReading, today: date | None = None) -> Question | None:
+def _in_future(file: FileReading, today: date | None = None) -> Question | None:
     """The question for days after today."""
     try:
-        if found.panel is not None and found.tidy is not None:
-            refuse_future(found.panel, found.options, today)
+        if file.panel is not None and file.tidy is not None:
+            refuse_future(file.panel, file.options, today)
     except AmbiguousTableError as error:
-        return _asked(error, found)
+        return _asked(error, file)
     return None
 
 
-def _when_entered(found: FileReading) -> Question | None:
+def _when_entered(file: FileReading) -> Question | None:
     """The question for a list of cases with a second day, never before the first: of its entry."""
-    if not found.options.get("line_list") or ENTRY in found.said or found.table is None:
+    if not file.options.get("line_list") or ENTRY in file.said or file.table is None:
         return None
-    columns = found.tidy.columns if found.tidy else {}
+    columns = file.tidy.columns if file.tidy else {}
     day = columns.get("day", "")
-    others = [name for name in found.table.names if name and name not in columns.values()]
-    for name in others if day in found.table.names else ():
-        pair = found.table.pick({"first": day, "second": name})
+    others = [name for name in file.table.names if name and name not in columns.values()]
+    for name in others if day in file.table.names else ():
+        pair = file.table.pick({"first": day, "second": name})
         try:
             first, second = (
-                parse_days(found.name, pair.select("row", day=key), column).frame["day"]
+                parse_days(file.name, pair.select("row", day=key), column).frame["day"]
                 for key, column in (("first", day), ("second", name))
             )
         except EpifedError:
@@ -381,12 +381,12 @@ def _first_lines(content: Content, table: RawTable) -> list[tuple[int, list[str]
     with content.open() as file:
         lines = [file.readline(1 << 16) for _ in range(table.header_row + BELOW_HEADER)]
     texts = [line.decode("utf-8-sig", errors="replace") for line in lines]
-    found = []
+    rows = []
     for row, text in enumerate(texts, start=1):
         if text.strip():
             cells = next(csv.reader(io.StringIO(text), delimiter=sign), [])
-            found.append((row, [cell.strip() for cell in cells]))
-    return found
+            rows.append((row, [cell.strip() for cell in cells]))
+    return rows
 
 
 def _cells(table: RawTable) -> list[tuple[int, list[str]]]:
@@ -459,9 +459,9 @@ class Memory:
 
     def answers(self, shape: str) -> dict[str, Any]:
         """What was said of the last file of a shape; nothing if there was none."""
-        found = self._read().get(shape, {}).get("answers", {})
-        names = {ENTRY, *(one.name for one in fields(Assumptions))}
-        return {name: value for name, value in found.items() if name in names - NOT_KEPT}
+        answers = self._read().get(shape, {}).get("answers", {})
+        names = {ENTRY, *(assumption.name for assumption in fields(Assumptions))}
+        return {name: value for name, value in answers.items() if name in names - NOT_KEPT}
 
     def keep(self, shape: str, answers: Mapping[str, Any]) -> None:
         """Keep answers, or forget those of a shape where there are none."""
@@ -478,7 +478,7 @@ class Memory:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            memory = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return memory if isinstance(memory, dict) else {}

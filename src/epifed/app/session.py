@@ -108,13 +108,15 @@ class Member:
 
     def _newest(self) -> tuple[str, Release] | None:
         """The newest release that the site holds, with the name of its training."""
-        found = []
+        releases = []
         for path in (self.kit / MODELS).glob("*.epifed"):
             try:
-                found.append((path.stem, read_release(path)))
+                releases.append((path.stem, read_release(path)))
             except EpifedError:
                 continue  # a damaged file is no release; the service reports it
-        return max(found, key=lambda one: (one[1].last_day, one[1].created), default=None)
+        return max(
+            releases, key=lambda release: (release[1].last_day, release[1].created), default=None
+        )
 
 
 def _release_dict(training: str, release: Release) -> dict[str, Any]:
@@ -246,11 +248,11 @@ class PageSession:
             existing(path)
             self._shape = shape_of(path)
             said = self.memory.answers(self._shape)
-            found = read_file(path, name, said)
-            if said and found.panel is None:
-                found = read_file(path, name, {})
-            found.remembered = bool(said) and found.said == said
-            self.file = found
+            reading = read_file(path, name, said)
+            if said and reading.panel is None:
+                reading = read_file(path, name, {})
+            reading.remembered = bool(said) and reading.said == said
+            self.file = reading
 
     def _open_map(self, path: Path) -> None:
         """Take the shapes of the open file's regions from a GeoJSON file."""
@@ -456,14 +458,14 @@ def plain_name(name: str) -> str:
     return plain[-LONGEST_NAME:] or "file"
 
 
-def in_both(found: object, said: bool = False) -> dict[str, str]:
+def in_both(state: object, said: bool = False) -> dict[str, str]:
     """The sentences of what is shown, and the same in German."""
-    if isinstance(found, str):
-        return {found: in_german(found)} if said else {}
+    if isinstance(state, str):
+        return {state: in_german(state)} if said else {}
     german: dict[str, str] = {}
-    for name, part in found.items() if isinstance(found, dict) else ():
+    for name, part in state.items() if isinstance(state, dict) else ():
         german |= in_both(part, said or name in SAID)
-    for part in found if isinstance(found, list) and said else ():
+    for part in state if isinstance(state, list) and said else ():
         german |= in_both(part, said)
     return german
 
@@ -520,8 +522,10 @@ def forecast_dict(made: LocalForecast, alone: bool) -> dict[str, Any]:
 
     def laid(whole: bool) -> tuple[list[Any], list[Any]]:
         every = made.total if whole else made.forecasts
-        quantiles = np.stack([one.quantiles[:, places] for one in every], axis=1) * made.weekly
-        points = np.stack([one.point for one in every], axis=1) * made.weekly
+        quantiles = (
+            np.stack([forecast.quantiles[:, places] for forecast in every], axis=1) * made.weekly
+        )
+        points = np.stack([forecast.point for forecast in every], axis=1) * made.weekly
         return np.round(quantiles, 1).tolist(), np.round(points, 1).tolist()
 
     (values, point), (total, total_point) = laid(False), laid(True)
@@ -531,7 +535,7 @@ def forecast_dict(made: LocalForecast, alone: bool) -> dict[str, Any]:
         "method": made.method,
         "region": made.panel.regions[0] if alone else None,
         "one_region": len(made.panel.regions) == 1,
-        "dates": [one.target_date.isoformat() for one in made.forecasts],
+        "dates": [forecast.target_date.isoformat() for forecast in made.forecasts],
         "values": values,
         "point": point,
         "total": total[0],
@@ -539,8 +543,8 @@ def forecast_dict(made: LocalForecast, alone: bool) -> dict[str, Any]:
         "like_today": like.tolist(),
         "total_like_today": float(np.round(made.like_today.sum() * made.weekly, 1)),
         "rise": _chances_of_rise(made),
-        "track": [vars(one) for one in made.learner_record],
-        "shown_track": [vars(one) for one in made.track_record],
+        "track": [vars(record) for record in made.learner_record],
+        "shown_track": [vars(record) for record in made.track_record],
         "least_origins": LEAST_ORIGINS,
         "incomplete_days": made.incomplete_days,
         "incomplete_days_found": made.incomplete_days_found,
@@ -586,9 +590,9 @@ def _rounded(value: float | None) -> float | None:
 
 def _object(body: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(body or b"{}")
+        wished = json.loads(body or b"{}")
     except ValueError:
         raise EpifedError("found no JSON in a request; expected an object") from None
-    if not isinstance(found, dict):
+    if not isinstance(wished, dict):
         raise EpifedError("found no object in a request; expected one")
-    return found
+    return wished

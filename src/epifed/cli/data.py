@@ -537,11 +537,13 @@ def _expected(panel: "CasePanel") -> list["NoisePreview"]:
     from epifed.privacy.plan import PrivacyPlan
     from epifed.training.loop import expect
 
-    found = []
+    previews = []
     for epsilon in USUAL_EPSILONS:
         settings = settings_for(panel, {"learner": "trend", "epsilon": epsilon})
-        found.append(expect(make_learner(settings), PrivacyPlan.of(settings, len(panel.regions))))
-    return [one for one in found if one is not None]
+        previews.append(
+            expect(make_learner(settings), PrivacyPlan.of(settings, len(panel.regions)))
+        )
+    return [preview for preview in previews if preview is not None]
 
 
 def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list[str]) -> None:
@@ -571,9 +573,14 @@ def _print_report(report: "CheckReport", read_as: dict[str, Any], expected: list
         anomalies = Table(*heads, box=None, pad_edge=True)
         anomalies.add_column(spoken("reported"), justify="right")
         anomalies.add_column(spoken("expected"), justify="right")
-        for one in report.anomalies:
-            cells = (spoken(one.day.isoformat()), one.region, one.name, spoken(one.kind))
-            numbers = f"{one.reported:,.6g}", f"{one.expected:,.1f}"
+        for anomaly in report.anomalies:
+            cells = (
+                spoken(anomaly.day.isoformat()),
+                anomaly.region,
+                anomaly.name,
+                spoken(anomaly.kind),
+            )
+            numbers = f"{anomaly.reported:,.6g}", f"{anomaly.expected:,.1f}"
             anomalies.add_row(*cells, *map(spoken, numbers))
         console.print(anomalies)
     sections = {

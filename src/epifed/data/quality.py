@@ -98,13 +98,13 @@ class Cleaned:
 
     def sentence(self, last_days: int | None = None) -> str:
         """A short summary of the replaced counts, with the one of the largest difference."""
-        found = self.to_long(last_days)
+        anomalies = self.to_long(last_days)
         span = f"of the last {last_days} days " if last_days else ""
-        if found.is_empty():
+        if anomalies.is_empty():
             return f"no report {span}stands out"
-        first = found.row(0, named=True)
-        reports = counted(len(found), "report")
-        regions = counted(found["region"].n_unique(), "region")
+        first = anomalies.row(0, named=True)
+        reports = counted(len(anomalies), "report")
+        regions = counted(anomalies["region"].n_unique(), "region")
         return (
             f"not taken for a count of its {self.panel.step}: {reports} {span}of {regions}, "
             f"such as {first['region']} on {first['day']}: "
