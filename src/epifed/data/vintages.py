@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from epifed.data.calendar import Day, to_day
 from epifed.data.panel import CasePanel
-from epifed.data.weekly_vintages import remember_weeks, weeks_kept, weeks_together
-from epifed.errors import EpifedError, counted
+from epifed.data.weekly_vintages import Snapshots, remember_weeks, weeks_kept, weeks_together
+from epifed.errors import EpifedError
 from epifed.files import write_parquet
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ _NEVER = -(10**7)
 
 
 @dataclass(frozen=True, repr=False)
-class Vintages:
+class Vintages(Snapshots):
     """A case list as known on each of several days, stored as changes between them.
 
     A list *as of* a day is that day's morning, so its newest reporting date is the day before. The
@@ -73,15 +73,6 @@ class Vintages:
             raise EpifedError(
                 f"{self.source}: found snapshots out of order; expected each day once"
             )
-
-    def __repr__(self) -> str:
-        """Regions, days and source in one line."""
-        period = f"{self.first} … {self.last}"
-        return (
-            f"Vintages({counted(len(self.regions), 'region')}, "
-            f"{counted(len(self.snapshots), 'day')}, {period}, "
-            f"{Path(self.source).name!r})"
-        )
 
     @classmethod
     def from_changes(
@@ -116,16 +107,6 @@ class Vintages:
         )
 
     @property
-    def first(self) -> date:
-        """The day of the first vintage."""
-        return self.snapshots[0]
-
-    @property
-    def last(self) -> date:
-        """The day of the last vintage."""
-        return self.snapshots[-1]
-
-    @property
     def missing(self) -> tuple[date, ...]:
         """The days between the first and the last without a vintage."""
         looked = set(self.snapshots)
@@ -135,11 +116,7 @@ class Vintages:
     def until(self, day: Day) -> "Vintages":
         """The vintages up to the morning of a day."""
         day = to_day(day, "as of")
-        if day < self.first:
-            raise EpifedError(
-                f"{self.source}: found vintages from {self.first} to {self.last}; expected one as "
-                f"of {day} or before"
-            )
+        self._refuse_before(day)
         if day >= self.last:
             return self
         then = replace(
@@ -170,11 +147,7 @@ class Vintages:
 
     def of(self, regions: Sequence[str]) -> "Vintages":
         """The vintages of some regions only, in this order."""
-        if absent := sorted(set(regions) - set(self.regions)):
-            raise EpifedError(
-                f"{self.source}: found no vintages of region {absent[0]} ({len(absent)} of "
-                f"{len(regions)} without); expected some of every region"
-            )
+        self._refuse_absent(regions)
         if len(set(regions)) < len(regions):
             twice = next(one for one in regions if list(regions).count(one) > 1)
             raise EpifedError(f"regions: found {twice} more than once; expected each once")
@@ -219,11 +192,7 @@ class Vintages:
                 notes=self.notes,
                 history=then,
             )
-        if like.regions != self.regions:
-            raise EpifedError(
-                f"{self.source}: found vintages of other regions than {like.source}; expected the "
-                "same in the same order"
-            )
+        self._refuse_other(like)
         return replace(like, counts=known, start=start, reported=None, history=then)
 
     def published(self, like: CasePanel | None = None) -> CasePanel:

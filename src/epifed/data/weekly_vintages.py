@@ -62,8 +62,55 @@ ROUGHEST, UNSURE = 0.5, 0.003
 SLOPES = 0.3, 1.5
 
 
+class Snapshots:
+    """What vintages of days and of weeks share: regions, the days they were looked at, a source."""
+
+    regions: tuple[str, ...]
+    snapshots: tuple[date, ...]
+    source: str
+
+    def __repr__(self) -> str:
+        """Regions, days and source in one line."""
+        return (
+            f"{type(self).__name__}({counted(len(self.regions), 'region')}, "
+            f"{counted(len(self.snapshots), 'vintage')}, {self.first} … {self.last}, "
+            f"{Path(self.source).name!r})"
+        )
+
+    @property
+    def first(self) -> date:
+        """The day of the first vintage."""
+        return self.snapshots[0]
+
+    @property
+    def last(self) -> date:
+        """The day of the last vintage."""
+        return self.snapshots[-1]
+
+    def _refuse_before(self, day: date) -> None:
+        if day < self.first:
+            raise EpifedError(
+                f"{self.source}: found vintages from {self.first} to {self.last}; expected one as "
+                f"of {day} or before"
+            )
+
+    def _refuse_absent(self, regions: Sequence[str]) -> None:
+        if absent := sorted(set(regions) - set(self.regions)):
+            raise EpifedError(
+                f"{self.source}: found no vintages of region {absent[0]} ({len(absent)} of "
+                f"{len(regions)} without); expected some of every region"
+            )
+
+    def _refuse_other(self, like: CasePanel) -> None:
+        if like.regions != self.regions:
+            raise EpifedError(
+                f"{self.source}: found vintages of other regions than {like.source}; expected the "
+                "same in the same order"
+            )
+
+
 @dataclass(frozen=True, repr=False)
-class WeeklyVintages:
+class WeeklyVintages(Snapshots):
     """Weekly series of some regions as known on each of several days."""
 
     values: Mapping[str, Floats]
@@ -79,14 +126,6 @@ class WeeklyVintages:
     """What was left out or cannot be used, one sentence each."""
     _made: dict[date, Floats] = field(default_factory=dict, compare=False)
     """Cached completed counts of each snapshot."""
-
-    def __repr__(self) -> str:
-        """Regions, days and source in one line."""
-        return (
-            f"WeeklyVintages({counted(len(self.regions), 'region')}, "
-            f"{counted(len(self.snapshots), 'vintage')}, {self.first} … {self.last}, "
-            f"{Path(self.source).name!r})"
-        )
 
     @classmethod
     def from_table(
@@ -150,16 +189,6 @@ class WeeklyVintages:
         return cls(values, order, snapshots, weeks[0], main, source, notes + _stopped(values, main))
 
     @property
-    def first(self) -> date:
-        """The day of the first vintage."""
-        return self.snapshots[0]
-
-    @property
-    def last(self) -> date:
-        """The day of the last vintage."""
-        return self.snapshots[-1]
-
-    @property
     def signals(self) -> tuple[str, ...]:
         """The further signals besides the counts."""
         return tuple(name for name in self.values if name != self.counts)
@@ -182,12 +211,8 @@ class WeeklyVintages:
     def until(self, day: Day) -> "WeeklyVintages":
         """The vintages up to a day."""
         day = to_day(day, "as of")
+        self._refuse_before(day)
         known = sum(one <= day for one in self.snapshots)
-        if known == 0:
-            raise EpifedError(
-                f"{self.source}: found vintages from {self.first} to {self.last}; expected one as "
-                f"of {day} or before"
-            )
         if known == len(self.snapshots):
             return self
         cut = {name: cells[:known] for name, cells in self.values.items()}
@@ -202,11 +227,7 @@ class WeeklyVintages:
         """The vintages of some regions only, in this order."""
         if tuple(regions) == self.regions:
             return self
-        if absent := sorted(set(regions) - set(self.regions)):
-            raise EpifedError(
-                f"{self.source}: found no vintages of region {absent[0]} ({len(absent)} of "
-                f"{len(regions)} without); expected some of every region"
-            )
+        self._refuse_absent(regions)
         rows = [self.regions.index(region) for region in regions]
         cut = {name: cells[:, rows] for name, cells in self.values.items()}
         return replace(self, values=cut, regions=tuple(regions), _made={})
@@ -235,11 +256,7 @@ class WeeklyVintages:
                 counts, self.regions, start, reported=reported, source=self.source,
                 notes=self.notes, revisions=then, step="week",
             )  # fmt: skip
-        if like.regions != self.regions:
-            raise EpifedError(
-                f"{self.source}: found vintages of other regions than {like.source}; expected the "
-                "same in the same order"
-            )
+        self._refuse_other(like)
         return replace(like, counts=counts, start=start, reported=reported, revisions=then)
 
     def final(self) -> CasePanel:
