@@ -35,7 +35,15 @@ from epifed.errors import EpifedError, counted, spoken
 from epifed.evaluation.backtest import keep_forecast, label
 from epifed.evaluation.results_folder import RESULTS
 from epifed.federation.answers import MODELS
-from epifed.federation.site import LEDGER, Fetched, LastAsked, Source, archive_of, hosted_clients
+from epifed.federation.site import (
+    LEDGER,
+    Fetched,
+    LastAsked,
+    Source,
+    archive_of,
+    full_disk,
+    hosted_clients,
+)
 from epifed.federation.terms import OLD_DAYS
 from epifed.files import to_json, write_atomic, write_sheet, write_text
 from epifed.forecasting import forecast_releases, timely
@@ -138,7 +146,8 @@ def update_site(
         asked, held = LastAsked.of(kit), _releases(kit, say)
         newest = held[-1] if held else None
         found = look(kit, now.date(), _step(asked, newest))
-        problems, week = list(found.problems), None
+        full = [problem for folder in (kit, out) if (problem := full_disk(folder))]
+        problems, week = [*full[:1], *found.problems], None
         if newest is not None:
             week = week_of(*newest)
             problems += _sat_out(asked, newest[0])

@@ -2,13 +2,17 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from epifed.errors import EpifedError
+from epifed.federation.flare.inspection import _disk
 from epifed.federation.flare.kits import kind_of, make_kits, own_lines_alone
 from epifed.federation.flare.parties import server_command, site_command
 from epifed.federation.readiness import Proposal, weigh
@@ -28,6 +32,7 @@ from epifed.federation.terms import Federation, SiteLedger, Terms
 from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import free_port
 from epifed.settings import Settings, read_values
+from epifed.site_report import update_site
 from tests.commands import epifed
 from tests.waiting import today
 
@@ -187,6 +192,27 @@ def _days_far_from_today(north: Path, data: Path) -> None:
     today, year = date.today(), timedelta(days=365)
     assert "365 days before today by this machine's clock" in clients_of_check(today - year)
     assert "365 days after today by this machine's clock" in clients_of_check(today + year)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_kits(_outline().federation, tmp_path)
+    kit = tmp_path / "kits" / "north"
+    assert _disk(kit).ok
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=3 * 2**20))
+    Source(str(tmp_path / "none.csv"), None, {}).write(kit)
+    status = update_site(kit, tmp_path / "weeks", "flu")
+    for sentence in (_disk(kit).sentence, status["problems"][0]):
+        assert sentence.startswith(f"{kit}: found 3 MB free on the disk; expected at least 20")
+
+
+def test_a_log_that_cannot_be_written_is_said_once() -> None:
+    code = (
+        "import logging, sys; from epifed.federation.flare.engine_patches import say_unwritten;"
+        "say_unwritten(); logging.basicConfig(filename='/dev/full');"
+        "[logging.warning('line') for _ in range(3)]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "the log cannot be written: No space left on device\n"
 
 
 def test_no_epsilon_is_spent_on_a_release_that_would_be_noise(tmp_path: Path) -> None:

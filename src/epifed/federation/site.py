@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -316,9 +317,24 @@ KEY, ANSWERS, ARCHIVE = "report.key", "answers", "archive"
 CLIENTS, LOG, ASKED = Owner.CLIENTS, Owner.LOG, "asked.json"
 
 
+LEAST_FREE = 20
+"""MB of a disk that a site's logs, answers and reports need."""
+
+
 def hosted_clients(kit: Path) -> tuple[str, ...]:
     """The clients that the roster says the site of a kit hosts."""
     return tuple(json.loads((kit / CLIENTS).read_text(encoding="utf-8")))
+
+
+def full_disk(folder: Path) -> str:
+    """Why a site cannot go on writing into a folder, if its disk is full."""
+    free = shutil.disk_usage(folder).free // 2**20
+    if free >= LEAST_FREE:
+        return ""
+    return (
+        f"{folder}: found {free} MB free on the disk; expected at least {LEAST_FREE}: without room "
+        "this site cannot take part"
+    )
 
 
 def archive_of(kit: Path, client: str) -> Path:

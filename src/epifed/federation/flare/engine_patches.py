@@ -9,6 +9,7 @@ it was.
 """
 
 import contextlib
+import logging
 import os
 import queue
 import sys
@@ -227,6 +228,21 @@ def _reported(self: Any, request: Message) -> Any:
     if isinstance(request.payload, dict):
         request.payload = request.payload | {JobFailureMsgKey.CODE: None}
     return _report(self, request)
+
+
+def say_unwritten() -> None:
+    """Where a log cannot be written, as on a full disk: say so in one line, once."""
+    report, said = logging.Handler.handleError, set[str]()
+
+    def handle(self: logging.Handler, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            report(self, record)
+        elif (reason := error.strerror or str(error)) not in said:
+            said.add(reason)
+            print(f"the log cannot be written: {reason}", file=sys.stderr, flush=True)
+
+    logging.Handler.handleError = handle  # type: ignore[method-assign]
 
 
 def shield_worker() -> None:

@@ -17,7 +17,7 @@ from epifed.federation.messages import ProtocolRange, heard
 from epifed.federation.round_terms import report_bytes
 from epifed.federation.scaffold import SCHEDULE, SETTINGS
 from epifed.federation.schedule import Schedule
-from epifed.federation.site import KEY, TERMS, LastAsked, Source, hosted_clients
+from epifed.federation.site import KEY, TERMS, LastAsked, Source, full_disk, hosted_clients
 from epifed.federation.terms import OLD_DAYS, SOON, Terms
 from epifed.learners.base import make_learner
 from epifed.privacy.accounting import UNIT, rounded_up
@@ -52,7 +52,7 @@ def inspect_site(
 ) -> list[Finding]:
     """Kit, policies, certificate, terms, connection, data, and exactly what would be sent."""
     findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
-    findings.append(_version(kit))
+    findings += [_version(kit), _disk(kit)]
     try:
         found = source.load(hosted_clients(kit), settings.step)
     except EpifedError as error:
@@ -199,6 +199,11 @@ def _version(kit: Path) -> Finding:
     end = "" if understood else ", which do not understand each other: upgrade the older one"
     sentence = f"This is {own}; the server was {said} when it last greeted, on {when[:10]}{end}."
     return Finding("version", understood, sentence)
+
+
+def _disk(kit: Path) -> Finding:
+    problem = full_disk(kit)
+    return Finding("disk", not problem, problem or "There is room on the kit's disk.")
 
 
 def _clients(kit: Path, panel: CasePanel) -> Finding:

@@ -33,7 +33,16 @@ from epifed.federation.flare.kits import (
     lock,
     organisation,
 )
-from epifed.federation.site import ASKED, FETCHED, TERMS, Fetch, Source, hosted_clients, remembered
+from epifed.federation.site import (
+    ASKED,
+    FETCHED,
+    TERMS,
+    Fetch,
+    Source,
+    full_disk,
+    hosted_clients,
+    remembered,
+)
 from epifed.federation.terms import Federation, Terms
 from epifed.files import write_text
 from epifed.ledger.ledger import Ledger
@@ -258,7 +267,8 @@ class Service:
         inside = sorted(data.iterdir()) if data.is_dir() else []
         models = sorted((self.kit / MODELS).glob("*.epifed"))
         paths = (data, *inside, *models, self.kit / ASKED, self.kit / FETCHED)
-        return [(str(path), _stamp(path)) for path in paths]
+        stamps = [(str(path), _stamp(path)) for path in paths]
+        return stamps, full_disk(self.kit) != ""
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from typing import Any
 from nvflare.app_common.job_launcher import process_launcher
 from nvflare.private.fed.client.communicator import Communicator
 
-from epifed.federation.flare.engine_patches import with_parent
+from epifed.federation.flare.engine_patches import say_unwritten, with_parent
 
 PROGRAM = "nvflare.private.fed.app.client.client_train"
 
@@ -18,6 +18,7 @@ PROGRAM = "nvflare.private.fed.app.client.client_train"
 def main() -> None:
     """Run it."""
     with_parent()
+    say_unwritten()
     if os.name == "nt":
         keep_backslashes()
     announce_connection()

@@ -11,7 +11,7 @@ from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
 
 from epifed.errors import counted
-from epifed.federation.flare.engine_patches import shield_server, with_parent
+from epifed.federation.flare.engine_patches import say_unwritten, shield_server, with_parent
 from epifed.federation.terms import Federation
 
 ROSTER = "federation.toml"
@@ -21,6 +21,7 @@ PROGRAM = "nvflare.private.fed.app.server.server_train"
 def main() -> None:
     """Run it, with as many open files as the system allows: each connection is one."""
     with_parent()
+    say_unwritten()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shield_server()
