@@ -15,9 +15,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
+from epifed.errors import EpifedError
 from epifed.federation.flare.inspection import inspect_site
 from epifed.federation.flare.jobs import CoordinatorSession, write_job
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
+from epifed.federation.flare.parties import site_command
 from epifed.federation.site import Source
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from tests.federation.helpers import all_run, panel, plan
@@ -158,6 +160,8 @@ def test_a_check_says_whether_the_server_takes_the_certificate(
     _reissued(local, expired, days=-1)
     wrong = [f.what for f in inspect_site(expired, source, settings) if not f.ok]
     assert wrong == ["certificate", "connection"]
+    with pytest.raises(EpifedError, match="found a certificate that ran out on"):
+        site_command(expired, source)
 
 
 def test_a_removed_site_and_one_that_claims_anothers_name_are_refused(

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +29,7 @@ from epifed.errors import EpifedError, counted
 from epifed.federation.flare.controller import STATUS, TOPIC
 from epifed.federation.flare.engine_patches import Alive, HungError, quietly, watched
 from epifed.federation.flare.executor import ADD, ASK, DELIVER, HELLO, TRAIN
-from epifed.federation.flare.kits import CONTROLLER, EXECUTOR, certificate, kind_of
+from epifed.federation.flare.kits import CONTROLLER, EXECUTOR, kind_of, valid_certificate
 from epifed.federation.messages import SENTENCES, Code
 from epifed.federation.readiness import NotReadyError, Party, Readiness
 from epifed.federation.schedule import Schedule, Week
@@ -80,13 +79,7 @@ class CoordinatorSession:
             raise EpifedError(
                 f"{self.kit}: found {kind_of(self.kit)}; expected the coordinator's kit"
             )
-        found = certificate(self.kit)
-        if found.expires < datetime.now(UTC):
-            raise EpifedError(
-                f"{self.kit}: found a certificate that ran out on {found.expires:%Y-%m-%d}; "
-                "expected a valid one, in a kit of a new federation"
-            )
-        return found.name
+        return valid_certificate(self.kit).name
 
     def refuse_unreachable(self) -> None:
         """Say at once that nobody listens where the server should, before FLARE waits for it."""

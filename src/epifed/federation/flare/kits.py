@@ -429,6 +429,18 @@ def certificate(kit: Path) -> Certificate:
     return Certificate(str(subject.value), own.not_valid_after_utc, root.not_valid_after_utc)
 
 
+def valid_certificate(kit: Path) -> Certificate:
+    """The certificate of a kit, which must not have run out: nobody would answer its party."""
+    found = certificate(kit)
+    if found.days_left < 0:
+        day = min(found.expires, found.root_expires)
+        raise EpifedError(
+            f"{kit}: found a certificate that ran out on {day:%Y-%m-%d}; expected a valid one: the "
+            "coordinator makes new kits"
+        )
+    return found
+
+
 def kind_of(kit: Path) -> str:
     """What a folder is, in words: whose kit, or none."""
     if is_server(kit):

@@ -27,11 +27,11 @@ from epifed.federation.flare.engine_patches import LEASH
 from epifed.federation.flare.inspection import other_regions, too_short
 from epifed.federation.flare.kits import (
     ORGANISATION,
-    certificate,
     is_server,
     kind_of,
     lock,
     organisation,
+    valid_certificate,
 )
 from epifed.federation.site import (
     ASKED,
@@ -70,7 +70,7 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
     kit = kit.resolve()
     if not is_server(kit):
         raise EpifedError(f"{kit}: found {kind_of(kit)}; expected the server's kit")
-    certificate(kit)
+    valid_certificate(kit)
     federation = _roster(kit, roster)
     if ledger:
         Ledger(ledger)
@@ -103,7 +103,6 @@ def site_command(kit: Path, source: Source) -> Command:
             f"{kit}: found an aggregator's kit; expected a site's (an aggregator is run by 'epifed "
             "federation aggregator')"
         )
-    certificate(kit)
     Terms.read(kit / TERMS)
     if source != remembered(kit):
         # A first start is a person's, who is told at once; later ones sit a week out instead.
@@ -133,7 +132,7 @@ def _roster(kit: Path, changed: Path | None) -> Federation:
 
 def _client(kit: Path) -> Command:
     """A party that dials the server."""
-    name = certificate(kit).name
+    name = valid_certificate(kit).name
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
     return _command("epifed.federation.flare.run_client", kit, "fed_client.json", who)
