@@ -99,17 +99,15 @@ def train(
     """Train one forecaster on a panel, a DataFrame, or the clients of an experiment.
 
     With a ledger the training is charged to it and its noise is secure. Without one the noise is
-    seeded: for research, never for release. What all clients share must not come from their rows.
-    So
-    a training with a ledger needs its `period` and a public list of `regions`, unless the panel was
-    made with one.
+    seeded: for research, never for release. What all clients share must not come from their
+    rows. So a training with a ledger needs its `period` and a public list of `regions`, unless the
+    panel was made with one.
 
     Parameters
     ----------
     data : CasePanel, DataFrame or Clients
-        New cases of each region [regions, steps]. Of a panel, all days of the period are learned
-        from.
-        `Clients` keep some days back to be tested on.
+        New cases of each region [regions, steps]. Of a panel, all days of the period are
+        learned from. `Clients` keep some days back to be tested on.
     settings : Settings, optional
         All settings. Without them, those that suit the learner.
     period : (day, day), optional
@@ -172,9 +170,9 @@ def forecast(
 ) -> Forecasts:
     """Forecast the 7-day average of daily cases of each region, with quantiles.
 
-    Of weekly panels it is the cases of a week, and horizons are weeks. With `level` or weeks as a
-    hub
-    counts them, `.to_polars()` is of those: `level` then names the level, `quantile` the quantile.
+    Of weekly panels it is the cases of a week, and horizons are weeks. With `level`, or weeks
+    as a hub counts them, `.to_polars()` is of those: `level` then names the level, `quantile` the
+    quantile.
 
     Parameters
     ----------
@@ -278,8 +276,8 @@ def backtest(
     -------
     Backtest
         `.table` has all forecasts, `.summary()` the scores. Of larger regions, `.levels.to_long()`
-        has
-        the quantiles, `.levels.table` the scores, `.levels.summary()` those of each level and week.
+        has the quantiles, `.levels.table` the scores, `.levels.summary()` those of each level and
+        week.
 
     Raises
     ------
