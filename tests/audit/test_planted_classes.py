@@ -601,7 +601,78 @@ def clients_of_a_release_computed_together(patch: Planter) -> None:
     patch.setattr(site, "contribution", wrong)
 
 
+def noise_of_the_training_before(patch: Planter) -> None:
+    """A cache of noise that outlives its training: each training adds the same, round by round."""
+    kept: dict[tuple[type, int, int], Rows] = {}
+    for kind in (SeededRandomness, SecureRandomness):
+        honest = kind.release
+
+        def wrong(self: Any, updates: Rows, plan: PrivacyPlan, honest: Any = honest) -> Rows:
+            self.released = getattr(self, "released", 0) + 1
+            plain = clip(updates, plan.bound).sum(axis=0) / plan.clients_per_round
+            noise = honest(self, updates, plan) - plain
+            key = type(self), self.released, len(plain)
+            return np.asarray(plain + kept.setdefault(key, noise), dtype=np.float32)
+
+        patch.setattr(kind, "release", wrong)
+
+
+def drawn_again_where_nobody_was(patch: Planter) -> None:
+    honest = SecureRandomness.sample
+
+    def wrong(self: SecureRandomness, plan: PrivacyPlan) -> NDArray[np.int64]:
+        while not len(cohort := honest(self, plan)):
+            pass
+        return cohort
+
+    patch.setattr(SecureRandomness, "sample", wrong)
+
+
+def small_sites_draw_more_often(patch: Planter) -> None:
+    honest = vars(site)["sample_clients"]
+
+    def wrong(plan: PrivacyPlan, clients: int) -> NDArray[np.int64]:
+        more = min(plan.clients, 2 * plan.clients_per_round)
+        small = replace(plan, clients_per_round=more)
+        return np.asarray(honest(small if clients < 3 else plan, clients))
+
+    patch.setattr(site, "sample_clients", wrong)
+
+
+def single_rows_are_not_clipped(patch: Planter) -> None:
+    honest = vars(rounds)["clip"]
+    patch.setattr(rounds, "clip", lambda rows, s: rows if len(rows) == 1 else honest(rows, s))
+
+
+def calibration_cached_without_the_rounds(patch: Planter) -> None:
+    honest, kept = vars(plan)["calibrate"], dict[Any, Any]()
+
+    def wrong(epsilon: float, delta: float, rate: float, number: int, accountant: str) -> Any:
+        key = epsilon, delta, rate, accountant
+        if key not in kept:
+            kept[key] = honest(epsilon, delta, rate, number, accountant)
+        return kept[key]
+
+    patch.setattr(plan, "calibrate", wrong)
+
+
+def delta_of_every_release_inside(patch: Planter) -> None:
+    honest: Any = Release.epsilon
+
+    def wrong(self: Release) -> float:
+        larger = self.settings.but(delta=len(self.spent) * self.settings.delta)
+        return float(honest.func(replace(self, settings=larger)))
+
+    patch.setattr(Release, "epsilon", property(wrong))
+
+
 CAUGHT: dict[Plant, str] = {
+    noise_of_the_training_before: "fresh noise",
+    drawn_again_where_nobody_was: "sampling rate",
+    small_sites_draw_more_often: "sampling rate",
+    single_rows_are_not_clipped: "combinations: bound",
+    calibration_cached_without_the_rounds: "combinations: price",
+    delta_of_every_release_inside: "mixtures in a file",
     number_in_the_text_of_one_error: "same coins: errors",
     a_bad_row_silences_its_site: "same coins: bad rows",
     a_lost_ledger_of_a_party_begins_anew: "lost ledger",

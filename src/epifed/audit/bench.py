@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
@@ -154,8 +154,10 @@ class Mechanism(Protocol):
 
     name: str
 
-    def run(self, trial: Trial, seeds: np.random.SeedSequence) -> Transcript:
-        """One training of these clients."""
+    def run(
+        self, trial: Trial, seeds: np.random.SeedSequence, rounds: int | None = None
+    ) -> Transcript:
+        """One training of these clients, or its first rounds."""
         ...
 
 
@@ -231,6 +233,10 @@ class Watched:
         return self.view.of(clients)
 
 
+class _EnoughError(Exception):
+    """As many rounds were played as are looked at."""
+
+
 class EngineMechanism:
     """`training.train` as it is: its sampling, its noise, its release.
 
@@ -241,11 +247,26 @@ class EngineMechanism:
         self.secure = secure
         self.name = f"in process, {'secure' if secure else 'seeded'}"
 
-    def run(self, trial: Trial, seeds: np.random.SeedSequence) -> Transcript:
-        """One training by the engine."""
+    def run(
+        self, trial: Trial, seeds: np.random.SeedSequence, rounds: int | None = None
+    ) -> Transcript:
+        """One training by the engine, or its first rounds."""
         recorder = Recorder(trial)
         watched = Watched(trial.view, recorder.cohorts)
-        training.train(watched, trial.settings, seeds=seeds, learner=recorder, secure=self.secure)
+
+        def watch(number: int, _: Any) -> None:
+            if number == rounds:
+                raise _EnoughError
+
+        with suppress(_EnoughError):
+            training.train(
+                watched,
+                trial.settings,
+                seeds=seeds,
+                learner=recorder,
+                secure=self.secure,
+                watch=watch,
+            )
         return Transcript(tuple(recorder.cohorts), np.stack(recorder.releases))
 
 
@@ -307,8 +328,10 @@ class ServedMechanism:
         self.secure = secure
         self.name = f"federation, {'secure' if secure else 'seeded'}"
 
-    def run(self, trial: Trial, seeds: np.random.SeedSequence) -> Transcript:
-        """One training over the messages of a federation."""
+    def run(
+        self, trial: Trial, seeds: np.random.SeedSequence, rounds: int | None = None
+    ) -> Transcript:
+        """One training over the messages of a federation, or its first rounds."""
         with workshop() as folder, LEARNERS.using(PUPPET, puppet(trial)):
             settings = trial.settings.but(learner=PUPPET, seed=int(seeds.generate_state(1)[0]))
             panel = puppet_panel(trial.clients)
@@ -319,7 +342,7 @@ class ServedMechanism:
             post = Post({name: answer_of(work) for name, work in works.items()})
             ledger = plenty(folder, settings) if self.secure else None
             training = serve(folder, federation, settings, panel, ledger, kind=_UnpricedTraining)
-            while not training.finished:
+            while training.done < (rounds or settings.rounds):
                 training.play(post, lambda _: None)
             recorder = training.rounds.learner
             assert isinstance(recorder, Recorder)

@@ -29,6 +29,7 @@ from epifed.audit.statistics import (
     shared_values,
     standard,
 )
+from epifed.federation import site
 from epifed.learners.base import Floats, Vector
 from epifed.privacy.noise import Randomness, SecureRandomness, SeededRandomness
 from epifed.privacy.plan import PrivacyPlan
@@ -75,11 +76,8 @@ class Bench:
 
     @cached_property
     def again(self) -> Transcript:
-        """A second, shorter training of silence, from other seeds."""
-        rounds = max(self.rounds // 4, 1)
-        claim = self.silent
-        shorter = Trial(claim.settings.but(rounds=rounds), claim.sent, claim.examples)
-        return self._run(shorter, "noise again")
+        """The first rounds of the same training of silence, from other seeds."""
+        return self._run(self.silent, "noise again", max(self.rounds // 4, 1))
 
     @cached_property
     def came(self) -> NDArray[np.int64]:
@@ -118,8 +116,8 @@ class Bench:
         """A training of another trial."""
         return self._run(trial, name)
 
-    def _run(self, trial: Trial, name: str) -> Transcript:
-        return self.mechanism.run(trial, seed_sequence(self.seed, "checks", name))
+    def _run(self, trial: Trial, name: str, rounds: int | None = None) -> Transcript:
+        return self.mechanism.run(trial, seed_sequence(self.seed, "checks", name), rounds)
 
 
 def check_mechanism(
@@ -355,8 +353,10 @@ CHECKS: dict[str, Callable[[Bench], Check]] = {
 
 DRAWS = 4000
 CORE_LENGTH = 64
-RATES = ((7, 7), (41, 3), (5, 4))
-"""Other N and m: all come, few come, most come."""
+RATES = ((7, 7), (41, 3), (5, 4), (6, 1))
+"""Other N and m: all come, few, most, and often nobody."""
+OF_SITES, SITE_SIZES = 12, (2, 9)
+"""N, and the clients of a site that draws its own."""
 
 Source = Callable[[], Randomness]
 
@@ -394,6 +394,12 @@ def check_draws(settings: Settings, seed: int, names: Names = None) -> list[tupl
                 found.append((where, _everybody(came.all(axis=1).mean())))
             else:
                 found += [(where, check) for check in check_sampling(came, per_round / clients)]
+    plan = core(SecureRandomness(), settings.but(clients_per_round=3), OF_SITES).plan
+    for size in SITE_SIZES:
+        cohorts = tuple(vars(site)["sample_clients"](plan, size) for _ in range(DRAWS // 4))
+        where = f"a site with {size} of {OF_SITES}"
+        drawn = check_sampling(attendance(cohorts, size), 3 / OF_SITES)
+        found += [(where, check) for check in drawn]
     return [(path, check) for path, check in found if names is None or check.name in names]
 
 

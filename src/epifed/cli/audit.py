@@ -65,14 +65,14 @@ def audit(
         bool,
         typer.Option(
             "--all",
-            help="Try everything that can be deployed, on real processes too (up to 10 minutes).",
+            help="Try everything that can be deployed, on real processes too (about 10 minutes).",
         ),
     ] = False,
     quick: Annotated[
         bool,
         typer.Option(
             "--quick",
-            help="Fewer trainings and a part of each kind of check (two to three minutes).",
+            help="Fewer trainings and a part of each kind of check (about a minute).",
         ),
     ] = False,
     out: Annotated[
