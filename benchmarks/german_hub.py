@@ -31,7 +31,7 @@ from epifed.data.panel import CasePanel, choose
 from epifed.data.readers import load_panel
 from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages
-from epifed.evaluation.backtest import mornings_between, run_backtest
+from epifed.evaluation.backtest import run_backtest, vintage_origins
 from epifed.forecasting import Targets, Totals
 from epifed.hubs.tables import (
     DRAWS,
@@ -80,7 +80,7 @@ class Known:
         """The last days that the counties know, from the first release on."""
         if self.vintages is not None:
             last = self.vintages.last
-            return mornings_between(FIRST_MORNING, last, 7, self.panel, self.vintages, 7)
+            return vintage_origins(FIRST_MORNING, last, 7, self.panel, self.vintages, 7)
         first = FIRST - timedelta(days=7 * WARM_UP + self.totals.lead)
         weeks = (LAST - FIRST).days // 7 + WARM_UP + 1
         return [first + timedelta(days=7 * week) for week in range(weeks)]

@@ -46,7 +46,7 @@ HORIZONS = (1, 7, 14, 28)
 NOMINAL = (0.5, 0.95)
 DRAWS = 1000
 """Draws of origins."""
-GRID = {"UNFORESEEN": (0.11, 0.12), "TELLING": (1.3, 1.5), "BELIEVED": (3.0, 5.0, 8.0)}
+GRID = {"UNFORESEEN": (0.11, 0.12), "TELLING": (1.3, 1.5), "PRIOR_WEIGHT": (3.0, 5.0, 8.0)}
 """The constants that are chosen."""
 GERMAN_FROM, GERMAN_TEST = date(2020, 4, 1), date(2020, 9, 1)
 US_FROM, US_TEST = date(2020, 6, 1), date(2020, 10, 1)

@@ -187,7 +187,7 @@ def test_a_paid_training_is_read_back_and_forecasts(
     assert training.release is not None
     training.save(tmp_path / "week.epifed")
     release = epifed.read_release(tmp_path / "week.epifed")
-    assert release.vouched_by(ledger)
+    assert release.verified_by(ledger)
     read, made = epifed.forecast(release, panel), epifed.forecast(training, panel)
     assert_frame_equal(read.to_polars(), made.to_polars())
 

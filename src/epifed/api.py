@@ -18,7 +18,7 @@ from epifed.data.readers import load_panel
 from epifed.data.vintages import Vintages
 from epifed.data.weekly_vintages import WeeklyVintages
 from epifed.errors import EpifedError
-from epifed.evaluation.backtest import Backtest, mornings_between, origins_between, run_backtest
+from epifed.evaluation.backtest import Backtest, origins_between, run_backtest, vintage_origins
 from epifed.forecasting import SiteForecast, Targets, Totals, forecast_releases
 from epifed.hubs.tables import truth_of
 from epifed.learners.base import make_learner, settings_for
@@ -303,7 +303,7 @@ def backtest(
         panel = panel.between(panel.start, min(end, panel.end))
         origins = origins_between(begin, end, every, panel, chosen.horizon)
     else:
-        origins = mornings_between(begin, end, every, panel, vintages, chosen.horizon)
+        origins = vintage_origins(begin, end, every, panel, vintages, chosen.horizon)
     steps = (chosen.horizon,)
     targets = _targets(
         panel, steps, level, week_ends, reference_day, ahead, published, published_lead

@@ -283,7 +283,7 @@ def _of_release(path: Path, ledger: Path | None) -> Explanation:
         budgets,
         secure=release.randomness == "secure",
         ledger_run=release.ledger_run,
-        vouched=release.vouching(ledger),
+        vouched=release.verification(ledger),
     )
 
 

@@ -46,7 +46,7 @@ USUAL_ERROR, GROWING = 0.145, 0.2
 grows with the horizon."""
 UNFORESEEN = 0.12
 """Squared, the error that unforeseen growth adds in a week, beyond the first one."""
-TELLING, BELIEVED = 1.3, 5.0
+TELLING, PRIOR_WEIGHT = 1.3, 5.0
 """Ratio of clients' error from unforeseen growth to that of the country's level. Then the weight
 of the usual value, in errors of the country that are a horizon apart."""
 CHANCE, FADING = 0.55, 0.3
@@ -130,8 +130,8 @@ def unforeseen(horizon: int, surprises: Floats) -> float:
     usual = UNFORESEEN**2 * ((horizon / WEEK) ** 2 - 1)
     errors, noise = surprises.T
     weight = WEEK / horizon * (usual / (usual + noise)) ** 2
-    found = BELIEVED * usual + TELLING**2 * float(weight @ (errors**2 - noise))
-    return max(found / float(BELIEVED + weight.sum()), 0.0)
+    found = PRIOR_WEIGHT * usual + TELLING**2 * float(weight @ (errors**2 - noise))
+    return max(found / float(PRIOR_WEIGHT + weight.sum()), 0.0)
 
 
 @cache

@@ -25,7 +25,7 @@ from epifed import forecasting, intervals
 from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel, Level
 from epifed.data.quality import RECENT_DAYS
-from epifed.data.vintages import LEAST_MORNINGS, Vintages
+from epifed.data.vintages import LEAST_VINTAGES, Vintages
 from epifed.errors import EpifedError, counted
 from epifed.evaluation.backtest import SCORES, KnownData, own_table, record_of, train_as_of
 from epifed.evaluation.results_folder import RESULTS, ForecastRecord, WeekTables, write_forecast
@@ -402,10 +402,10 @@ def _settled(vintages: Vintages, panel: CasePanel, notes: list[str]) -> Vintages
     """The vintages from when there were four weeks of cases; none if there are too few."""
     first = panel.start + timedelta(days=FIRST_DAYS)
     mornings = [morning for morning in vintages.snapshots if morning >= first]
-    if len(mornings) < LEAST_MORNINGS:
+    if len(mornings) < LEAST_VINTAGES:
         notes.append(
             f"data vintages: found {counted(len(mornings), 'morning')} from {first} on; a nowcast "
-            f"needs {LEAST_MORNINGS}, so the newest days are not filled up"
+            f"needs {LEAST_VINTAGES}, so the newest days are not filled up"
         )
         return None
     if mornings[0] == vintages.first:
@@ -469,7 +469,7 @@ def _origins(used: CasePanel, vintages: Vintages | None) -> list[date]:
     days = [used.day(column) for column in range(last, max(least, week), -week)][::-1]
     days = days[-MOST_ORIGINS - MOST_WEEKS :] or [used.end]
     if vintages is not None:
-        first = vintages.first + timedelta(days=LEAST_MORNINGS)
+        first = vintages.first + timedelta(days=LEAST_VINTAGES)
         looked = set(vintages.snapshots)
         days = [one for one in days if one + timedelta(days=1) in looked and one >= first]
         days = days if used.end in days else [*days, used.end]

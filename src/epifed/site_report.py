@@ -29,7 +29,7 @@ from filelock import FileLock
 from epifed.data.calendar import WEEK, Step
 from epifed.data.panel import CasePanel
 from epifed.data.quality import RECENT_DAYS
-from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember, together
+from epifed.data.vintages import LEAST_VINTAGES, mornings_kept, remember, together
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError, counted, spoken
 from epifed.evaluation.backtest import keep_forecast, label
@@ -247,7 +247,7 @@ def _make(
     plain = replace(panel, history=None)
     used, sentence = timely(
         plain, panel, release.learner, release.last_day,
-        f"{found.mornings} of {LEAST_MORNINGS} days are archived",
+        f"{found.mornings} of {LEAST_VINTAGES} days are archived",
     )  # fmt: skip
     since = None if used.history is None else _real_time_since(kit, used)
     if since is not None:
@@ -286,7 +286,7 @@ def _real_time_since(kit: Path, panel: CasePanel) -> date:
     with contextlib.suppress(OSError, ValueError):
         return date.fromisoformat(path.read_text(encoding="utf-8").strip())
     assert panel.history is not None
-    since = panel.history.snapshots[LEAST_MORNINGS - 1]
+    since = panel.history.snapshots[LEAST_VINTAGES - 1]
     write_text(path, f"{since}\n")
     return since
 

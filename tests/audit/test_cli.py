@@ -13,7 +13,6 @@ import typer
 from typer.testing import CliRunner, Result
 
 from epifed.audit import audit as suite
-from epifed.audit import figures as audit_figures
 from epifed.audit.audit import code_digest
 from epifed.audit.bench import EngineMechanism
 from epifed.audit.epsilon_bounds import (
@@ -184,7 +183,7 @@ def test_the_target_is_the_largest_of_a_small_federation() -> None:
 def test_the_picture_of_an_attack(tmp_path: Path) -> None:
     attacks = [Attack(e, 1e-5, 100, 0.7, 0.6, 0.8, 0.75, 0.7, 0.8, 0.9, 0.8) for e in EPSILONS]
     path = tmp_path / "membership.svg"
-    figures.save(audit_figures.membership(attacks), path)
+    figures.save(figures.membership_attack(attacks), path)
     text = path.read_text()
     assert "<svg" in text
     assert command.membership_row("2", attacks[0])[1] == "70% (60% to 80%)"

@@ -9,7 +9,7 @@ import polars as pl
 
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
-from epifed.data.vintages import LEAST_MORNINGS, Vintages
+from epifed.data.vintages import LEAST_VINTAGES, Vintages
 from epifed.data.weekly_vintages import FILE, KEPT_VINTAGES, LEAST_KEPT
 from tests.late_lists import late_list
 
@@ -63,9 +63,9 @@ def test_a_morning_is_kept_once_and_an_older_one_not_at_all(tmp_path: Path) -> N
 
 def test_a_history_is_used_once_it_is_long_enough(tmp_path: Path) -> None:
     _, late = late_list(regions=2)
-    for i in range(LEAST_MORNINGS):
+    for i in range(LEAST_VINTAGES):
         kept = vintages.remember(tmp_path, given(late.as_known(late.first + i * DAY)))
-        assert (kept.history is not None) == (i == LEAST_MORNINGS - 1)
+        assert (kept.history is not None) == (i == LEAST_VINTAGES - 1)
 
 
 def test_a_new_region_begins_anew_a_missing_one_does_not(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_archive_is_bounded(tmp_path: Path) -> None:
     for day in range(250, 350):
         kept = vintages.remember(tmp_path, whole.between(start, start + day * DAY))
     assert kept.history is not None
-    assert len(kept.history.snapshots) == vintages.KEPT_MORNINGS
+    assert len(kept.history.snapshots) == vintages.KEPT_DAILY_VINTAGES
     assert len(pl.read_parquet(tmp_path / vintages.FILE)) <= 2 * (vintages.KEPT_DAYS + 1)
     assert (kept.history.known(50)[-1] == kept.counts[:, ::-1][:, :50]).all()
 

@@ -13,7 +13,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
 from epifed.data.vintages import Vintages
 from epifed.errors import EpifedError
-from epifed.evaluation.backtest import Backtest, mornings_between, run_backtest
+from epifed.evaluation.backtest import Backtest, run_backtest, vintage_origins
 from epifed.forecasting import Forecast, forecast, parts
 from epifed.learners import real_time
 from epifed.learners.base import make_learner
@@ -31,7 +31,7 @@ def settings(panel: CasePanel, epsilon: float = 1.0, learner: str = "real-time")
 def replay(panel: CasePanel, late: Vintages, out: Path, learner: str = "real-time") -> Backtest:
     chosen = settings(panel, learner=learner)
     last = panel.end - 7 * DAY
-    origins = mornings_between(last - 12 * DAY, last, 3, panel, late, chosen.horizon)
+    origins = vintage_origins(last - 12 * DAY, last, 3, panel, late, chosen.horizon)
     return run_backtest(panel, chosen, origins, out, vintages=late, workers=1)
 
 
@@ -92,14 +92,14 @@ def test_filling_late_days_up_beats_taking_them_as_they_are(tmp_path: Path) -> N
 def test_mornings_without_a_snapshot_or_a_target_are_left_out() -> None:
     panel, late = late_list(regions=2)
     first = panel.end - 10 * DAY
-    origins = mornings_between(first, panel.end, 1, panel, late, 7)
+    origins = vintage_origins(first, panel.end, 1, panel, late, 7)
     assert origins == [first - DAY + i * DAY for i in range(5)]
     gone = Vintages.from_changes(
         late.changes, snapshots=[day for day in late.snapshots if day != first + DAY]
     )
-    assert first not in mornings_between(first, panel.end, 1, panel, gone, 7)
+    assert first not in vintage_origins(first, panel.end, 1, panel, gone, 7)
     with pytest.raises(EpifedError, match="expected some from"):
-        mornings_between(panel.end, panel.end, 1, panel, late, 7)
+        vintage_origins(panel.end, panel.end, 1, panel, late, 7)
 
 
 def test_the_release_says_the_shared_growth_and_how_late_cases_come() -> None:

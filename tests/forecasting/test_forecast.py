@@ -98,7 +98,7 @@ def test_one_authority_gets_a_forecast_with_intervals_and_a_figure(
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert "SEEDED" in found["release"]
-    assert "Not verified" in found["vouching"]
+    assert "Not verified" in found["verification"]
     table = pl.DataFrame(found["forecast"])
     assert len(table) == 2 * len(LEVELS)
     now = panel.counts[5, -7:].mean()

@@ -8,10 +8,10 @@ from scipy import stats
 
 from epifed import intervals
 from epifed.intervals import (
-    BELIEVED,
     ERRORS,
     LARGEST_SHARE,
     LEVELS,
+    PRIOR_WEIGHT,
     SOFTENING,
     TELLING,
     UNFORESEEN,
@@ -134,7 +134,7 @@ def test_the_country_says_how_much_is_unforeseen() -> None:
     assert unforeseen(28, np.zeros((0, 2))) == pytest.approx(usual)
     errors = np.array([0.9, -1.2, 0.3, -0.6, 1.5, 0.2, 0.8, -0.4])
     exact = np.stack([errors, np.zeros(8)], axis=1)
-    expected = (BELIEVED * usual + TELLING**2 * (errors**2).sum() / 4) / (BELIEVED + 2)
+    expected = (PRIOR_WEIGHT * usual + TELLING**2 * (errors**2).sum() / 4) / (PRIOR_WEIGHT + 2)
     assert unforeseen(28, exact) == pytest.approx(expected)
     assert unforeseen(28, exact * [[0.0, 1.0]]) < usual
     rng = np.random.default_rng(0)

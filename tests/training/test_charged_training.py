@@ -249,10 +249,10 @@ def test_only_what_this_ledger_paid_for_is_continued(tmp_path: Path) -> None:
     relabelled = replace(honest, spent=(Spent(1.0, 1e5, 1),))
     relabelled = replace(relabelled, sha256=relabelled.content_hash())
     relabelled.write(tmp_path / "r")
-    assert not read_release(tmp_path / "r").vouched_by(one), "anybody can write a label"
+    assert not read_release(tmp_path / "r").verified_by(one), "anybody can write a label"
     with pytest.raises(EpifedError, match=r"not in the ledger .*one"):
         _weekly(1.0, 1, ledger=one, earlier=relabelled)
-    assert honest.vouched_by(one)
+    assert honest.verified_by(one)
     assert _weekly(1.0, 1, ledger=one, earlier=honest).continues == honest.sha256
     assert _weekly(1.0, 1, earlier=honest).randomness == "seeded"
 

@@ -28,7 +28,7 @@ from epifed.audit.combination_checks import REGIONS, panel_of, variants
 from epifed.audit.statistics import Check, Names, made
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
-from epifed.data.vintages import LEAST_MORNINGS
+from epifed.data.vintages import LEAST_VINTAGES
 from epifed.federation import site
 from epifed.federation.messages import Code, Parts, pack_code
 from epifed.federation.secure_training import FIRST, SUMS
@@ -48,7 +48,7 @@ CLOSE = 1e-6
 are computed in another grouping. Where it only has other data, they may not move at all."""
 ABSENT = ("removed", "the last half missing", "the first half missing")
 """Changes after which a site computes fewer rows."""
-MORNINGS = LEAST_MORNINGS + 9
+MORNINGS = LEAST_VINTAGES + 9
 SINGLE = "single precision"
 
 Change = Callable[[CasePanel], CasePanel]

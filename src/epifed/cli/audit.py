@@ -109,7 +109,6 @@ def audit(
         _membership(runs, seed, out, as_json)
         return
 
-    from epifed.audit import figures as audit_figures
     from epifed.audit.audit import audit as measure
     from epifed.audit.bench import EngineMechanism
     from epifed.audit.epsilon_bounds import LENGTH, METHODS
@@ -137,7 +136,7 @@ def audit(
     if out is not None and out.suffix == PAGE:
         write_text(out, _as_page(found))
     elif out is not None:
-        figures.save(audit_figures.two_distributions(found), out)
+        figures.save(figures.audit_scores(found), out)
     print(to_json(found.to_dict()) if as_json else _as_text(found))
     if out is not None:
         what = "page" if out.suffix == PAGE else "picture of the two distributions"
@@ -252,7 +251,6 @@ def _lines(check: "Check") -> list[str]:
 
 
 def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
-    from epifed.audit import figures as audit_figures
     from epifed.audit.epsilon_bounds import (
         CONFIDENCE,
         EPSILONS,
@@ -271,7 +269,7 @@ def _membership(runs: int, seed: int, out: Path | None, as_json: bool) -> None:
             few, SMALL, target, trainings=per_budget, seed=seed, progress=progress
         )
     if out is not None:
-        figures.save(audit_figures.membership(attacks), out)
+        figures.save(figures.membership_attack(attacks), out)
     if as_json:
         print(to_json([asdict(attack) | {"advantage": attack.advantage} for attack in attacks]))
         return

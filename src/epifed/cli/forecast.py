@@ -283,7 +283,7 @@ def _from_release(
     given = reading.at(**aims.reading()).read(data, ask=True)
     panel, timeliness = _on_its_morning(given, data, vintages, archive, trained, incomplete_days)
     trained.age_on(panel.end)
-    vouching = trained.vouching(ledger)
+    verification = trained.verification(ledger)
     targets = aims.targets(panel, horizons, [panel.end])
     outlook = forecast_releases([trained], panel, horizons, targets)
     known, made, larger = outlook.known, outlook.forecasts, outlook.larger
@@ -298,7 +298,7 @@ def _from_release(
     if as_json:
         about = {
             "release": trained.sentence(),
-            "vouching": vouching,
+            "verification": verification,
             "timeliness": timeliness,
         }
         found = {
@@ -329,7 +329,7 @@ def _from_release(
             f"{WHAT[panel.step]}, forecast of {panel.end}",
             header,
             rows,
-            f"{trained.sentence()}. {vouching} {FRACTION}",
+            f"{trained.sentence()}. {verification} {FRACTION}",
         )
     _say(panel, trained, known, targets, timeliness)
     messages.print(
@@ -407,7 +407,7 @@ def _on_its_morning(
     from hashlib import sha256
 
     from epifed.data.readers.vintage_files import load_vintages, load_weekly_vintages
-    from epifed.data.vintages import LEAST_MORNINGS, mornings_kept, remember
+    from epifed.data.vintages import LEAST_VINTAGES, mornings_kept, remember
     from epifed.forecasting import leave_out, timely
     from epifed.ledger.ledger import state_root
 
@@ -424,7 +424,7 @@ def _on_its_morning(
         folder = folder or state_root() / "vintages" / key
         known = remember(folder, panel)
     kept = mornings_kept(folder) if folder else 0
-    reason = f"{kept} of {LEAST_MORNINGS} days are archived in {folder}"
+    reason = f"{kept} of {LEAST_VINTAGES} days are archived in {folder}"
     return timely(panel, known, trained.learner, trained.last_day, reason, refuse=True)
 
 
@@ -743,7 +743,7 @@ def backtest(
         seed=seed,
     )
 
-    from epifed.evaluation.backtest import mornings_between, origins_between, run_backtest
+    from epifed.evaluation.backtest import origins_between, run_backtest, vintage_origins
     from epifed.report.tables import ratio
 
     aims.refuse_early([])
@@ -760,7 +760,7 @@ def backtest(
     if known_when is None:
         origins = origins_between(*days, chosen.horizon)
     else:
-        origins = mornings_between(*days, known_when, chosen.horizon)
+        origins = vintage_origins(*days, known_when, chosen.horizon)
     targets = aims.targets(panel, [chosen.horizon], origins)
     with GridProgress() as progress:
         result = run_backtest(

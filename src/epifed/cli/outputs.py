@@ -145,7 +145,7 @@ class Forecasted(Output):
 
     release: str
     """What the release guarantees, in a sentence."""
-    vouching: str
+    verification: str
     timeliness: str
     forecast: list[Row]
     """Region, horizon, target day, quantile level and value."""

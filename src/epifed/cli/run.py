@@ -56,7 +56,7 @@ RUNS, EXAMPLE_RUNS = 3, 1
 WEEKS_BACK = 12
 LEAST_DAYS = 56
 """Days before the first forecast of the report."""
-LEAST_MORNINGS = 28
+LEAST_VINTAGES = 28
 """Mornings of a list before a nowcast of it."""
 READING = (
     'Relative MAE: mean absolute error divided by that of persistence ("next week equals this '
@@ -318,10 +318,10 @@ def _known_until(end: date, out: Path) -> "Vintages | None":
     from epifed.evaluation.results_folder import DATA
 
     morning, late = end + timedelta(days=1), load_vintages(out / DATA)
-    if (morning - late.first).days < LEAST_MORNINGS:
+    if (morning - late.first).days < LEAST_VINTAGES:
         messages.print(
             f"no nowcast: the list is known from {late.first} on; expected "
-            f"{LEAST_MORNINGS} mornings before {morning}"
+            f"{LEAST_VINTAGES} mornings before {morning}"
         )
         return None
     return late.until(morning)

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 LAGS = 28
 """Days after which a reporting date counts as complete."""
 
-LEAST_MORNINGS = 14
+LEAST_VINTAGES = 14
 """Least number of vintages from which a list's reporting delays can be learned."""
 MOST_LAGS = 56
 """Largest number of lags in `known`: eight weeks."""
@@ -344,9 +344,9 @@ class Vintages(Snapshots):
         return pl.concat([self.changes, rows], how="diagonal").sort("as_of", maintain_order=True)
 
 
-KEPT_MORNINGS = 84
+KEPT_DAILY_VINTAGES = 84
 """Number of vintages in an archive; older ones become part of the first."""
-KEPT_DAYS = KEPT_MORNINGS + 56
+KEPT_DAYS = KEPT_DAILY_VINTAGES + 56
 """Number of reporting dates in an archive, before the last."""
 FILE = "vintages.parquet"
 _COLUMNS = {"as_of": pl.Date, "region": pl.String, "reported": pl.Date, "cases": pl.Int64}
@@ -360,7 +360,7 @@ def remember(folder: Path, panel: CasePanel, *, write: bool = True) -> CasePanel
     A second panel of the same morning takes the place of the first; one that is older than the
     last is not kept, and an archive that lacks a region, or is damaged, begins anew. Daily counts
     that are not whole, and counts with a history of their own, are not kept at all. The history
-    stands in the panel once it has `LEAST_MORNINGS`.
+    stands in the panel once it has `LEAST_VINTAGES`.
     """
     if panel.history is not None or panel.revisions is not None:
         return panel
@@ -396,7 +396,7 @@ def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
     if len(histories) < len(panel.regions):
         return panel
     common = sorted(set.intersection(*(set(one.snapshots) for one in histories)))
-    if len(common) < LEAST_MORNINGS or common[-1] != panel.end + timedelta(days=1):
+    if len(common) < LEAST_VINTAGES or common[-1] != panel.end + timedelta(days=1):
         return panel
     mornings = pl.DataFrame({"morning": common}, schema={"morning": pl.Date})
     changes = pl.concat([one.changes for one in histories]).sort("as_of")
@@ -442,7 +442,7 @@ def _with(panel: CasePanel, kept: Vintages, morning: date) -> CasePanel:
     if morning < kept.first:
         return panel
     history = kept.until(morning).of(panel.regions)
-    return replace(panel, history=history) if len(history.snapshots) >= LEAST_MORNINGS else panel
+    return replace(panel, history=history) if len(history.snapshots) >= LEAST_VINTAGES else panel
 
 
 def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages:
@@ -481,7 +481,7 @@ def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages
 
 def _bounded(kept: Vintages) -> Vintages:
     """The newest vintages and reporting dates only."""
-    mornings = kept.snapshots[-KEPT_MORNINGS:]
+    mornings = kept.snapshots[-KEPT_DAILY_VINTAGES:]
     oldest = kept.last - timedelta(days=KEPT_DAYS)
     changes = kept.changes.filter(pl.col("reported") >= oldest).with_columns(
         pl.max_horizontal("as_of", pl.lit(mornings[0]))

@@ -173,11 +173,11 @@ def own_table(
             series = observed(known.on(one.origin).reported, panel.step)
         to = at + one.horizon
         frame = scored(one, final[:, to], final[:, at], series, completed[one.origin])
-        frames.append(that_came(frame, panel, to))
+        frames.append(with_observed(frame, panel, to))
     return pl.concat(frames)
 
 
-def that_came(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.DataFrame:
+def with_observed(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.DataFrame:
     """The rows, one for each region, whose truth is known; an unreported week has none."""
     if final.step == "day" or final.reported is None:
         return frame
@@ -260,7 +260,7 @@ def backtest_levels(
             to = at + one.horizon
             frame = scored(one, average[:, to], average[:, at], series, filled)
             frames.append(
-                that_came(frame, final, to).with_columns(
+                with_observed(frame, final, to).with_columns(
                     pl.lit(level.name).alias("level"),
                     pl.lit(one.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
                 )
@@ -411,7 +411,7 @@ def origins_between(
     return [panel.day(column) for column in range(begin, end + 1, every // panel.step_days)]
 
 
-def mornings_between(
+def vintage_origins(
     first: date,
     last: date,
     every: int,

@@ -83,7 +83,7 @@ _MADE: dict[bytes, Floats] = {}
 
 
 @dataclass(frozen=True)
-class _Morning:
+class _FilledPanel:
     """A client's data as known on one day, with late days completed."""
 
     panel: CasePanel
@@ -113,7 +113,7 @@ class RealTimeTrend(Trend):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._filled: tuple[CasePanel, Releases, _Morning] | None = None
+        self._filled: tuple[CasePanel, Releases, _FilledPanel] | None = None
 
     @classmethod
     def at(cls, step: Step) -> type[Learner[Any, Any]]:
@@ -125,7 +125,7 @@ class RealTimeTrend(Trend):
         self._refuse_short(panel, period)
         panel = panel.between(panel.start, period[1])
         known = late_reports.mornings(panel)
-        morning = self._morning(replace(panel, history=None), known)
+        morning = self._fill_up(replace(panel, history=None), known)
         own = morning.own
         now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
         found = late_reports.comparable(known)
@@ -207,14 +207,16 @@ class RealTimeTrend(Trend):
         """The estimates from the releases, with changes divided by the clients' mean weight."""
         return signals(_unweighted(state))
 
-    def _filled_up(self, panel: CasePanel, state: Releases) -> _Morning:
+    def _filled_up(self, panel: CasePanel, state: Releases) -> _FilledPanel:
         """The completed data of a panel's last day; the last result is cached."""
         if self._filled is None or self._filled[0] is not panel or self._filled[1] is not state:
             known = late_reports.mornings(panel)
-            self._filled = panel, state, self._morning(replace(panel, history=None), known, state)
+            self._filled = panel, state, self._fill_up(replace(panel, history=None), known, state)
         return self._filled[2]
 
-    def _morning(self, panel: CasePanel, known: Floats, state: Releases | None = None) -> _Morning:
+    def _fill_up(
+        self, panel: CasePanel, known: Floats, state: Releases | None = None
+    ) -> _FilledPanel:
         """The completed data as of the last vintage, for a panel that ends on its newest day."""
         now = np.maximum(known[-1], 0.0)
         panel = late_reports.completed(panel, known, np.zeros((len(now), LATE_DAYS)))
@@ -228,13 +230,13 @@ class RealTimeTrend(Trend):
         mean = late_reports.coming(known, growing, pooled, told)
         week = now[:, LATE_DAYS - 1 :: -1] + mean[:, ::-1]
         full = late_reports.completed(panel, known, late_reports.median_of(mean))
-        return _Morning(full, own.ending(week), mean.sum(axis=1))
+        return _FilledPanel(full, own.ending(week), mean.sum(axis=1))
 
     def _forecasts(
         self, panel: CasePanel, known: Floats, state: Releases, ahead: Sequence[int]
     ) -> Floats:
         """Forecast averages of the weeks that end so many days after the newest known day."""
-        morning = self._morning(panel, known, state)
+        morning = self._fill_up(panel, known, state)
         growing = self._growth(morning.own, panel, self._signals(state), 1)
         own = _blended(morning, growing)
         return np.stack([carried_on(own, growing, 1, days)[:, -1] for days in ahead])
@@ -252,7 +254,7 @@ def _cleaned(panel: CasePanel) -> CasePanel:
     return replace(panel, counts=counts)
 
 
-def _blended(morning: _Morning, growing: Growth) -> WeekdayEffects:
+def _blended(morning: _FilledPanel, growing: Growth) -> WeekdayEffects:
     """Weekday effects whose level also uses the week before, where the last week is uncertain."""
     own = morning.own
     last, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]

@@ -68,7 +68,7 @@ LEVEL_SHARE = 0.1
 HIGHEST_LEVEL = 0.9
 """Bound on a level before it is converted to cases; beyond, it is too uncertain."""
 
-PAID_FOR = ((150.0, 3), (100.0, 1))
+MODES_BY_BUDGET = ((150.0, 3), (100.0, 1))
 """Least product of clients and ε for which so many modes improve the forecast."""
 PLACE_SHARE = np.array([0.8, 0.5, 0.5])
 """Share of the last week's effect of size and place that remains in the next."""
@@ -165,7 +165,7 @@ class Trend(ReleaseLearner[LastDays]):
         """One round of all clients, with as many numbers as the budget allows."""
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
         epsilon = float(given.get("epsilon", Settings.model_fields["epsilon"].default))
-        paid = next((modes for least, modes in PAID_FOR if clients * epsilon >= least), 0)
+        paid = next((modes for least, modes in MODES_BY_BUDGET if clients * epsilon >= least), 0)
         modes = int(given.get("modes", min(paid, len(given.get("places", ())) // 2)))
         bound = math.hypot(cls._largest_norm(modes), cls.level_share, cls.further_bound)
         return super().preset(clients, given) | everybody | {"modes": modes, "clip_norm": bound}
@@ -180,7 +180,7 @@ class Trend(ReleaseLearner[LastDays]):
         """The features of the last two weeks up to the period's end, whatever its length."""
         self._refuse_short(panel, period)
         known = panel if period[1] == panel.end else panel.between(panel.start, period[1])
-        own = self._rhythm(known)
+        own = self._weekday_effects(known)
         now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
         change, slow = (change_of(own, now, before, recency)[0] for recency in self.recency)
         clients = len(panel.regions)
@@ -235,7 +235,7 @@ class Trend(ReleaseLearner[LastDays]):
 
     def hindcast(self, panel: CasePanel, state: Releases, horizon: int) -> Floats:
         """The last week again, day by day, times the growth, with holidays of the target week."""
-        own = self._rhythm(panel)
+        own = self._weekday_effects(panel)
         days = min(own.usual.shape[1] - WEEK, DAYS_BACK)
         growing = self._growth(own, panel, self._signals(state), days)
         return carried_on(own, growing, days, horizon)
@@ -253,7 +253,7 @@ class Trend(ReleaseLearner[LastDays]):
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
         """The parts of the last forecast by country, region, client and its calendar."""
-        return self._parts(self._rhythm(panel), panel, state, horizon)[0]
+        return self._parts(self._weekday_effects(panel), panel, state, horizon)[0]
 
     def _parts(
         self, own: WeekdayEffects, panel: CasePanel, state: Releases, horizon: int
@@ -295,7 +295,7 @@ class Trend(ReleaseLearner[LastDays]):
         """Bound on the norm of a client's changes: a change at its bound, in a usual place."""
         return cls.largest_change * math.sqrt(1 + 0.8 * modes)
 
-    def _rhythm(self, panel: CasePanel) -> WeekdayEffects:
+    def _weekday_effects(self, panel: CasePanel) -> WeekdayEffects:
         """The weekday effects of a panel's regions; those of the last panel are cached."""
         if self._seen is None or self._seen[0] is not panel:
             self._seen = panel, self._rhythm_of(panel)

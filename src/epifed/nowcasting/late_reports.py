@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from epifed.data import calendar
 from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel
-from epifed.data.vintages import LEAST_MORNINGS, MOST_LAGS, Vintages
+from epifed.data.vintages import LEAST_VINTAGES, MOST_LAGS, Vintages
 from epifed.errors import EpifedError, counted
 from epifed.intervals import LEVELS
 
@@ -64,9 +64,9 @@ COMPARED_DAYS = 70
 LARGEST_RATIO = 2.0
 """Bound on the weekly growth in the expectation for incomplete days."""
 
-ERROR_MORNINGS = 42
+ERROR_VINTAGES = 42
 """Number of past nowcasts whose errors determine an interval."""
-PRIOR_MORNINGS = 20
+PRIOR_VINTAGES = 20
 """Weight of the usual errors, in vintages of the client."""
 WIDER = 1.2
 """Factor on the client's own errors, because they are few and correlated within a week."""
@@ -132,11 +132,11 @@ def nowcast(
     clients, from a release.
     """
     known = history.known(AGES)
-    if len(known) < LEAST_MORNINGS:
+    if len(known) < LEAST_VINTAGES:
         raise EpifedError(
             f"{history.source}: found {counted(len(known), 'day')} from {history.first} to "
             f"{history.last}; "
-            f"expected at least {LEAST_MORNINGS} to learn how late cases are reported"
+            f"expected at least {LEAST_VINTAGES} to learn how late cases are reported"
         )
     filled = fill(known, growth(known, shared_growth), pooled)
     now = known[-1]
@@ -350,7 +350,7 @@ def _expected(now: Floats, growing: Floats) -> Floats:
 def _mornings(known: Floats, pooled: Floats | None) -> list[tuple[Floats, Floats, Floats]]:
     """Nowcasts as of past vintages: late cases estimated, cases known then, and scaled errors."""
     made = []
-    for back in range(SETTLED + 1, min(ERROR_MORNINGS, len(known) - LEAST_MORNINGS) + 1):
+    for back in range(SETTLED + 1, min(ERROR_VINTAGES, len(known) - LEAST_VINTAGES) + 1):
         then = known[: len(known) - back]
         if _looked(then[-1]):
             filled = fill(then, growth(then), pooled)
@@ -384,7 +384,7 @@ def _errors(filled: Floats, seen: Floats, past: Floats) -> Floats:
     if len(past) == 0:
         return usual * _scale(filled, seen)[:, None]
     own = WIDER * np.quantile(past, LEVELS, axis=0).T
-    both = (len(past) * own + PRIOR_MORNINGS * usual) / (len(past) + PRIOR_MORNINGS)
+    both = (len(past) * own + PRIOR_VINTAGES * usual) / (len(past) + PRIOR_VINTAGES)
     levels = np.array(LEVELS)
     both = np.where(levels < OUTER, np.minimum(both, usual), both)
     both = np.where(levels > 1 - OUTER, np.maximum(both, usual), both)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import gamma
 
 from epifed.data.calendar import WEEK
-from epifed.data.vintages import LEAST_MORNINGS, Vintages
+from epifed.data.vintages import LEAST_VINTAGES, Vintages
 from epifed.errors import EpifedError
 from epifed.intervals import LEVELS as QUANTILES
 from epifed.nowcasting.late_reports import LATE_DAYS, SHOWN_DAYS, Nowcast, nowcast
@@ -373,6 +373,6 @@ def nowcast_summary(history: Vintages, generation: Generation | None = None) -> 
 def nowcast_on(vintages: Vintages, day: date) -> pl.DataFrame | None:
     """The two weeks to a day as known on the next day; none if there are too few vintages."""
     morning = day + timedelta(days=1)
-    if (morning - vintages.first).days < LEAST_MORNINGS:
+    if (morning - vintages.first).days < LEAST_VINTAGES:
         return None
     return nowcast_summary(vintages.until(morning)).to_long()

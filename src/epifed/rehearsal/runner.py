@@ -26,7 +26,7 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from epifed.data.panel import CasePanel
-from epifed.data.vintages import KEPT_MORNINGS, Vintages, fill
+from epifed.data.vintages import KEPT_DAILY_VINTAGES, Vintages, fill
 from epifed.errors import EpifedError
 from epifed.evaluation.backtest import SCORES, metrics_of, scored_weeks
 from epifed.evaluation.results_folder import RESULTS
@@ -804,7 +804,7 @@ class Course:
                 if event.what == "bad-file"
                 for name in event.who
             }
-            before = mornings.history(week.day - timedelta(days=1), KEPT_MORNINGS)
+            before = mornings.history(week.day - timedelta(days=1), KEPT_DAILY_VINTAGES)
             parties.write_files(mornings.on(week.day), before, broken)
         elif act.kind == "leave":
             parties.leave(*act.who)

@@ -1,4 +1,4 @@
-"""Figures of data, forecasts, trainings, hubs and nowcasts."""
+"""Figures of data, forecasts, trainings, hubs, nowcasts and audits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -47,6 +48,8 @@ from epifed.report.drawing import (
 from epifed.report.tables import budget, published
 
 if TYPE_CHECKING:
+    from epifed.audit.audit import Audit
+    from epifed.audit.epsilon_bounds import Attack
     from epifed.training.loop import Clients, Training
 
 
@@ -721,3 +724,60 @@ def _number(axes: Axes, letter: str, number: Reproduction, row: int) -> None:
     axes.set_ylabel("R of the week to that day")
     panel_title(axes, letter, "reproduction number")
     date_axis(axes, from_the_first=False)
+
+
+def audit_scores(audit: "Audit") -> Figure:
+    """The evidence in trainings with and without the canary: the more apart, the less private."""
+    found = audit.many_runs
+    if found is None:
+        raise EpifedError("--out: the picture shows many runs; expected --method many-runs or both")
+    both = np.concatenate([found.scores_without, found.scores_with])
+    low, high = np.quantile(both, [0.002, 0.998])
+    bins = np.linspace(low, high, 41).tolist()
+    with style():
+        figure, axes = plt.subplots(figsize=(6.4, 3.4))
+        for scores, label, colour in (
+            (found.scores_without, "canary did not take part", PERIOD_COLOURS[0]),
+            (found.scores_with, "canary took part", PERIOD_COLOURS[1]),
+        ):
+            axes.hist(
+                np.clip(scores, low, high), bins=bins, density=True,
+                alpha=0.5, color=colour, label=label,
+            )  # fmt: skip
+        axes.axvline(found.threshold, color="black", linewidth=1, label="the auditor's threshold")
+        axes.set(
+            xlabel="evidence that the canary took part (log likelihood ratio)",
+            ylabel="density of trainings",
+            title=f"claimed ε = {audit.claimed_epsilon:g}, measured ε ≥ {audit.lower_bound:.2f} "
+            f"({audit.confidence:.0%} confidence): {'PASS' if audit.passed else 'FAIL'}",
+        )
+        axes.legend()
+    return figure
+
+
+def membership_attack(attacks: Sequence["Attack"]) -> Figure:
+    """Right guesses of the attacker at each budget, below what the guarantee allows."""
+    ordered = sorted(attacks, key=lambda a: a.epsilon)
+    ticks = range(len(ordered))
+    right = np.array([a.right for a in ordered])
+    reach = np.array([[a.right - a.right_low, a.right_high - a.right] for a in ordered]).T
+    with style():
+        figure, axes = plt.subplots(figsize=(6.4, 3.6))
+        axes.bar(ticks, 100 * right, width=0.5, color=[colour(a.epsilon) for a in ordered])
+        axes.errorbar(ticks, 100 * right, yerr=100 * reach, fmt="none", color="black", capsize=3)
+        for name, line, values in (
+            ("the most that (ε, δ) allows", "solid", [a.allowed for a in ordered]),
+            ("the most that this noise allows", (0, (1, 1)), [a.allowed_by_noise for a in ordered]),
+        ):
+            axes.add_collection(
+                LineCollection(
+                    [[(i - 0.38, 100 * v), (i + 0.38, 100 * v)] for i, v in enumerate(values)],
+                    colors=PERIOD_COLOURS[1], linestyles=line, label=name,
+                )
+            )  # fmt: skip
+        axes.axhline(50, color="black", linewidth=0.8)
+        axes.text(len(ordered) - 0.5, 50.5, "coin toss", ha="right", va="bottom", fontsize=8)
+        axes.set_xticks(list(ticks), [f"ε = {budget(a.epsilon)}" for a in ordered])
+        axes.set(ylim=(40, 104), ylabel="right guesses (%)", title="Did this county take part?")
+        axes.legend(loc="upper left")
+    return figure

@@ -229,17 +229,17 @@ class Release:
         self.refuse_unlearned()
         return self.learner.advance(self.learner.unpack(self.vector), self.age_on(day))
 
-    def vouched_by(self, ledger: Ledger) -> bool:
+    def verified_by(self, ledger: Ledger) -> bool:
         """Whether this ledger was charged for exactly this content."""
         record = ledger.book().runs.get(self.ledger_run or "")
         return record is not None and record.model_hash == self.sha256
 
-    def vouching(self, ledger: Path | None) -> str:
+    def verification(self, ledger: Path | None) -> str:
         """A sentence on whether the file was verified against a ledger."""
         if ledger is None:
             return "Not verified against a ledger; add --ledger."
         book = Ledger(ledger, copy=True)
-        if self.vouched_by(book):
+        if self.verified_by(book):
             exact = f"its run {self.ledger_run} has exactly this hash."
             return f"Verified against {ledger.name}: {exact} {book.book().renewal()}".rstrip()
         return (
@@ -254,7 +254,7 @@ class Release:
                 "--continue: found a release whose noise is predictable or absent; expected a "
                 "secure one, since all of it is inside the new one"
             )
-        if not self.vouched_by(ledger):
+        if not self.verified_by(ledger):
             raise EpifedError(
                 f"--continue: found a release that is not in the ledger {ledger.path} (run "
                 f"{self.ledger_run or 'none'}, hash {self.sha256[:12]}…); expected one that was "
