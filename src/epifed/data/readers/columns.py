@@ -209,7 +209,8 @@ def _missing(
         if rates and not numbers:
             return EpifedError(
                 f"{table.where}: found no column of counts, and rates in {listed(rates)}; expected "
-                "new cases, which are no rates"
+                "new cases (a rate of single days or weeks, not of the last seven days, is read if "
+                "--column-cases names it)"
             )
         ways: list[dict[str, Any]] = [{"cases": name} for name in numbers or ()]
         return AmbiguousTableError(
