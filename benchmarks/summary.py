@@ -35,8 +35,8 @@ def of_hub(key: str) -> list[Any]:
     ]
 
 
-def main() -> None:
-    """Collect the table."""
+def skill() -> dict[str, Any]:
+    """The table, from the kept results of today."""
     on_tuesdays = ("Tuesdays", "`benchmarks/forecast.py`")
     rows = [
         (label, measure, *scores, command)
@@ -81,7 +81,12 @@ def main() -> None:
     ]
     columns = ["data", "relative", "no privacy", "ε = 1", "ε = 0.1", "measured by"]
     formats = ["{}", "{}", SCORE, SCORE, SCORE, "{}"]
-    keep("summary", "python benchmarks/summary.py", {"skill": table(columns, formats, rows)})
+    return table(columns, formats, rows)
+
+
+def main() -> None:
+    """Keep the table."""
+    keep("summary", "python benchmarks/summary.py", {"skill": skill()})
 
 
 if __name__ == "__main__":

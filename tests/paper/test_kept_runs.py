@@ -54,3 +54,9 @@ def test_the_table_of_communities_is_that_of_the_kept_runs(kept: ModuleType) -> 
 def test_kept_runs_are_small() -> None:
     files = list((BENCHMARKS / "results").glob("*.parquet"))
     assert files and sum(path.stat().st_size for path in files) < 1_000_000
+
+
+def test_the_summary_is_of_the_results_it_summarises(kept: ModuleType) -> None:
+    skill = importlib.import_module("summary").skill()
+    stored = json.loads((kept.RESULTS / "summary.json").read_text())["skill"]
+    assert stored["rows"] == json.loads(json.dumps(skill["rows"])), "run benchmarks/summary.py"
