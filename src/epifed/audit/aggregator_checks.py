@@ -1,4 +1,4 @@
-"""Checks of the noise and the price where aggregators add it: what remains against an insider."""
+"""Checks of noise, price and messages in a federation with aggregators, against insiders."""
 
 import json
 import math
@@ -72,12 +72,12 @@ from epifed.privacy.noise import STEPS, from_grid
 from epifed.settings import Settings, seed_sequence
 
 ATTACKS = 100
-"""Attacks that are simulated to say what one finds."""
+"""Simulated attacks from which the power of the insider check is computed."""
 MOST_SHARED = 8
-"""One in so many values of two noises may be the same by chance."""
+"""Up to one in this many values of two noises may coincide by chance."""
 SMALL_LAYOUT = Layout(120)
 CLOSE = 1e-4
-"""How far, over S, rounding to the grid and to single precision moves a vector at most."""
+"""Upper bound, over S, on how far the grid and single precision move a vector."""
 
 
 def check_aggregators(
@@ -92,7 +92,7 @@ def check_aggregators(
 
 
 def _insider(bench: SealedBench) -> Check:
-    """All but one aggregator and one site take off what they know: what does the rest tell?"""
+    """Bound ε by the attack of a coalition of all but one aggregator and all but one site."""
     played, plan = bench.busy, bench.plan
     nothing, canaries = np.zeros(bench.length, dtype=np.int64), bench.layout.canaries
     known = np.stack(
@@ -118,9 +118,9 @@ def _insider(bench: SealedBench) -> Check:
 
 
 def _errors(without: Floats, with_canary: Floats) -> Errors:
-    """Bounds on the errors of who believes what is likelier.
+    """Upper bounds on both error rates of a likelihood-ratio attacker.
 
-    Those of both attacks hold together at the checks' level.
+    The bounds of all attacks (one per aggregator) hold together at the checks' level.
     """
     return Errors(
         upper_rate(int((without >= 0).sum()), without.size, LEVEL / 4),
@@ -129,7 +129,7 @@ def _errors(without: Floats, with_canary: Floats) -> Errors:
 
 
 def _insider_power(bench: SealedBench) -> str:
-    """The least shortfall of noise with which simulated attacks refute the claim."""
+    """Report the smallest shortfall of noise at which simulated attacks refute the claim."""
     plan, claim = bench.plan, bench.plan.calibration
     rng = np.random.default_rng(seed_sequence(bench.seed, "sealed", "power"))
     shape = (SEALED_ROUNDS, ATTACKS * bench.layout.canaries)
@@ -175,7 +175,7 @@ def _null_round(bench: SealedBench) -> Check:
 
 
 def _noise_of_each(bench: SealedBench) -> Check:
-    """Each adds all of it, so that it remains where the others have told theirs."""
+    """Each aggregator adds the full noise, so it remains even if all others reveal theirs."""
     values = np.concatenate([played.noises for played in bench.trainings()]) / bench.deviation
     squares = np.square(values).sum(axis=2)
     found = deviations(squares, bench.length, "")
@@ -203,7 +203,7 @@ def _drawn_once(bench: SealedBench) -> Check:
 
 
 def _exact_sum(bench: SealedBench) -> Check:
-    """To the step, whoever drops out. A share too many or too few makes a noise of any size."""
+    """The release is exactly the sum of shares and noises, also with dropouts."""
     played, plan, problem = bench.busy, bench.plan, ""
     if (np.abs(played.noises) > limit(played.noises.size) * 1.01 * bench.deviation).any():
         problem = "a partial sum is not that of all shares, each once, and of the noise"
@@ -228,7 +228,7 @@ def _exact_sum(bench: SealedBench) -> Check:
 
 
 def _price(bench: SealedBench) -> Check:
-    """Every ε is that of the noise that one aggregator was seen to add; q only if nobody sees."""
+    """Every reported ε is that of one aggregator's noise, amplified only if no draw is visible."""
     problem, told = "", ""
     for played in bench.trainings():
         rate = 1 / DRAWN
@@ -286,7 +286,7 @@ def _price(bench: SealedBench) -> Check:
 
 
 def _named_noises(played: Played) -> list[tuple[str, float]]:
-    """Who says which noise multiplier."""
+    """The noise multiplier that each ledger, label, explanation and round's terms report."""
     found = [(f"the ledger of {who}", one.noise_multiplier) for who, one in played.books.items()]
     found += [("the label", one.noise_multiplier) for one in played.release.spent]
     found += [("explain", budget.spent.noise_multiplier) for budget in played.explained.budgets]
@@ -301,7 +301,7 @@ CHECKS: dict[str, Callable[[SealedBench], Check]] = {
     "exact sum": _exact_sum,
     "price against a coalition": _price,
 }
-"""The checks of noise and price by name."""
+"""The checks of noise and price, by name."""
 
 
 CLOSE = 1e-4
@@ -309,13 +309,13 @@ _WORD = 8
 
 
 def draws_told(played: Played) -> bool:
-    """Whether any message to a site says who of its clients is drawn."""
+    """Whether any message to a site reveals which of its clients are drawn."""
     tasks = (parts for seen in played.rounds for parts in seen.tasks.values())
     return any(json.loads(parts["about"])["drawn"] for parts in tasks)
 
 
 def _fresh_shares(bench: SealedBench) -> Check:
-    """Two shares from one seed would give away the difference of what they hide."""
+    """No number is in two shares: one seed for both would reveal a difference of hidden vectors."""
     problem, number = "", 0
     for played in bench.trainings():
         every = np.concatenate([np.stack(shares) for shares in played.shares.values()])
@@ -346,13 +346,13 @@ def _one_size(bench: SealedBench) -> Check:
 
 
 def _look(parts: Parts) -> tuple[int, str]:
-    """A report from outside: its bytes, and what is said beside them, the round's number apart."""
+    """A report's size in bytes and its metadata, without the round number."""
     said = json.loads(parts["about"])
     return len(parts["array"]), json.dumps(said | {"round": 0})
 
 
 def _server_sees(bench: SealedBench) -> Check:
-    """The sealed shares, the partial sums, its own disk. Of a seal, what the cipher wrote."""
+    """Sealed shares, partial sums and the server's disk reveal no contribution."""
     sealed, added, messages = [], [], []
     for played in bench.trainings():
         for seen, reports in zip(played.rounds, played.reports, strict=True):
@@ -380,7 +380,7 @@ def _server_sees(bench: SealedBench) -> Check:
 
 
 def _aggregator_sees(bench: SealedBench) -> Check:
-    """The shares that it opens, its own sums, its own disk."""
+    """The shares that an aggregator opens, its sums and its disk reveal no contribution."""
     kept, worst, met, power = True, 1.0, 0, ""
     for played in bench.trainings():
         for name, shares in played.shares.items():
@@ -405,7 +405,7 @@ def _aggregator_sees(bench: SealedBench) -> Check:
 
 
 def _by_place(words: Iterable[bytes]) -> NDArray[np.uint8]:
-    """The bytes of numbers by their place in a number: the high ones would be bare first."""
+    """Arrange the bytes of numbers by position, since only the high bytes may look unlike noise."""
     return np.frombuffer(b"".join(words), dtype=np.uint8).reshape(-1, _WORD).T
 
 
@@ -415,7 +415,7 @@ def _uniform_power(rows: NDArray[np.uint8]) -> str:
 
 
 def _met(bench: SealedBench, content: bytes) -> int:
-    """How many numbers of sums or of clients' vectors are somewhere among these bytes."""
+    """Count the numbers of sums or of clients' vectors that occur anywhere in these bytes."""
     found = 0
     for start in range(_WORD):
         usable = (len(content) - start) // _WORD * _WORD
@@ -425,7 +425,7 @@ def _met(bench: SealedBench, content: bytes) -> int:
 
 
 def _coins(bench: SealedBench) -> Check:
-    """Each site tosses for its own clients, and the same task draws others the next time."""
+    """Each site draws its own clients independently, and draws anew if it is asked again."""
     came = np.stack([bench.drawn(sent[HONEST]) for sent in bench.busy.vectors])
     broken = [check for check in check_sampling(came, 1 / DRAWN) if not check.passed]
     drawn = [came[0], *(bench.drawn(vector) for vector in bench.again.sent)]
@@ -451,7 +451,7 @@ def _coins(bench: SealedBench) -> Check:
 
 
 def _clip(bench: SealedBench) -> Check:
-    """Nobody after the site can clip: its clients send 100 S and must count S."""
+    """Clients send 100 S and must count S in the site's sum, since no later party can clip."""
     weights = np.concatenate(
         [
             bench.weights(vector)[[*bench.layout.sites[site]]]
@@ -477,7 +477,7 @@ VIEWS: dict[str, Callable[[SealedBench], Check]] = {
     "coins of the sites": _coins,
     "clip of the sites": _clip,
 }
-"""These checks by name."""
+"""The checks of what each party sees, by name."""
 
 
 ASKED_SITES = {"site-1": (0, 1, 2, 3), "site-2": (4, 5), "site-3": (6, 7)}
@@ -488,7 +488,7 @@ FIRST, SECOND = "sum-1", "sum-2"
 
 @dataclass(frozen=True)
 class Stopped:
-    """A round whose reports have come and of which no aggregator was asked."""
+    """A round whose reports are in and of which no aggregator has been asked yet."""
 
     parties: Parties
     training: SecureTraining
@@ -497,7 +497,7 @@ class Stopped:
     reports: tuple[Report, ...]
 
     def question(self, name: str = FIRST, reports: tuple[Report, ...] | None = None) -> Question:
-        """What the first aggregator is asked, or the second when the first has answered."""
+        """The question to the first aggregator, or to the second once the first has answered."""
         chosen = self.reports if reports is None else reports
         before = []
         if name == SECOND:
@@ -507,20 +507,20 @@ class Stopped:
         return question_of(self.pact, name, chosen, before)
 
     def answer(self, question: Question | Parts) -> Parts:
-        """What the aggregator says that a question is for."""
+        """The answer of the aggregator to which a question is addressed."""
         parts = pack_question(question) if isinstance(question, Question) else question
         name = question.aggregator if isinstance(question, Question) else FIRST
         return self.parties.aggregators_at_work[name].answer(parts)[0]
 
     def paid(self, name: str) -> int:
-        """The rounds in a party's own ledger."""
+        """The number of rounds in a party's own ledger."""
         file = aggregator.LEDGER if name in self.parties.names else SITE_LEDGER
         return spent(self.parties.kit(name) / file)
 
 
 @contextmanager
 def stopped(settings: Settings, number: int = 1, **own: Any) -> Iterator[Stopped]:
-    """The first round, or a later one, stopped before its first question."""
+    """Stop the first round, or a later one, before the first aggregator's answer."""
     rows = np.full((ASKED_CLIENTS, ASKED_LENGTH), settings.clip_norm, dtype=np.float32)
     chosen = settings.but(
         clients_per_round=ASKED_CLIENTS // DRAWN, rounds=SEALED_ROUNDS, accountant="rdp"
@@ -543,19 +543,19 @@ def stopped(settings: Settings, number: int = 1, **own: Any) -> Iterator[Stopped
 
 
 def _code(parts: Parts) -> str:
-    """The code of an answer; 'accepted' if it is none."""
+    """The code of an answer; 'accepted' if it has none."""
     return str(json.loads(parts["about"]).get("code", "accepted"))
 
 
 def _signed(stop: Stopped, site: str, shares: tuple[bytes, ...]) -> Report:
-    """A report that a site signs as its own, whatever is in it."""
+    """A report of these shares, signed with the site's own key."""
     key = ReportKey.read(stop.parties.kit(site) / KEY)
     content = bound("report", stop.pact.digest, site, *map(digest, shares))
     return Report(site, shares, key.sign(content))
 
 
 def _bound(settings: Settings) -> Check:
-    """A seal opens for its own round and site alone, whoever signs it again."""
+    """A sealed share opens only for its own round and site, even if it is signed again."""
     with stopped(settings, 2) as stop:
         first = stop.parties.seen[0]
         old = stop.parties.report(first.reports[VICTIM], first.pact, VICTIM)
@@ -585,7 +585,7 @@ def _bound(settings: Settings) -> Check:
 
 
 def _same_answer(settings: Settings) -> Check:
-    """Two answers to two questions of a round would be two releases for one payment."""
+    """A second, different answer in a round would be a second release charged only once."""
     problem = ""
     with stopped(settings) as stop:
         stop.training.play(stop.parties, lambda _: None)
@@ -622,7 +622,7 @@ def _same_answer(settings: Settings) -> Check:
 
 
 def _always_noise(settings: Settings) -> Check:
-    """Whichever reports a server relays, and whoever spoils them: no sum goes out without noise."""
+    """No sum leaves without noise, whichever reports are relayed or spoiled."""
     worst, problem = math.inf, ""
     with stopped(settings) as stop:
         plan = stop.training.plan
@@ -670,11 +670,11 @@ def _always_noise(settings: Settings) -> Check:
 
 
 COPIES_ASKED = 8
-"""Copies of an aggregator that are asked the same, to see more of their noise."""
+"""Copies of an aggregator that are asked the same question, to see more of their noise."""
 
 REFUSALS: dict[str, Callable[[Settings], Check]] = {
     "noise in every sum": _always_noise,
     "old and copied shares": _bound,
     "same answer twice": _same_answer,
 }
-"""These checks by name."""
+"""The checks of what parties refuse, by name."""

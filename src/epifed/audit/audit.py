@@ -1,4 +1,4 @@
-"""The audit: does the deployed code keep the promise? Bounds on ε, and checks of every rule."""
+"""Audit the deployed code against its privacy claim: bounds on ε, and checks of every rule."""
 
 import hashlib
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Size:
 
 
 def paths(scope: Scope) -> tuple[Size, ...]:
-    """Both transports, seeded and secure, with the longest vector of any installed learner."""
+    """The deployed paths that a scope covers, with the longest vector of any installed learner."""
     length = max(longest(), LENGTH)
     everything = (
         Size(EngineMechanism(), ROUNDS if scope != "quick" else 80, length),
@@ -68,14 +68,14 @@ def paths(scope: Scope) -> tuple[Size, ...]:
 
 @dataclass
 class Coverage:
-    """What an audit has tried, and what not."""
+    """What an audit has covered, and what it has left out."""
 
     scope: Scope
     rows: list[tuple[str, str]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def add(self, what: str, tried: str) -> None:
-        """A row of the table."""
+        """Add a row to the table of what was covered."""
         self.rows.append((what, tried))
 
 
@@ -90,7 +90,7 @@ def run_checks(
     progress: Report | None = None,
     coverage: Coverage | None = None,
 ) -> list[Check]:
-    """All checks of these groups, or those named; with `federation` on real processes too."""
+    """All checks of these groups, or those named; `federation` adds those on real processes."""
     covered = coverage or Coverage(scope)
     every = scope == "all"
     makers: dict[Group, Callable[[], list[Check]]] = {
@@ -134,7 +134,7 @@ def _combinations(
 def _mechanism(
     settings: Settings, seed: int, names: Names, scope: Scope, coverage: Coverage
 ) -> list[Check]:
-    """The checks of all paths, each check once; the path with the most power comes first."""
+    """The checks of all paths, merged by name; the path with the most power comes first."""
     found = check_draws(settings, seed, names)
     for path in paths(scope) if names is None or names & CHECKS.keys() else ():
         coverage.add(
@@ -157,7 +157,7 @@ def _mechanism(
 
 @dataclass(frozen=True)
 class Audit:
-    """A verdict with what it rests on."""
+    """The verdict of an audit, with the bounds and checks that it is based on."""
 
     claimed_epsilon: float
     lower_bound: float
@@ -174,16 +174,16 @@ class Audit:
     one_run: OneRun | None
     checks: tuple[Check, ...]
     coverage: tuple[tuple[str, str], ...] = ()
-    """What was tried, as rows of a table."""
+    """What was covered, as rows of a table."""
     left_out: tuple[str, ...] = ()
-    """What was not, and why."""
+    """What was left out, and why."""
     false_alarms: float = 0.0
-    """The chance that the checks fail correct code, at most."""
+    """Upper bound on the chance that the checks fail correct code."""
     code: str = ""
     """A SHA-256 of the audited code."""
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: all but the single scores."""
+        """All fields but the single scores, ready for JSON."""
         s = self.settings
         found: dict[str, object] = {
             "claimed_epsilon": self.claimed_epsilon,
@@ -239,12 +239,12 @@ def audit(
     scope: Scope = "quick",
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit a mechanism, a training in one process unless told otherwise, against its claim.
+    """Audit a mechanism (by default a training in one process) against its claim.
 
-    `runs` trainings, half of them with the canary. All bounds hold together at `confidence`. The
-    checks of these groups look at all of the deployed code, whatever the mechanism; those with
-    `federation` at a federation on real processes too. Passed: no bound is above the claimed ε,
-    and no check failed.
+    Half of the `runs` trainings have the canary. All bounds hold together at `confidence`. The
+    checks of the chosen groups cover all of the deployed code, whatever the mechanism; with
+    `federation` also a federation on real processes. The audit passes if no bound exceeds the
+    claimed ε and no check failed.
     """
     _check_arguments(settings, clients, method, runs, confidence)
     chosen = mechanism or EngineMechanism()
@@ -305,7 +305,7 @@ def audit(
 
 
 def code_digest() -> str:
-    """A SHA-256 of all source files of the installed package, by their names."""
+    """A SHA-256 over the names and contents of all source files of the installed package."""
     root = Path(__file__).resolve().parents[1]
     sha = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -1,9 +1,9 @@
-"""What the audit looks at from outside: the trusted side of a training, with chosen clients in it.
+"""Trainings with clients chosen by the auditor, and all that an observer sees of them.
 
-A `Trial` says what every client sends whenever it is asked. A `Mechanism` trains with such
-clients and hands back what an adversary would see. There are two, one for each transport of the
-deployed rounds: `training.train` in one process, and a federation's server and sites (`served`).
-In both only the learner is a puppet: it sends the trial's vectors and writes down every release.
+A `Trial` sets what every client sends in every round. A `Mechanism` trains with these clients
+and returns what an adversary would see. Two mechanisms cover the transports of the deployed
+rounds: `training.train` in one process, and a federation's server and sites (`served`). In
+both only the learner is replaced: it sends the trial's vectors and records every release.
 """
 
 import json
@@ -62,7 +62,7 @@ from epifed.training.rounds import Rounds
 
 @dataclass(frozen=True)
 class Trial:
-    """A federation of puppets: client k sends `sent[k]`, and has `examples[k]` examples."""
+    """Simulated clients: client k sends `sent[k]` and has `examples[k]` examples."""
 
     settings: Settings
     sent: Vector
@@ -70,28 +70,28 @@ class Trial:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """The number of clients, N."""
         return len(self.sent)
 
     @cached_property
     def claim(self) -> Calibration:
-        """The noise that the accountant says this training has."""
+        """The noise calibration that this training claims to have."""
         return PrivacyPlan.of(self.settings, self.clients).calibration
 
     @property
     def view(self) -> "Puppets":
-        """All clients, as a learner sees them."""
+        """All clients, as the learner's view."""
         return Puppets(np.arange(self.clients), self.examples)
 
     def in_units(self, projections: NDArray[Any]) -> Floats:
-        """Projections of releases such that one whole client counts 1, and the noise c."""
+        """Scale projections of releases: one whole client counts 1, the noise has deviation c."""
         s = self.settings
         return projections.astype(np.float64) * (s.clients_per_round / s.clip_norm)
 
 
 @dataclass(frozen=True)
 class Puppets:
-    """Clients that are nothing but their numbers, and how many examples they would have."""
+    """Clients without data, each with a number and a count of examples."""
 
     numbers: NDArray[np.int64]
     examples: NDArray[np.int64]
@@ -101,13 +101,13 @@ class Puppets:
         return len(self.numbers)
 
     def of(self, clients: NDArray[np.int64]) -> "Puppets":
-        """Some of them."""
+        """The chosen ones of these clients."""
         return Puppets(self.numbers[clients], self.examples[clients])
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """What a training showed: who came to each round, and what was released [rounds, length]."""
+    """What a training shows: each round's participating clients, and releases [rounds, length]."""
 
     cohorts: tuple[NDArray[np.int64], ...]
     releases: Vector
@@ -117,14 +117,14 @@ AUDIT_REGIONS, AUDIT_DAYS = 8, 60
 
 
 def audit_panel() -> CasePanel:
-    """Regions of all sizes, named so that they sort."""
+    """An example panel with regions of all sizes, named so that they sort."""
     panel = example_panel(AUDIT_REGIONS, AUDIT_DAYS)
     return replace(panel, regions=tuple(f"{k:05d}" for k in range(AUDIT_REGIONS)))
 
 
 @dataclass
 class Listening:
-    """Randomness that keeps a copy of the rows that noise is about to be added to."""
+    """Randomness that records each cohort and release, and the rows before noise."""
 
     randomness: Randomness
     name: str
@@ -134,35 +134,35 @@ class Listening:
 
     @classmethod
     def to(cls, randomness: Randomness) -> "Listening":
-        """To this one."""
+        """Wrap this source of randomness."""
         return cls(randomness, randomness.name)
 
     def sample(self, plan: PrivacyPlan) -> NDArray[np.int64]:
-        """As it was, noted."""
+        """Draw a cohort as the wrapped source does, and record it."""
         self.cohorts.append(self.randomness.sample(plan))
         return self.cohorts[-1]
 
     def release(self, updates: Rows, plan: PrivacyPlan) -> Rows:
-        """As it was, noted."""
+        """Release as the wrapped source does, and record rows and release."""
         self.rows.append(updates.copy())
         self.releases.append(self.randomness.release(updates, plan))
         return self.releases[-1]
 
 
 class Mechanism(Protocol):
-    """Anything that trains: the engine, the deployed server, or one with a bug in it."""
+    """Anything that trains: the engine, the deployed server, or a variant with a known fault."""
 
     name: str
 
     def run(
         self, trial: Trial, seeds: np.random.SeedSequence, rounds: int | None = None
     ) -> Transcript:
-        """One training of these clients, or its first rounds."""
+        """Train these clients, for all rounds or only the first ones."""
         ...
 
 
 class Recorder(Learner[Vector, Puppets]):
-    """A learner whose clients send what the trial says, and whose server writes down."""
+    """A learner whose clients send what the trial sets; it records every release."""
 
     name = "recorder"
 
@@ -173,13 +173,13 @@ class Recorder(Learner[Vector, Puppets]):
         self.releases: list[Vector] = []
 
     def view(self, panel: CasePanel, period: Period) -> Puppets:
-        """Puppets have no data: a region's code is its number."""
+        """The clients of a panel; a region's code is the client's number."""
         del period
         numbers = np.array([int(region) for region in panel.regions], dtype=np.int64)
         return Puppets(numbers, self.examples[numbers])
 
     def empty_view(self) -> Puppets:
-        """No puppet."""
+        """A view without clients."""
         return Puppets(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
     def start(self, seeds: np.random.SeedSequence) -> Vector:
@@ -188,37 +188,37 @@ class Recorder(Learner[Vector, Puppets]):
         return np.zeros(self.sent.shape[1], dtype=np.float32)
 
     def contribute(self, state: Vector, view: Puppets) -> Vector:
-        """The rows of those who came."""
+        """The rows of the clients in the view."""
         del state
         return self.sent[view.numbers]
 
     def step(self, state: Vector, release: Vector, noise_std: float) -> Vector:
-        """As FedAvg."""
+        """Add the release to the state, as FedAvg does, and record it."""
         del noise_std
         self.releases.append(release)
         return state + release
 
     def predict(self, state: Vector, inputs: Vector) -> Floats:
-        """Nothing."""
+        """Zeros."""
         del state
         return np.zeros(inputs.shape[:-1])
 
     def hindcast(self, panel: CasePanel, state: Vector, horizon: int) -> Floats:
-        """Nothing."""
+        """Not available: raises `TypeError`."""
         raise TypeError("puppets forecast nothing")
 
     def pack(self, state: Vector) -> Vector:
-        """Itself."""
+        """The state itself."""
         return state
 
     def unpack(self, vector: Vector) -> Vector:
-        """Itself."""
+        """The vector itself."""
         return vector
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A view that writes down which of its rows were asked for: the cohorts."""
+    """A view that records which of its rows were requested: the cohorts."""
 
     view: Puppets
     cohorts: list[NDArray[np.int64]]
@@ -228,19 +228,19 @@ class Watched:
         return len(self.view)
 
     def of(self, clients: NDArray[np.int64]) -> Puppets:
-        """Some of them, noted."""
+        """The chosen clients, after recording them."""
         self.cohorts.append(clients)
         return self.view.of(clients)
 
 
 class _EnoughError(Exception):
-    """As many rounds were played as are looked at."""
+    """Raised to stop a training once enough rounds were played."""
 
 
 class EngineMechanism:
-    """`training.train` as it is: its sampling, its noise, its release.
+    """The deployed `training.train`, with its own sampling, noise and release.
 
-    With `secure`, the path for real data, which pays no heed to the seeds.
+    With `secure` it takes the path for real data, which ignores the seeds.
     """
 
     def __init__(self, *, secure: bool = False) -> None:
@@ -250,7 +250,7 @@ class EngineMechanism:
     def run(
         self, trial: Trial, seeds: np.random.SeedSequence, rounds: int | None = None
     ) -> Transcript:
-        """One training by the engine, or its first rounds."""
+        """Train in one process, for all rounds or only the first ones."""
         recorder = Recorder(trial)
         watched = Watched(trial.view, recorder.cohorts)
 
@@ -274,8 +274,8 @@ def likelihood_ratio(values: NDArray[np.float64], claim: Calibration) -> NDArray
     """log p(took part) / p(did not), summed over the rounds (the first axis).
 
     `values` are projections on the client's direction in units of one client: N(0, c²) without
-    it, and with it the mixture of the paper's Theorem 1. The strongest test there is, if the
-    mechanism is what it claims to be.
+    it, and with it the mixture of the paper's Theorem 1. No test is stronger if the mechanism is
+    what it claims to be.
     """
     q, c = claim.sampling_rate, claim.noise_multiplier
     absent = math.log1p(-q) if q < 1 else -math.inf
@@ -285,7 +285,7 @@ def likelihood_ratio(values: NDArray[np.float64], claim: Calibration) -> NDArray
 
 
 PUPPET = "puppet"
-"""The learner of a trial, by the name under which server and sites find it."""
+"""The name under which server and sites find the learner of a trial."""
 PLENTY = 1e9
 """A cap that no trial reaches."""
 SERVED_SITES = 3
@@ -293,15 +293,15 @@ _START = date(2021, 1, 4)
 _STATE = "EPIFED_STATE"
 _SHARED_MEMORY = Path("/dev/shm")
 IN_MEMORY = str(_SHARED_MEMORY) if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) else None
-"""Where files are written without a disk; none: a folder as any other."""
+"""A folder in memory for temporary files; None if the system has none."""
 
 Answer = Callable[[Parts], Parts]
-"""A site: a task as it travels, and the answer as it travels."""
+"""A site's answer to a task, both as they travel."""
 
 
 @dataclass
 class Post:
-    """Carries tasks to sites and answers back, as the transport does, and keeps a copy of both."""
+    """Carry tasks to sites and answers back, as the transport does, and keep a copy of both."""
 
     sites: Mapping[str, Answer]
     tasks: list[dict[str, Parts]] = field(default_factory=list)
@@ -309,7 +309,7 @@ class Post:
     drawn: list[set[str]] = field(default_factory=list)
 
     def __call__(self, tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-        """One round's messages."""
+        """Exchange the messages of one round."""
         asked = {name: messages.pack_task(task) for name, task in tasks.items()}
         answers = {name: self.sites[name](parts) for name, parts in asked.items()}
         self.tasks.append(asked)
@@ -319,9 +319,9 @@ class Post:
 
 
 class ServedMechanism:
-    """`ServedTraining` and `SiteWork` as they are, with puppets as the sites' clients.
+    """The deployed `ServedTraining` and `SiteWork`, with simulated clients at the sites.
 
-    Only prices are left out, which take longer than all the rest: other checks look at them.
+    Prices are left out because computing them takes longest; other checks cover them.
     """
 
     def __init__(self, *, secure: bool = False) -> None:
@@ -331,7 +331,7 @@ class ServedMechanism:
     def run(
         self, trial: Trial, seeds: np.random.SeedSequence, rounds: int | None = None
     ) -> Transcript:
-        """One training over the messages of a federation, or its first rounds."""
+        """Train over the messages of a federation, for all rounds or only the first ones."""
         with workshop() as folder, LEARNERS.using(PUPPET, puppet(trial)):
             settings = trial.settings.but(learner=PUPPET, seed=int(seeds.generate_state(1)[0]))
             panel = puppet_panel(trial.clients)
@@ -360,7 +360,7 @@ class _UnpricedTraining(ServedTraining):
 
 
 def puppet(trial: Trial) -> Callable[[Settings], Recorder]:
-    """The learner of a trial, as a registry holds it."""
+    """The learner of a trial, in the form that the registry holds."""
 
     class Puppet(Recorder):
         name = PUPPET
@@ -372,9 +372,9 @@ def puppet(trial: Trial) -> Callable[[Settings], Recorder]:
 
 
 def puppet_panel(clients: int) -> CasePanel:
-    """A panel whose regions are the numbers of puppets.
+    """A panel whose regions are the numbers of simulated clients.
 
-    Its counts are not whole, so that no site keeps them: puppets do not read them.
+    Its counts are not whole numbers, so no site archives them; simulated clients do not read them.
     """
     return CasePanel(
         counts=np.full((clients, 3), 1.5),
@@ -385,13 +385,13 @@ def puppet_panel(clients: int) -> CasePanel:
 
 
 def roster(clients: tuple[str, ...], sites: int) -> Federation:
-    """The clients dealt out to so many sites."""
+    """A federation with these clients distributed over this many sites."""
     hosted = tuple(Site(name=f"site-{i + 1}", clients=clients[i::sites]) for i in range(sites))
     return Federation(server=Server(host="localhost"), sites=hosted, terms=agreeable())
 
 
 def agreeable(**changes: Any) -> Terms:
-    """Terms under which every trial may run."""
+    """Terms that permit every trial."""
     values: dict[str, Any] = {
         "epsilon_per_release": float("inf"),
         "epsilon_total": PLENTY,
@@ -403,7 +403,7 @@ def agreeable(**changes: Any) -> Terms:
 
 
 def site_work(kit: Path, panel: CasePanel, clients: tuple[str, ...], terms: Terms) -> SiteWork:
-    """A site in a new kit, with the reported days of those of its clients that the panel has."""
+    """A site in a new kit, with the panel's reported days of its own clients."""
     kit.mkdir(parents=True)
     (kit / TERMS).write_text(terms.to_toml(), encoding="utf-8")
     data = kit / "cases.csv"
@@ -414,19 +414,19 @@ def site_work(kit: Path, panel: CasePanel, clients: tuple[str, ...], terms: Term
 
 
 def work_in(kit: Path) -> SiteWork:
-    """A site in its kit, as a worker finds it."""
+    """A site in its existing kit, as a worker starts it."""
     return SiteWork(kit, source=_ReadOnce(**vars(Source.of(kit))))
 
 
 @dataclass(frozen=True)
 class _ReadOnce(Source):
-    """A source that reads what it has read before, here or elsewhere, no second time.
+    """A source that reads each file only once per process.
 
-    Hundreds of kits have the same file, and to read it takes longer than all that is audited.
+    Hundreds of kits have the same file, and reading it takes longer than all that is audited.
     """
 
     def load(self, clients: Collection[str], step: Step = "day") -> Hosted:
-        """What the file has of these clients."""
+        """The file's data of these clients, read or from memory."""
         asked = Path(self.path).read_bytes(), self.format, repr(self.options), tuple(clients), step
         if asked not in _READ:
             _READ[asked] = super().load(clients, step)
@@ -437,7 +437,7 @@ _READ: dict[tuple[Any, ...], Hosted] = {}
 
 
 def site_works(folder: Path, federation: Federation, panel: CasePanel) -> dict[str, SiteWork]:
-    """Every site of a roster, at work."""
+    """All sites of a federation, by name."""
     return {
         site.name: site_work(folder / "kits" / site.name, panel, site.clients, federation.terms)
         for site in federation.sites
@@ -445,7 +445,7 @@ def site_works(folder: Path, federation: Federation, panel: CasePanel) -> dict[s
 
 
 def answer_of(work: SiteWork) -> Answer:
-    """A site's answers as they leave it."""
+    """A function that gives a site's answers as they leave it."""
     return lambda parts: work.answer(parts)[0]
 
 
@@ -458,13 +458,13 @@ def serve(
     name: str = "audit",
     kind: type[ServedTraining] = ServedTraining,
 ) -> ServedTraining:
-    """The server's side of a training of these days: seeded without a ledger, else secure."""
+    """The server's side of a training on this panel: seeded without a ledger, else secure."""
     order = Order.of(name, settings, panel.start, panel.end, seeded=ledger is None)
     return kind(folder / "trainings" / name, federation, order, ledger)
 
 
 def plenty(folder: Path, settings: Settings) -> Ledger:
-    """A ledger that pays for every trial."""
+    """Create a ledger whose cap no trial reaches."""
     path = folder / "budget.db"
     delta = min(settings.delta, 1e-3)
     return Ledger.create(path, Cap(PLENTY, delta, "rdp"))
@@ -472,9 +472,9 @@ def plenty(folder: Path, settings: Settings) -> Ledger:
 
 @contextmanager
 def workshop() -> Iterator[Path]:
-    """A folder for kits and ledgers, whose witnesses stay in it too; gone at the end.
+    """A temporary folder for kits and ledgers, including the state that witnesses the ledgers.
 
-    In memory where the system has such a folder: no check is of what a disk keeps without power.
+    It is in memory if the system has such a folder: no check tests what survives a power cut.
     """
     with (
         tempfile.TemporaryDirectory(prefix="epifed-audit-", dir=IN_MEMORY) as folder,
@@ -485,7 +485,7 @@ def workshop() -> Iterator[Path]:
 
 @contextmanager
 def remembering(folder: Path) -> Iterator[None]:
-    """Keep what this process and its children remember of ledgers in a folder, for a while."""
+    """Redirect what this process and its children remember of ledgers to a folder."""
     before = os.environ.get(_STATE)
     os.environ[_STATE] = str(folder)
     try:
@@ -509,7 +509,7 @@ Steps = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SeenRound:
-    """All messages of a round, by the party that they went to or came from."""
+    """All messages of a round, by the party that received or sent them."""
 
     tasks: dict[str, Parts]
     reports: dict[str, Parts]
@@ -517,18 +517,18 @@ class SeenRound:
     answers: dict[str, Parts] = field(default_factory=dict)
 
     def question(self, name: str) -> Question:
-        """What an aggregator was asked."""
+        """The question that an aggregator was asked."""
         return unpack_question(self.questions[name])
 
     @cached_property
     def pact(self) -> RoundTerms:
-        """What the round was agreed on."""
+        """The terms of the round."""
         return self.question(next(iter(self.questions))).pact
 
 
 @dataclass
 class Parties:
-    """All parties in their kits, the post between them, and the server's training."""
+    """All parties in their kits, their messages, and the server's training."""
 
     folder: Path
     panel: CasePanel
@@ -536,9 +536,9 @@ class Parties:
     sites_at_work: dict[str, SiteWork]
     aggregators_at_work: dict[str, AggregatorWork]
     away: list[set[str]] = field(default_factory=list)
-    """For each round, in turn, the sites that send nothing."""
+    """For each round in turn, the sites that send nothing."""
     mute: set[str] = field(default_factory=set)
-    """Aggregators that are not there when they are asked."""
+    """Aggregators that do not answer."""
     seen: list[SeenRound] = field(default_factory=list)
 
     @classmethod
@@ -550,9 +550,9 @@ class Parties:
         aggregators: int,
         own: Mapping[str, Any],
     ) -> "Parties":
-        """Kits with keys, data and terms, for sites with these clients.
+        """Create kits with keys, data and terms, for sites with these clients.
 
-        `own` are terms of the aggregators alone.
+        `own` are further terms of the aggregators alone.
         """
         names = [f"sum-{i + 1}" for i in range(aggregators)]
         kits = folder / "kits"
@@ -577,26 +577,26 @@ class Parties:
 
     @property
     def names(self) -> list[str]:
-        """The aggregators."""
+        """The names of the aggregators."""
         return [*self.aggregators_at_work]
 
     def kit(self, name: str) -> Path:
-        """A party's own folder."""
+        """The folder of a party."""
         return self.folder / "kits" / name
 
     def training(self, settings: Settings, name: str = "audit") -> SecureTraining:
-        """The server's side of a secure training, which a ledger pays for."""
+        """The server's side of a secure training, charged to a ledger."""
         path = self.folder / LEDGER
         ledger = Ledger(path) if path.exists() else plenty(self.folder, settings)
         order = Order.of(name, settings, self.panel.start, self.panel.end)
         return SecureTraining(self.folder / SERVER / name, self.federation, order, ledger)
 
     def keys(self) -> Mapping[str, str]:
-        """What each aggregator says of its keys."""
+        """The public keys of each aggregator, as text."""
         return {name: work.keys.public.text for name, work in self.aggregators_at_work.items()}
 
     def sites(self, tasks: dict[str, Task]) -> tuple[Mapping[str, Parts], list[Problem]]:
-        """One round's tasks and reports."""
+        """Exchange one round's tasks and reports with the sites."""
         away = self.away.pop(0) if self.away else set()
         asked = {name: pack_task(task) for name, task in tasks.items()}
         answers = {
@@ -608,7 +608,7 @@ class Parties:
         return answers, [Problem(name, Code.ABSENT) for name in sorted(away)]
 
     def aggregator(self, name: str, question: Parts) -> Parts | None:
-        """One question and its answer."""
+        """Ask an aggregator a question; None if it does not answer."""
         self.seen[-1].questions[name] = question
         if name in self.mute:
             return None
@@ -617,11 +617,11 @@ class Parties:
         return answer
 
     def party(self, name: str) -> SiteWork | AggregatorWork:
-        """A site or an aggregator at work."""
+        """A site or an aggregator, by name."""
         return self.sites_at_work.get(name) or self.aggregators_at_work[name]
 
     def copied(self, name: str) -> Path:
-        """A copy of a party's kit that has answered and paid for nothing yet."""
+        """Copy a party's kit without its kept answers and its ledger."""
         copy = Path(tempfile.mkdtemp(dir=self.folder)) / name
         shutil.copytree(self.kit(name), copy, ignore=shutil.ignore_patterns(ANSWERS, "*.ledger*"))
         return copy
@@ -637,12 +637,12 @@ class Parties:
         return found
 
     def share(self, pact: RoundTerms, name: str, site: str, sealed: bytes) -> Words | None:
-        """A share that was sealed to an aggregator, if it opens."""
+        """Open a share that was sealed to an aggregator; None if it does not open."""
         content = own_keys(self.kit(name)).open(sealed, seal_info(pact, site, name))
         return share(content or b"", pact.length, last=pact.last(name))
 
     def vector(self, pact: RoundTerms, report: Report) -> Steps:
-        """What a site sent: all of its shares, added up."""
+        """The vector that a site sent: the sum of all its shares."""
         total = np.zeros(pact.length, dtype=np.uint64)
         for name, sealed in zip(self.names, report.shares, strict=True):
             one = self.share(pact, name, report.site, sealed)
@@ -652,17 +652,17 @@ class Parties:
         return total.view(np.int64)
 
     def report(self, parts: Parts, pact: RoundTerms, site: str) -> Report:
-        """A site's report, as the server takes it in."""
+        """A site's report, as the server accepts it."""
         return accept_report(parts, pact, site, self.federation.signs[site])
 
 
 def partial_sum(seen: SeenRound, name: str) -> Words:
-    """What an aggregator answered."""
+    """The partial sum in an aggregator's answer."""
     return words(seen.answers[name]["array"])
 
 
 def spent(ledger: Path) -> int:
-    """The rounds that a ledger shows; none if there is none yet."""
+    """The number of rounds in a ledger; 0 if there is no ledger yet."""
     if not ledger.exists():
         return 0
     return sum(run.spent for run in Ledger(ledger).book().runs.values())
@@ -675,7 +675,7 @@ def at_work(
     aggregators: int = 2,
     **own: Any,
 ) -> Iterator[tuple[Parties, Settings]]:
-    """The parties of a trial's puppets, and the settings of a training of them."""
+    """The parties of a trial's simulated clients, and the settings to train them with."""
     with workshop() as folder, LEARNERS.using(PUPPET, puppet(trial)):
         panel = puppet_panel(trial.clients)
         settings = trial.settings.but(
@@ -687,20 +687,20 @@ def at_work(
 
 @dataclass(frozen=True)
 class Played:
-    """A training with aggregators that was played to its end, opened and written down."""
+    """A finished training with aggregators, with all that was sent in it opened."""
 
     rounds: tuple[SeenRound, ...]
     reports: tuple[dict[str, Report], ...]
     vectors: tuple[dict[str, Steps], ...]
-    """For each round, what each site sent."""
+    """For each round, the vector of each site."""
     noises: Steps
-    """[aggregators, rounds, length]: what each added to the shares that it opened."""
+    """[aggregators, rounds, length]: the noise that each added to the shares that it opened."""
     shares: dict[str, list[Words]]
-    """Of each aggregator, every share that it opened."""
+    """Every share that each aggregator opened."""
     totals: Steps
-    """[rounds, length]: the partial sums of each round, added up."""
+    """[rounds, length]: the sum of each round's partial sums."""
     releases: Vector
-    """[rounds, length]: what was released; not a number where the server refused the sum."""
+    """[rounds, length]: the releases; NaN where the server refused the sum."""
     release: Release
     books: dict[str, RunRecord]
     """The training in each party's ledger."""
@@ -711,14 +711,14 @@ class Played:
 
     @cached_property
     def explained(self) -> Explanation:
-        """What is said of the release to whoever asks."""
+        """The explanation that `explain` gives of the release."""
         with workshop() as folder, LEARNERS.using(PUPPET, self.learner):
             self.release.write(folder / "model.epifed")
             return explain(folder / "model.epifed")
 
     @classmethod
     def of(cls, parties: Parties, settings: Settings) -> "Played":
-        """A whole training of these parties."""
+        """Train these parties to the end."""
         training = parties.training(settings)
         recorder, names, seen = training.rounds.learner, parties.names, parties.seen
         assert isinstance(recorder, Recorder)
@@ -776,29 +776,29 @@ def contents(folder: Path) -> bytes:
 
 
 HONEST = "site-1"
-"""The site that is attacked; the others are in league with the attackers."""
+"""The attacked site; the other sites collude with the attackers."""
 SMALL_SITE = "site-3"
-"""It has one client, so that often none is drawn."""
+"""A site with one client, so that often none of its clients is drawn."""
 SEALED_ROUNDS = 4
 DRAWN = 2
-"""One in so many clients is drawn."""
+"""One in this many clients is drawn."""
 AWAY: tuple[set[str], ...] = (set(), {"site-2"}, {"site-2", "site-3"}, set())
-"""Who drops out of the busy rounds: in the third all but one."""
+"""The sites that drop out of each busy round: in the third all but one."""
 TIMES_BOUND = 100.0
-"""A busy client sends so many times S."""
+"""How many times S a busy client sends."""
 SEALED_EPSILON = 8.0
-"""The claim of both trainings: at a smaller one, or a larger, so few canaries tell less."""
+"""The claim of both trainings; at a smaller or a larger ε this few canaries show less."""
 LARGE = 2**20
-"""A number of steps, or more, that is not met by chance."""
+"""Sizes of at least this many steps do not coincide by chance."""
 COPIES, MOST_COPIES = 2, 25
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Who is where: the clients of each site, and the numbers of a vector."""
+    """The clients of each site, and the length of a vector."""
 
     canaries: int
-    """Clients of the attacked site; even."""
+    """Clients of the attacked site; an even number."""
 
     @property
     def sites(self) -> dict[str, tuple[int, ...]]:
@@ -809,12 +809,12 @@ class Layout:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """The number of clients, N."""
         return self.canaries + 8
 
     @property
     def length(self) -> int:
-        """Room for a direction of each client, and for as many of nobody as there are canaries."""
+        """A direction for each client, and as many that no client has as there are canaries."""
         return self.clients + self.canaries
 
 
@@ -823,16 +823,16 @@ LAYOUT = Layout(392)
 
 @dataclass(frozen=True)
 class Again:
-    """What copies of two sites answer to tasks that the sites have answered before."""
+    """Answers of copies of two sites to tasks that the sites have answered before."""
 
     sent: tuple[Steps, ...]
-    """By copies of the attacked site."""
+    """The vectors of copies of the attacked site."""
     few: dict[bool, list[Parts]]
-    """By copies of the one with few clients, by whether any was drawn."""
+    """Answers of copies of the small site, by whether any client was drawn."""
 
     @classmethod
     def of(cls, parties: Parties, seen: SeenRound) -> "Again":
-        """Of the tasks of a round."""
+        """Ask the copies the tasks of a round."""
         few: dict[bool, list[Parts]] = {False: [], True: []}
         for _ in range(MOST_COPIES):
             answer, vector = _answered(parties, seen, SMALL_SITE)
@@ -851,7 +851,7 @@ def _answered(parties: Parties, seen: SeenRound, site: str) -> tuple[Parts, Step
 
 @dataclass(frozen=True)
 class SealedBench:
-    """The trainings, each played when a check first needs it."""
+    """The trainings with aggregators, each played when a check first needs it."""
 
     settings: Settings
     seed: int = 0
@@ -859,67 +859,67 @@ class SealedBench:
 
     @property
     def length(self) -> int:
-        """The numbers of a vector."""
+        """The length of a vector."""
         return self.layout.length
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """What both cost by the claim."""
+        """The privacy plan of both trainings."""
         return PrivacyPlan.of(self._settings.but(noise="aggregators"), self.layout.clients)
 
     @property
     def deviation(self) -> float:
-        """What the noise of each aggregator must have, in steps."""
+        """The deviation that each aggregator's noise must have, in steps."""
         return self.plan.noise_multiplier * STEPS
 
     @cached_property
     def quiet(self) -> Played:
-        """Nobody sends anything, to three aggregators."""
+        """A training with three aggregators in which all clients send zeros."""
         sent = np.zeros((self.layout.clients, self.length), dtype=np.float32)
         with at_work(self._trial(sent), self.layout.sites, 3) as (parties, settings):
             return Played.of(parties, settings)
 
     @property
     def busy(self) -> Played:
-        """Everybody sends, to two aggregators; sites drop out."""
+        """A training with two aggregators in which all clients send and sites drop out."""
         return self._busy[0]
 
     @property
     def again(self) -> Again:
-        """What copies of its sites send to the tasks of its first round."""
+        """Answers of copies of the sites to the tasks of the busy training's first round."""
         return self._busy[1]
 
     def trainings(self) -> Iterator[Played]:
-        """Both, one after the other."""
+        """The busy training, then the quiet one."""
         yield self.busy
         yield self.quiet
 
     @cached_property
     def directions(self) -> Floats:
-        """Orthonormal rows: one for each client, and then those that no client has."""
+        """Orthonormal rows: one for each client, then those that no client has."""
         rng = np.random.default_rng(seed_sequence(self.seed, "sealed", "directions"))
         found: Floats = np.linalg.qr(rng.standard_normal((self.length, self.length)))[0]
         return found
 
     def weights(self, vector: Steps) -> Floats:
-        """How many times S counts in a vector for each client."""
+        """How many times S each client counts in a vector."""
         found: Floats = self.directions[: self.layout.clients] @ (vector / STEPS)
         return found
 
     def drawn(self, vector: Steps) -> NDArray[np.int64]:
-        """1 for each client of the attacked site whose vector is in what it sent, else 0."""
+        """1 for each client of the attacked site that is part of the vector, else 0."""
         mine = self.weights(vector)[: self.layout.canaries]
         return (mine > 1 / 2).astype(np.int64)
 
     @cached_property
     def sent(self) -> Vector:
-        """What the busy clients send."""
+        """The rows that the busy clients send."""
         rows = TIMES_BOUND * self.settings.clip_norm * self.directions[: self.layout.clients]
         return rows.astype(np.float32)
 
     @cached_property
     def contributions(self) -> NDArray[np.uint64]:
-        """What nobody may see of the busy training: numbers of sums, pairs of clients' numbers."""
+        """Numbers of the busy training that must stay hidden: of sums, and clients' in pairs."""
         sums = np.concatenate([v for sent in self.busy.vectors for v in sent.values()])
         rows = clip(self.sent, self.plan.bound).astype(np.float32)
         large = sums[np.abs(sums) > LARGE].view(np.uint64)

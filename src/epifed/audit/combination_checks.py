@@ -1,8 +1,8 @@
-"""Every combination that can be deployed: learner × step × model × q × accountant × transport.
+"""Every deployable combination: learner × step × model × q × accountant × transport.
 
-The combinations come from the registries, so that a new learner is audited by being installed. Each
-is a secure training of the real learner, at its real length and with its usual S, over the deployed
-transport: in one process, a federation whose server is trusted, or one with aggregators.
+The combinations come from the registries, so every installed learner is audited. Each is a
+secure training of the real learner, at its real length and with its usual S. It runs over a
+deployed transport: in one process, a federation with a trusted server, or with aggregators.
 """
 
 import math
@@ -52,16 +52,16 @@ Transport = Literal["in process", "federation", "aggregators"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 REGIONS, DAYS, WEEKS = 8, 60, 40
 MOST_ROUNDS = 2
-"""Rounds of a combination's training; long trainings are those of the bench's puppets."""
+"""Most rounds of a combination's training; the bench's simulated clients cover long trainings."""
 VALUES = 600
-"""Noise values that are drawn of a short vector's plan, so that little is missed."""
+"""Noise values to draw of a short vector's plan, for enough power."""
 BLOCK = 512
-"""Coordinates whose noise is looked at together."""
+"""Coordinates whose noise is tested together."""
 
 
 @lru_cache(maxsize=2)
 def panel_of(step: Step) -> CasePanel:
-    """Regions of all sizes, named so that they sort, counted by days or by weeks."""
+    """A panel of regions of all sizes, named so that they sort, by days or by weeks."""
     panel = example_panel(REGIONS, DAYS if step == "day" else 7 * WEEKS)
     panel = replace(panel, regions=tuple(f"{k:05d}" for k in range(REGIONS)))
     return panel if step == "day" else panel.weekly()
@@ -69,7 +69,7 @@ def panel_of(step: Step) -> CasePanel:
 
 @dataclass(frozen=True)
 class Variant:
-    """A learner with a step and a model, as its preset makes it; or why it cannot be run here."""
+    """A learner with a step and a model, with its preset; or the reason why it cannot run here."""
 
     name: str
     settings: Settings | None
@@ -78,7 +78,7 @@ class Variant:
 
 
 def variants(**changes: Any) -> list[Variant]:
-    """All that the registries have; networks train for one epoch."""
+    """All variants that the registries have; networks train for one epoch."""
     found = []
     for learner in LEARNERS.names():
         for step in get_args(Step):
@@ -106,20 +106,20 @@ def _variant(name: str, given: dict[str, Any], changes: dict[str, Any]) -> Varia
 
 
 def longest() -> int:
-    """The numbers of the longest contribution of any installed learner."""
+    """The length of the longest contribution of any installed learner."""
     return max(variant.length for variant in variants())
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One way to deploy a variant."""
+    """A variant with the way in which it is deployed."""
 
     variant: str
     settings: Settings
     transport: Transport
 
     def __str__(self) -> str:
-        """For tables and findings."""
+        """A description for tables and findings."""
         s = self.settings
         return (
             f"{self.variant}, q = {s.clients_per_round}/{REGIONS}, {s.rounds} rounds, "
@@ -128,7 +128,7 @@ class Combination:
 
 
 def combinations(settings: Settings, one_in: int = 1) -> tuple[list[Combination], list[str]]:
-    """All combinations, or one in so many, which meet all properties; and what is left out."""
+    """All combinations, or one in so many with all properties among them; and those left out."""
     found, left_out = [], []
     common = {"epsilon": settings.epsilon, "delta": settings.delta}
     sampled = [name for name in ACCOUNTANTS.names() if prices_sampling(name)]
@@ -156,7 +156,7 @@ def combinations(settings: Settings, one_in: int = 1) -> tuple[list[Combination]
 
 
 def _with_rounds(settings: Settings, rounds: int) -> Settings:
-    """So many rounds, where the learner allows them."""
+    """The settings with this number of rounds, or unchanged if the learner does not allow it."""
     try:
         chosen = settings.but(rounds=rounds)
         make_learner(chosen)
@@ -167,25 +167,25 @@ def _with_rounds(settings: Settings, rounds: int) -> Settings:
 
 @dataclass
 class Seen:
-    """What a training of a combination did, as far as an auditor with all keys can see."""
+    """What a combination's training did, as seen by an auditor who has all keys."""
 
     rows: list[Vector] = field(default_factory=list)
-    """Of each round, what was summed: clipped by the clients."""
+    """The rows that each round summed, clipped by the clients."""
     noise: list[Floats] = field(default_factory=list)
-    """Of each round, the release without the clipped rows, in units of S / m."""
+    """For each round, the release minus the clipped rows, in units of S / m."""
     core: Rounds[Any] | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     prices: list[tuple[str, float, Any]] = field(default_factory=list)
-    """Who says which ε; of those who see the draw or not, and after how many rounds."""
+    """Who reports it, the ε, and its terms: whether the draw is seen, after how many rounds."""
     release: Release | None = None
     booked: dict[str, tuple[float, float, int]] = field(default_factory=dict)
-    """By party: q, c and the rounds in its ledger."""
+    """By party: q, c and the number of rounds in its ledger."""
     together: int = 0
     """The most clients whose vectors were computed in one stack."""
 
 
 class _Stepping:
-    """A learner that notes every release it gets."""
+    """A learner that records every release it gets."""
 
     def __init__(self, learner: Any, releases: list[Vector]) -> None:
         self._learner, self._releases = learner, releases
@@ -200,7 +200,7 @@ class _Stepping:
 
 @contextmanager
 def watched_rounds(seen: Seen) -> Iterator[None]:
-    """Note what every round that is closed here sums and releases."""
+    """Record what every round closed in this context sums and releases."""
     honest = Rounds.close
 
     def close(self: Rounds[Any], state: Any, updates: Vector) -> Any:
@@ -220,7 +220,7 @@ def watched_rounds(seen: Seen) -> Iterator[None]:
 
 
 def clipped(rows: Vector, bound: float) -> Floats:
-    """The rows at norm S at most, by a computation of the auditor's own."""
+    """The rows clipped to norm S, by a computation independent of the package."""
     exact = rows.astype(np.float64)
     norms = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
     shorter: Floats = exact * np.minimum(1.0, bound / np.maximum(norms, 1e-300))
@@ -229,7 +229,7 @@ def clipped(rows: Vector, bound: float) -> Floats:
 
 @contextmanager
 def watched_stacks(seen: Seen, settings: Settings) -> Iterator[None]:
-    """Note how many clients are computed together: the last bits of their numbers depend on it."""
+    """Record how many clients are computed together, since the last bits depend on it."""
     kind = type(make_learner(settings))
     honest = kind.contribute
 
@@ -243,7 +243,7 @@ def watched_stacks(seen: Seen, settings: Settings) -> Iterator[None]:
 
 
 def play(combination: Combination, panel: CasePanel | None = None) -> Seen:
-    """A secure training of a combination, charged to a ledger."""
+    """Run a secure training of a combination, charged to a ledger."""
     seen = Seen()
     chosen = panel or panel_of(combination.settings.step)
     watched = watched_rounds(seen), watched_stacks(seen, combination.settings)
@@ -323,20 +323,20 @@ _PLAYERS: dict[Transport, Callable[[Any, Settings, CasePanel, Seen], None]] = {
 
 @dataclass
 class Covered:
-    """All combinations, each played once; what was found in them, by check."""
+    """All combinations, each played once, and the faults found in them by check."""
 
     settings: Settings
     one_in: int = 1
     made: dict[str, Seen] = field(default_factory=dict)
     wrong: dict[str, list[str]] = field(default_factory=dict)
     short: list[Floats] = field(default_factory=list)
-    """Noise of vectors that are too short to tell by themselves: they are looked at together."""
+    """Noise of vectors that are too short to test alone; they are tested together."""
     least: float = 0.0
     left_out: list[str] = field(default_factory=list)
     tried: list[Combination] = field(default_factory=list)
 
     def run(self) -> "Covered":
-        """Play what was not played yet."""
+        """Play all combinations unless that was done before."""
         if self.made:
             return self
         chosen, self.left_out = combinations(self.settings, self.one_in)
@@ -365,7 +365,7 @@ class Covered:
             self._look(combination, seen)
 
     def table(self) -> dict[str, str]:
-        """What was tried, by property."""
+        """What was covered, by property."""
         if not self.tried:
             return {}
         possible = len(combinations(self.settings)[0])
@@ -460,7 +460,7 @@ def _counted(values: Iterable[str]) -> str:
 
 
 def _more(core: Rounds[Any], combination: Combination) -> list[Floats]:
-    """More noise of a short vector, from the randomness and the plan of the training itself."""
+    """Further noise of a short vector, from the training's own randomness and plan."""
     if combination.transport == "aggregators" or core.length >= VALUES:
         return []
     plan, times = core.plan, math.ceil(VALUES / core.length)
@@ -476,7 +476,7 @@ ONE_IN = {"all": 1, "quick": 8}
 def check_combinations(
     settings: Settings, scope: str = "quick", names: Names = None
 ) -> tuple[list[Check], Covered]:
-    """All checks of the combinations, or those named."""
+    """All checks of the combinations, or those named, and what was covered."""
     covered = Covered(settings, ONE_IN[scope])
     expected = {
         "runs": "every combination of the registries trains",

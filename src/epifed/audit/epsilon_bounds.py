@@ -1,9 +1,9 @@
 """The audit in a single training (Steinke, Nasr and Jagielski, 2023, arXiv:2305.08846).
 
-Every client is a canary with a direction of its own, in the training with probability 1/2. The
-auditor guesses for some of them which it was, and abstains for the rest. Too many right guesses
-refute (ε, δ), whatever the mechanism. The membership attack shows the same on a small simulated
-federation.
+Every client is a canary with its own direction, in the training with probability 1/2. The
+auditor guesses for some of them whether they took part, and abstains for the rest. Too many
+right guesses refute (ε, δ), whatever the mechanism. The same module audits by many trainings,
+and attacks membership in a small simulated federation.
 """
 
 import math
@@ -42,7 +42,7 @@ from epifed.training.loop import Clients, make_clients, train
 
 CANARIES = 1000
 EXCESS = 10.0
-"""A canary sends so many times the clip norm: the server must clip it."""
+"""How many times the clip norm a canary sends, so that the server must clip it."""
 _SHARES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
 _REHEARSALS = 5
 _LARGEST_EPSILON = 60.0
@@ -50,7 +50,7 @@ _LARGEST_EPSILON = 60.0
 
 @dataclass(frozen=True)
 class OneRun:
-    """What one training gave away about its canaries."""
+    """The bound from one training with canaries, and the guesses behind it."""
 
     lower_bound: float
     canaries: int
@@ -92,7 +92,7 @@ def lower_bound(canaries: int, guesses: int, right: int, delta: float, level: fl
 def one_run(
     mechanism: Mechanism, settings: Settings, clients: int, *, level: float, seed: int
 ) -> OneRun:
-    """Train once with canaries only, at the same q, c and T, and guess."""
+    """Train once with canaries only, at the same q, c and T, and bound ε by guessing."""
     times = max(1, round(CANARIES / clients))
     canaries = clients * times
     larger = settings.but(clients_per_round=settings.clients_per_round * times)
@@ -111,7 +111,7 @@ def one_run(
 def _guess(
     scores: NDArray[np.float64], took_part: NDArray[np.bool_], plan: tuple[int, int]
 ) -> tuple[int, int]:
-    """How many guesses, and how many of them right: "in" for the highest, "out" for the lowest."""
+    """Count all and right guesses: "in" for the highest scores, "out" for the lowest."""
     yes, no = plan
     order = np.argsort(scores)
     right = took_part[order[len(order) - yes :]].sum() + (~took_part[order[:no]]).sum()
@@ -119,9 +119,9 @@ def _guess(
 
 
 def _plan(trial: Trial, delta: float, level: float, rng: np.random.Generator) -> tuple[int, int]:
-    """How many guesses of each kind do best on rehearsals of the claimed mechanism.
+    """The number of guesses of each kind that does best on rehearsals of the claimed mechanism.
 
-    Chosen before the training, so that the bound holds without a correction.
+    It is chosen before the training, so the bound holds without a correction.
     """
     canaries, claim = trial.clients, trial.claim
     plans = [
@@ -148,16 +148,16 @@ Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 CANARY_EXAMPLES = 10
-"""The canary has so many training windows, the others one: its weight must not depend on it."""
+"""Training windows of the canary; others have one: its weight must not depend on them."""
 LENGTH = 8
 LEAST_RUNS = 40
 _PILOT_SHARE = 8
-"""One in so many trainings chooses the thresholds, and is not counted."""
+"""One in this many trainings chooses the thresholds and is not counted."""
 
 
 @dataclass(frozen=True)
 class ManyRuns:
-    """What many trainings gave away about one canary."""
+    """The bounds from many trainings with and without one canary."""
 
     lower_bound: float
     direct: float
@@ -184,8 +184,8 @@ def many_runs(
 ) -> ManyRuns:
     """Train often with and without the canary; each of the two bounds fails with `level` at most.
 
-    Without means that the canary sends zeros: divided by the fixed m, that is its absence, at
-    the same q.
+    Without the canary means that it sends zeros: divided by the fixed m, that equals its absence,
+    at the same q.
     """
     per_arm = runs // 2
     if progress:
@@ -232,7 +232,7 @@ def many_runs(
 
 
 def make_trial(settings: Settings, clients: int, length: int, *, present: bool) -> Trial:
-    """What every client sends: nothing, or the canary far more than S."""
+    """A trial in which clients send zeros, and the canary, if present, far more than S."""
     sent = np.zeros((clients, length), dtype=np.float32)
     if present:
         sent[0] = EXCESS * settings.clip_norm / math.sqrt(length)
@@ -244,9 +244,9 @@ def make_trial(settings: Settings, clients: int, length: int, *, present: bool) 
 def _rehearsal(
     without: Floats, with_canary: Floats, counted: int, level: float
 ) -> tuple[list[float], list[Errors]]:
-    """Thresholds, and the bounds to expect of each, taking the pilot's scores as about normal.
+    """Thresholds and the expected bounds of each, treating the pilot's scores as about normal.
 
-    Smooth on purpose: the best of many noisy counts would be a threshold far out in a tail.
+    A smooth fit is used because the best of many noisy counts would lie far out in a tail.
     """
     both = np.concatenate([without, with_canary])
     thresholds = np.quantile(both, np.linspace(0.02, 0.98, 97))
@@ -268,12 +268,12 @@ LAST_DAY = date(2020, 12, 1)
 SMALL = Settings.of(clients_per_round=5, rounds=10, epochs=10)
 """The paper's model and clip norm, in a federation small enough to be trained many times."""
 _RIDGE = 1e-2
-"""Where there is no noise: the share of a client's update below which differences are ignored."""
+"""Without noise: the share of a client's update below which differences are ignored."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """How well the attacker did at one budget, and what was the most it could have done."""
+    """How well an attacker did at one budget, and the most it could have done."""
 
     epsilon: float
     delta: float
@@ -285,9 +285,9 @@ class Attack:
     auc_low: float
     auc_high: float
     allowed: float
-    """The share of right guesses that (ε, δ) allows at most."""
+    """Upper bound on the share of right guesses, from (ε, δ)."""
     allowed_by_noise: float
-    """The share that this very noise allows at most."""
+    """Upper bound on the share of right guesses, from the noise itself."""
 
     @property
     def advantage(self) -> float:
@@ -332,7 +332,7 @@ def membership_attack(
 
 
 def small_federation(panel: CasePanel, settings: Settings) -> tuple[Clients, int]:
-    """Regions spread over a panel, and the one of the most people among them: the target."""
+    """Select regions spread over a panel; the target is the most populous among them."""
     size = min(COUNTIES, len(panel.regions))
     chosen = np.linspace(0, len(panel.regions) - 1, size).astype(np.int64)
     last = min(panel.end, LAST_DAY)
@@ -352,7 +352,7 @@ def small_federation(panel: CasePanel, settings: Settings) -> tuple[Clients, int
 
 
 class Attacker(FedAvg):
-    """A FedAvg that behaves, and on the side adds up evidence about one client."""
+    """A FedAvg that trains as usual and adds up evidence about one client."""
 
     def __init__(self, settings: Settings, everyone: Windows, target: int, seed: int) -> None:
         super().__init__(settings)
@@ -366,12 +366,12 @@ class Attacker(FedAvg):
         return super().start(seed_sequence(self.seed, "membership, initial weights"))
 
     def step(self, state: FedAvgState, release: Vector, noise_std: float) -> FedAvgState:
-        """As FedAvg, after a look."""
+        """Take FedAvg's step, after adding the release's evidence."""
         self.score += self._evidence(state, release)
         return super().step(state, release, noise_std)
 
     def _evidence(self, state: FedAvgState, release: Vector) -> float:
-        """log p(release | took part) / p(release | did not), cohorts taken as Gaussian.
+        """log p(release | took part) / p(release | did not), cohorts approximated as Gaussian.
 
         Without the client the release is N(q Σ a, q(1-q) Σ aaᵀ + σ²I) over the others' clipped
         updates a, of rank N - 1 and so inverted by Woodbury's identity; with it, the mixture.
@@ -394,7 +394,7 @@ class Attacker(FedAvg):
 
 
 def _without(clients: Clients, target: int) -> Clients:
-    """The federation in which the client has no windows and so sends zeros: as if it were away."""
+    """The federation in which the client has no windows: it sends zeros, as if it were absent."""
     mask = clients.train.mask.copy()
     mask[target] = False
     windows = replace(clients.train, mask=mask)

@@ -1,8 +1,8 @@
-"""Every party played hostile against every other: each field and each byte that it can change.
+"""Hostile versions of every party: each message is changed in each field and in its bytes.
 
-A real round is stopped, every message of it is changed in every way, and the deployed receiver is
-asked. What is signed must be refused, unpaid. What is not signed may be answered only within the
-receiver's own terms: rows of norm at most S, of its own clients, each answer in its own ledger.
+A real round is stopped, its messages are changed, and the deployed receiver gets them. Changes
+of signed content must be refused and not charged. Other changes may be answered only within the
+receiver's terms: rows of norm at most S, of its own clients, each answer in its own ledger.
 """
 
 import json
@@ -44,11 +44,11 @@ from epifed.training.rounds import SLACK
 
 REGIONS = 8
 FLIPS = 24
-"""Places in the bytes of a message at which a bit is turned."""
+"""Number of places in the bytes of a message at which a bit is flipped."""
 
 
 def changed(parts: Parts) -> Iterator[tuple[str, Parts]]:
-    """A message with each field left out, of another type, and of other values; bits turned."""
+    """Variants of a message: fields left out, of another type, of other values; flipped bits."""
     about = json.loads(parts["about"])
     for key, value in about.items():
         tried = {json.dumps(value)}
@@ -80,7 +80,7 @@ def changed(parts: Parts) -> Iterator[tuple[str, Parts]]:
 
 
 def _code(parts: Parts) -> str:
-    """The code of an answer; nothing if it is an answer with numbers."""
+    """The code of an answer; empty if the answer has numbers."""
     code = str(json.loads(parts["about"]).get("code", ""))
     return code if not code or code in set(Code) else f"'{code}' in words"
 
@@ -121,7 +121,7 @@ class _Served:
     rounds: Any
 
     def fresh(self, name: str) -> SiteWork:
-        """A site as it was before its first answer."""
+        """The site of this name."""
         return self.works[name]
 
 
@@ -148,12 +148,12 @@ def _served(settings: Settings) -> Iterator[_Served]:
 
 
 def replace_terms(federation: Any, terms: Terms) -> Any:
-    """The roster with other terms for its sites."""
+    """The federation with other terms for its sites."""
     return federation.model_copy(update={"terms": terms})
 
 
 def _server_to_site(settings: Settings, name: str) -> Check:
-    """Whatever a server asks, a site sends bounded rows of drawn clients, and books them."""
+    """Whatever a server asks, a site sends bounded rows of drawn clients, charged to its ledger."""
     wrong, tried = list[str](), 0
     with _served(settings) as play:
         work = play.works["site-1"]
@@ -200,7 +200,7 @@ def _book_price(work: SiteWork, terms: Terms) -> float:
 
 
 def _beyond(answer: Parts, asked: Parts, play: _Served) -> list[str]:
-    """What an answer has that no server may get."""
+    """The parts of an answer that no server may get, in words."""
     code = _code(answer)
     if code:
         return [code] if "words" in code else []
@@ -220,7 +220,7 @@ def _beyond(answer: Parts, asked: Parts, play: _Served) -> list[str]:
 
 
 def _site_to_server(settings: Settings, name: str) -> Check:
-    """Whatever a site answers, the server sums bounded rows of that site's drawn clients."""
+    """Whatever a site answers, the server sums only bounded rows of that site's drawn clients."""
     wrong, tried = list[str](), 0
     with _served(settings) as play:
         for site, answer in play.answers.items():
@@ -260,7 +260,7 @@ def _site_to_server(settings: Settings, name: str) -> Check:
 
 
 def _spoiled(answer: Parts, bound: float) -> Iterator[tuple[str, Parts]]:
-    """Every row of an answer broken, or too long."""
+    """Variants of an answer with rows that are not finite or too long."""
     about = json.loads(answer["about"])
     for value in (np.nan, np.inf, -np.inf, 3e38, 100 * bound, bound):
         rows = np.full(about["shape"], value, dtype=np.float32)
@@ -272,11 +272,11 @@ def _spoiled(answer: Parts, bound: float) -> Iterator[tuple[str, Parts]]:
             yield f"one row of {value:g}", answer | {"array": one.tobytes()}
 
 
-# A server that is trusted with nothing
+# A server that is not trusted
 
 
 def _server_to_aggregator(settings: Settings, name: str) -> Check:
-    """All that a question says is signed by the sites: nothing of it may be changed."""
+    """Sites sign all that a question contains, so no change of it is answered."""
     expected = "an aggregator refuses a question of which anything was changed, and books nothing"
     wrong, tried = list[str](), 0
     with stopped(settings) as stop:
@@ -317,7 +317,7 @@ def _refusal(what: str, answer: Parts) -> list[str]:
 
 
 def _server_to_sealing_site(settings: Settings, name: str) -> Check:
-    """A server that puts itself in the place of others, or tosses the coins, gets a code."""
+    """A site refuses a server that replaces keys or clients, or draws the clients itself."""
     wrong, tried = list[str](), 0
     with stopped(settings) as stop:
         task = unpack_task(stop.seen.tasks[VICTIM])
@@ -381,7 +381,7 @@ def _sealed_site_to_server(settings: Settings, name: str) -> Check:
 
 
 def _invented_release(settings: Settings, name: str) -> Check:
-    """Sites and aggregators take the state that the signed sums give, and no other."""
+    """Sites and aggregators accept only the state that follows from the signed sums."""
     wrong, tried = list[str](), 0
     with stopped(settings, SEALED_ROUNDS) as stop:
         stop.training.play(stop.parties, lambda _: None)
@@ -422,7 +422,7 @@ def _invented_release(settings: Settings, name: str) -> Check:
 
 
 def _taken(work: SiteWork | AggregatorWork, parts: Parts) -> str | None:
-    """The hash of the release that a party takes from a delivery; none if it refuses."""
+    """The hash of the release that a party accepts from a delivery; None if it refuses."""
     try:
         return work.receive(parts["array"], "audit", Evidence.of(parts)).sha256
     except EpifedError:
@@ -430,7 +430,7 @@ def _taken(work: SiteWork | AggregatorWork, parts: Parts) -> str | None:
 
 
 def _aggregator_to_server(settings: Settings, name: str) -> Check:
-    """A partial sum that is not the answer to the question is refused."""
+    """A partial sum that does not answer the question is refused."""
     wrong, tried = list[str](), 0
     with stopped(settings) as stop:
         question = stop.question()

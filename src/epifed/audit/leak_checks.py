@@ -1,7 +1,7 @@
-"""The real learners: what they send is bounded, and one client added or removed moves S at most.
+"""Checks of what leaves a party: bounded rows, and no other contents than the listed ones.
 
-The last is the definition itself, looked at on neighbouring data sets through the deployed server,
-messages and sites: the sum that the noise is added to may differ by the one client's row alone.
+A small training of a real learner runs over the deployed messages, server and sites. Its
+messages, reports and files are compared with lists of allowed keys, and over several draws.
 """
 
 import io
@@ -29,16 +29,16 @@ from epifed.training import rounds
 from epifed.training.rounds import SLACK
 
 CLIP_NORM = 0.01
-"""So small that every learner's rows are clipped: what is not shows."""
+"""So small that every learner's rows are clipped, which shows rows that are not."""
 
 
 def check_learners(settings: Settings, names: Names = None) -> list[Check]:
-    """All checks of the learners by themselves, or those named."""
+    """All checks of single learners, or those named."""
     return made("learners", {"contributions bounded": partial(_bounded, settings)}, names)
 
 
 def _bounded(settings: Settings) -> Check:
-    """Every row, of usual and of absurd data, at the start and after a noisy step."""
+    """Every row is bounded, for usual and absurd data, at the start and after a noisy step."""
     problem, rows_seen = "", 0
     common = {"epsilon": settings.epsilon, "delta": settings.delta, "clip_norm": CLIP_NORM}
     for variant in variants(**common):
@@ -93,11 +93,11 @@ TASK = {
     "training", "round", "rounds", "paid", "settings", "first_day", "last_day", "enrolled",
     "noise_multiplier", "randomness", "clients", "drawn", "dtype", "shape",
 }  # fmt: skip
-"""What a task says; `drawn` of the site's own clients alone."""
+"""The keys of a task; `drawn` covers the site's own clients alone."""
 CONTRIBUTION = {"training", "round", "dtype", "shape"}
 REFUSAL = {"training", "round", "code"}
 REPORT = {"round", "epsilon", "problems", "time", "sites"}
-"""What a line of the server's report says; the last two are the transport's."""
+"""The keys of a line of the server's report; the transport adds the last two."""
 PROBLEM = {"site", "reason"}
 STATUS = {
     "training", "finished", "round", "rounds", "paid", "epsilon", "delta", "sites",
@@ -105,19 +105,19 @@ STATUS = {
     "waiting", "epsilon_without_amplification", "accountant", "undelivered", "noise",
     "versions", "readiness", "unready", "unused",
 }  # fmt: skip
-"""What the coordinator can ask for while a training runs, and finds in the job's result."""
+"""What the coordinator can read while a training runs, and finds in the job's result."""
 RELEASE = {
     "kind", "settings", "spent", "continues", "clients",
     "first_day", "last_day", "randomness", "ledger_run", "sha256", "created", "epifed",
     "unused",
 }  # fmt: skip
-"""What a release file says beside its state."""
+"""The keys of a release file beside its state."""
 RELEASE_FILES = {"release.json", "state.npy"}
 FOLDER = {
     "lock", "order.json", "roster.json", "state.npz", "model.epifed", "report.jsonl",
     "delivered.json",
 }  # fmt: skip
-"""The server's folder of a training."""
+"""The files in the server's folder of a training."""
 STATE = {"state", "done", "run", "paid", "unused"}
 
 
@@ -135,7 +135,7 @@ class Played:
 
 
 def play(settings: Settings, panel: CasePanel, whole: CasePanel, *, sites: int = 2) -> Played:
-    """A seeded training over real messages and sites, from the first round to the file."""
+    """Run a seeded training over real messages and sites, from the first round to the file."""
     with workshop() as folder:
         federation = roster(whole.regions, sites)
         works = site_works(folder, federation, panel)
@@ -153,7 +153,7 @@ def play(settings: Settings, panel: CasePanel, whole: CasePanel, *, sites: int =
 
 
 def check_contents(settings: Settings, names: Names = None) -> list[Check]:
-    """All checks of what leaves, or those named."""
+    """All checks of what leaves a party, or those named."""
     usual = _example(settings)
 
     @cache
@@ -171,7 +171,7 @@ def check_contents(settings: Settings, names: Names = None) -> list[Check]:
 
 
 def _example(settings: Settings) -> Settings:
-    """A training of several rounds in which some clients are drawn."""
+    """Settings of a training of several rounds in which some clients are drawn."""
     return Settings.for_learner(
         "trend",
         REGIONS,
@@ -184,12 +184,12 @@ def _example(settings: Settings) -> Settings:
 
 
 def strangers(found: Iterable[str], allowed: set[str], where: str) -> list[str]:
-    """Keys that are in no list, as words."""
+    """The keys that are not allowed, each described with its place."""
     return [f"'{key}' in {where}" for key in sorted(set(found) - allowed)]
 
 
 def report_strangers(line: dict[str, Any]) -> list[str]:
-    """What a line of a report has that it may not."""
+    """The parts of a report's line that are not allowed."""
     found = strangers(line, REPORT, "a report")
     for problem in line.get("problems", []):
         found += strangers(problem, PROBLEM, "a report's problem")
@@ -199,12 +199,12 @@ def report_strangers(line: dict[str, Any]) -> list[str]:
 
 
 def folder_strangers(files: Iterable[str]) -> list[str]:
-    """Files of a training that are in no list."""
+    """The files of a training that are not allowed."""
     return strangers(files, FOLDER, "the server's folder")
 
 
 def release_strangers(content: bytes) -> list[str]:
-    """What a release file has that it may not."""
+    """The parts of a release file that are not allowed."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         about = json.loads(archive.read("release.json"))
         names = archive.namelist()
@@ -237,7 +237,7 @@ def _keys(played: Played) -> Check:
 
 
 def _drawn_rows(played: Played) -> Check:
-    """Rows of clients that were not drawn are zero, and there are no others."""
+    """Rows of clients that were not drawn are zero, and there are no other rows."""
     problem = ""
     for tasks, answers in zip(played.tasks, played.answers, strict=True):
         for name, parts in answers.items():
@@ -259,7 +259,7 @@ def _drawn_rows(played: Played) -> Check:
 
 
 def _sizes(played: Played) -> Check:
-    """On the wire a round looks like any other, whoever was drawn."""
+    """All rounds have messages of the same size, whoever was drawn."""
     sizes: dict[str, set[int]] = {}
     asked: dict[str, set[int]] = {}
     for tasks, answers in zip(played.tasks, played.answers, strict=True):
@@ -286,7 +286,7 @@ def _but(values: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _draws(settings: Settings) -> Check:
-    """The same training with other draws: its reports are the same."""
+    """The same training with other draws has the same reports."""
     panel = audit_panel()
     first, second = (play(settings.but(seed=seed), panel, panel) for seed in (101, 102))
     problems = [line["problems"] for line in first.reports + second.reports]
@@ -300,7 +300,7 @@ def _draws(settings: Settings) -> Check:
 
 
 def _own_draw_only(played: Played) -> Check:
-    """A site learns nothing of another site's clients."""
+    """A site learns nothing about another site's clients."""
     problem = ""
     for tasks in played.tasks:
         for name, parts in tasks.items():
@@ -319,7 +319,7 @@ def _own_draw_only(played: Played) -> Check:
 
 
 def status_strangers(status: dict[str, Any]) -> list[str]:
-    """What a status of a training has that it may not."""
+    """The parts of a training's status that are not allowed."""
     found = strangers(status, STATUS, "a status")
     for line in status.get("lines", []):
         found += report_strangers(line)
@@ -327,7 +327,7 @@ def status_strangers(status: dict[str, Any]) -> list[str]:
 
 
 def read_folder(folder: Path) -> list[str]:
-    """What the server's folder of a training on the disk has that it may not."""
+    """The contents of the server's folder of a training that are not allowed."""
     found = folder_strangers(path.name for path in folder.iterdir())
     report = folder / "report.jsonl"
     for line in report.read_text(encoding="utf-8").splitlines() if report.exists() else []:

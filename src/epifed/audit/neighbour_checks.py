@@ -1,8 +1,8 @@
-"""Two runs on neighbouring data with the same coins: every byte that leaves a party is compared.
+"""Compare every byte that leaves a party in runs on neighbouring data with the same random draws.
 
 The server's controller, the sites' executors and their messages are the deployed ones; only the
-network is left out. One client's data change in every way that data can. If it is not drawn,
-nothing at all may change. If it is drawn, its own row may, and the states that its row has reached.
+network is left out. One client's data change in several ways. If the client is not drawn,
+nothing may change. If it is drawn, only its own row and the states that it reached may change.
 """
 
 import io
@@ -41,11 +41,11 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
 
 CHANGED = "00004"
-"""The client whose data change; its site has others."""
+"""The client whose data change; its site has other clients too."""
 SITES, ROUNDS = 3, 3
 CLOSE = 1e-6
-"""By how much, over S, the rows of all other clients together may move where one is missing: they
-are computed in another grouping. Where it only has other data, they may not move at all."""
+"""How far, over S, the rows of all other clients together may move where rows are missing: the
+grouping of the computation changes. Where one only has other data, they may not move at all."""
 ABSENT = ("removed", "the last half missing", "the first half missing")
 """Changes after which a site computes fewer rows."""
 MORNINGS = LEAST_VINTAGES + 9
@@ -79,7 +79,7 @@ CHANGES: dict[str, Change] = {
     "the last half missing": lambda p: _cut(p, 0, p.counts.shape[1] // 2),
     "the first half missing": lambda p: _cut(p, p.counts.shape[1] // 2, p.counts.shape[1]),
 }
-"""What can become of one client's data."""
+"""The changes of one client's data, by name."""
 SPOILED: dict[str, Callable[[list[str]], list[list[str]]]] = {
     "a word for a count": lambda cells: [[*cells[:2], "many", *cells[3:]]],
     "counts below zero": lambda cells: [[*cells[:2], "-3.5", *cells[3:]]],
@@ -89,9 +89,9 @@ SPOILED: dict[str, Callable[[list[str]], list[list[str]]]] = {
     "an open quotation mark": lambda cells: [[*cells[:2], '"' + cells[2], *cells[3:]]],
     "dates of another form": lambda cells: [["31/12/2020", *cells[1:]]],
 }
-"""What can become of one client's rows in its site's file: `[date, region, cases, …]`."""
+"""Changes of one client's rows in its site's file: `[date, region, cases, …]`."""
 FAULTY = "train", "site-3"
-"""The message at a site without the changed client, at which something else goes wrong."""
+"""The message with another fault, and the site (without the changed client) where it occurs."""
 Fault = Callable[[Parts], Parts]
 
 
@@ -108,35 +108,35 @@ FAULTS: dict[str, Fault] = {
     "an answer cut short": lambda answer: answer | {"array": answer["array"][:-4]},
     "no message": lambda answer: answer | {"about": "{"},
 }
-"""What can go wrong at a site in a round, so that the server has an error to report."""
+"""Faults at a site in a round, so that the server has an error to report."""
 
 
 @dataclass
 class Outside:
-    """Everything that left a party in a training, by what it is and in turn."""
+    """All that left a party in a training, by kind and in order."""
 
     texts: dict[str, bytes] = field(default_factory=dict)
     arrays: dict[str, Vector] = field(default_factory=dict)
-    """What may depend on the data of a client that is drawn: rows of sites, states."""
+    """What may depend on the data of a drawn client: rows of sites, states."""
     computed: dict[str, list[int]] = field(default_factory=dict)
-    """By site, the rows that it computed in each round: what its time depends on."""
+    """The rows that the sites computed for each answer: their time depends on it."""
     drawn: list[set[str]] = field(default_factory=list)
 
     def add(self, what: str, content: bytes | str) -> None:
-        """Note something that left."""
+        """Record something that left a party."""
         number = sum(key.rsplit(" #", 1)[0] == what for key in self.texts)
         self.texts[f"{what} #{number}"] = content.encode() if isinstance(content, str) else content
 
     def message(self, what: str, parts: Mapping[str, Any]) -> None:
-        """Note a message: its text, and its numbers apart."""
+        """Record a message: its text, and its numbers separately."""
         array, text = parts.get("array"), parts.get("about")
         about = json.loads(text) if isinstance(text, str) else {}
         rest = {key: value for key, value in parts.items() if key not in ("array", "about")}
-        if "sums" in rest:  # what the aggregators answered, with their noise: its size alone
+        if "sums" in rest:  # sums have the aggregators' noise, so only their size is compared
             terms = json.loads(rest["terms"])
             rest |= {"sums": len(rest["sums"]), "terms": terms}
         self.add(f"{what}, text", _plain(rest | about))
-        if not what.startswith("deliver"):  # a file is compared part by part, where it lies
+        if not what.startswith("deliver"):  # a file is compared by parts, where it is stored
             self.add(f"{what}, size", str(len(array) if isinstance(array, bytes) else -1))
         if isinstance(array, bytes) and about.get("dtype") == "float32":
             number = sum(key.startswith(f"{what} #") for key in self.arrays)
@@ -145,7 +145,7 @@ class Outside:
 
 
 class _Log(logging.Handler):
-    """Every line that the server logs; what a site logs stays at the site."""
+    """Record every line that the server logs; a site's log stays at the site."""
 
     def __init__(self, outside: Outside, who: list[str]) -> None:
         super().__init__(level=logging.DEBUG)
@@ -161,7 +161,7 @@ SERVER = "server"
 
 @contextmanager
 def _heard(outside: Outside, who: list[str]) -> Iterator[None]:
-    """Note all that the server logs and prints."""
+    """Record all that the server logs and prints."""
     root, handler = logging.getLogger(), _Log(outside, who)
     level, out = root.level, io.StringIO()
     others, root.handlers = root.handlers, [handler]
@@ -179,7 +179,7 @@ def _heard(outside: Outside, who: list[str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What goes wrong in a training: in one client's rows, and at a site of other clients."""
+    """The faults in a training: in one client's rows, and at a site of other clients."""
 
     rows: str = ""
     """A name in `SPOILED`."""
@@ -199,9 +199,9 @@ def controlled(
     archives: "Archives | None" = None,
     trouble: Trouble = NO_TROUBLE,
 ) -> Outside:
-    """A seeded training by the deployed controller and executors, from the greeting to the file.
+    """A seeded training by the deployed controller and executors, from greeting to delivered file.
 
-    With `archives` every client's archive has the panel's past mornings.
+    With `archives` every client's archive has the panel's earlier data vintages.
     """
     from epifed.federation.flare import controller, executor  # noqa: PLC0415
 
@@ -227,7 +227,7 @@ def controlled(
         (server / controller.SERVER_FILE).write_text("{}", encoding="utf-8")
 
         class Playing(controller.FederationController):
-            """The controller, whose messages are handed over here."""
+            """The controller; it hands messages to the executors in this process."""
 
             def _exchange(
                 self, name: str, parcels: dict[str, Parts], answers: dict[str, Parts], *_: Any
@@ -311,9 +311,9 @@ def _parties(
 
 @dataclass(frozen=True)
 class Archives:
-    """Each client's own archive, as if its site had been given its list on many mornings.
+    """Each client's own archive, as if its site had read its list on many days.
 
-    The same list leaves the same archive, so it is made once and copied.
+    The same list gives the same archive, so it is made once and copied.
     """
 
     store: Path
@@ -334,7 +334,7 @@ def _remember_mornings(archive: Path, alone: CasePanel, end: date) -> None:
     archive.mkdir()
     for back in range(MORNINGS, 0, -1):
         if back % 5 == int(alone.regions[0]) % 5 and back > 2:
-            continue  # nobody looked at this client's list on that morning
+            continue  # this client's list was not read on that day
         last = min(alone.end, end - timedelta(days=back))
         if last < alone.start:
             continue  # the client had no days yet
@@ -356,7 +356,7 @@ def _spoil(kits: Mapping[str, Path], edit: Callable[[list[str]], list[list[str]]
 
 @contextmanager
 def _counted(outside: Outside) -> Iterator[None]:
-    """Note how many rows a site computes for each answer."""
+    """Record how many rows a site computes for each answer."""
     honest: Callable[..., Vector] = vars(site)["contribution"]
 
     def counting(learner: Any, state: Any, view: Any, plan: Any, **options: Any) -> Vector:
@@ -373,7 +373,7 @@ def _drawn(parcel: Parts) -> set[str]:
 
 
 def _plain(told: Any) -> str:
-    """A status or a line without the clock and the file's hash, which covers the state."""
+    """A status or a line without times and without the file's hash, which covers the state."""
 
     def bare(value: Any) -> Any:
         if isinstance(value, dict):
@@ -384,7 +384,7 @@ def _plain(told: Any) -> str:
 
 
 def _files(outside: Outside, server: Path) -> None:
-    """All files of the server, those with a state by what they say beside it."""
+    """Record all files of the server; of those with a state, what is stored beside it."""
     for path in sorted(each for each in server.rglob("*") if each.is_file()):
         name, content = f"file {path.relative_to(server)}", path.read_bytes()
         if path.suffix == ".npy":
@@ -432,13 +432,13 @@ def _line(text: str) -> str:
 
 
 def _delivered(outside: Outside, kit: Path, name: str) -> None:
-    """What a party was given in the end."""
+    """Record the files that a party was given."""
     for path in sorted(kit.rglob("*.epifed")):
         outside.add(f"delivered to {name}", path.name)
 
 
 def differences(first: Outside, second: Outside) -> list[str]:
-    """What left in one run and not in the other, the numbers of rows and states left out."""
+    """What left in one run and not in the other, apart from the numbers of rows and states."""
     found = []
     for what in first.texts.keys() | second.texts.keys():
         one, other = first.texts.get(what), second.texts.get(what)
@@ -458,7 +458,7 @@ def _shown(one: bytes | None, other: bytes | None) -> str:
 
 
 def moved(first: Outside, second: Outside, bound: float) -> dict[str, float]:
-    """By how much each array moved, over S."""
+    """How far each array moved between two runs, over S."""
     found = {}
     for what in first.arrays.keys() | second.arrays.keys():
         one, other = first.arrays.get(what), second.arrays.get(what)
@@ -470,7 +470,7 @@ def moved(first: Outside, second: Outside, bound: float) -> dict[str, float]:
 
 
 def seed_for(settings: Settings, *, drawn: bool) -> int:
-    """A seed that draws the changed client in the first round, or in none."""
+    """A seed that draws the changed client in the first round, or in no round."""
     plan, place = PrivacyPlan.of(settings, REGIONS), int(CHANGED)
     for seed in range(2000):
         _, sampling, noise = of_training(seed)
@@ -483,7 +483,7 @@ def seed_for(settings: Settings, *, drawn: bool) -> int:
 
 @lru_cache(maxsize=1)
 def learners_of(epsilon: float, delta: float) -> tuple[tuple[str, Settings], ...]:
-    """Each installed learner once for each step, its smallest model, a quarter drawn."""
+    """Each installed learner once for each step, with its smallest model."""
     found: dict[tuple[str, str], tuple[int, str, Settings]] = {}
     for variant in variants(epsilon=epsilon, delta=delta):
         if variant.settings is None:
@@ -496,7 +496,7 @@ def learners_of(epsilon: float, delta: float) -> tuple[tuple[str, Settings], ...
 
 
 def _with_cohort(settings: Settings, *, drawn: bool = False) -> Settings:
-    """Some rounds to which all come, so that every row shows, or a quarter of the clients."""
+    """Settings in which all clients or a quarter of them are drawn each round, with few rounds."""
     cohort = REGIONS if drawn else REGIONS // 4
     chosen = settings.but(clients_per_round=cohort, accountant="rdp")
     try:
@@ -512,7 +512,7 @@ class Usual:
     runs: dict[tuple[str, bool], Outside] = field(default_factory=dict)
 
     def of(self, settings: Settings, archives: Archives | None = None) -> Outside:
-        """That of these settings."""
+        """The run of these settings."""
         key = settings.to_toml(), archives is not None
         if key not in self.runs:
             self.runs[key] = controlled(settings, panel_of(settings.step), archives=archives)
@@ -527,7 +527,7 @@ def _compared(
     drawn: bool,
     archives: Archives | None = None,
 ) -> list[str]:
-    """What differs between a run on the usual data and runs with one client's changed."""
+    """Differences between a run on the usual data and runs with one client's data changed."""
     seeded = settings.but(seed=seed_for(settings, drawn=drawn))
     panel = panel_of(settings.step)
     usual, wrong = usual_runs.of(seeded, archives), list[str]()
@@ -548,7 +548,7 @@ def _compared(
 
 
 def _others(usual: Outside, other: Outside, settings: Settings, most: float) -> list[str]:
-    """In the first round: the rows of all other clients together, and the changed one's own."""
+    """Faults in the first round: others' rows that moved, or the changed one by more than 2 S."""
     total, wrong = 0.0, []
     for number in range(SITES):
         what = f"train from site-{number + 1} #0"
@@ -637,7 +637,7 @@ def _sealed_coins(settings: Settings, changes: Mapping[str, Change]) -> Check:
 def _compared_sealed(
     settings: Settings, changes: Mapping[str, Change], *, drawn: bool
 ) -> list[str]:
-    """Of sealed messages the texts and sizes; keys, signatures and digests are new each time."""
+    """Compare texts and sizes of sealed messages; keys and signatures are new in every run."""
     seeded = settings.but(seed=seed_for(settings, drawn=drawn))
     panel = panel_of(settings.step)
     usual = _masked(controlled(seeded, panel))
@@ -649,7 +649,7 @@ def _compared_sealed(
 
 
 def _masked(outside: Outside, *others: str) -> Outside:
-    """Without what is made anew in every run: keys, signatures, digests, also of states."""
+    """Remove what is new in every run: keys, signatures and digests, also of states."""
     fresh = {"keys", "aggregators", "reports", "partial", "signature", "start", *others}
 
     def bare(value: Any) -> Any:
@@ -669,7 +669,7 @@ def _masked(outside: Outside, *others: str) -> Outside:
 
 
 def _bad_rows(settings: Settings, usual: Usual) -> Check:
-    """One client's rows that cannot be read change no text, and no row but its own."""
+    """Unreadable rows of one client change no text, and no row but its own."""
     name, chosen = learners_of(settings.epsilon, settings.delta)[0]
     everybody = _with_cohort(chosen, drawn=True)
     seeded = everybody.but(seed=seed_for(everybody, drawn=True))
@@ -687,14 +687,11 @@ def _bad_rows(settings: Settings, usual: Usual) -> Check:
 
 
 SHOWN = "status", "log of", "print", "file job", f"file trainings/audit/{REPORT}"
-"""What the server shows of a training; its other files name the seed of the coins."""
+"""What the server shows of a training; its other files contain the seed of the draws."""
 
 
 def _errors(settings: Settings) -> Check:
-    """Every error that a site can cause is reported in the same words, whatever the data are.
-
-    The words do not depend on who is drawn either.
-    """
+    """Errors that a site can cause are reported in the same words, whatever the data and draw."""
     name, chosen = learners_of(settings.epsilon, settings.delta)[0]
     quarter, panel = _with_cohort(chosen).but(rounds=1), panel_of(chosen.step)
     wrong, waited = list[str](), list[bool]()
@@ -718,7 +715,7 @@ def _errors(settings: Settings) -> Check:
 
 
 def _time(settings: Settings, usual_runs: Usual) -> Check:
-    """A site computes as many rows whoever of its clients is drawn."""
+    """A site computes the same number of rows whichever of its clients are drawn."""
     wrong = []
     for name, chosen in learners_of(settings.epsilon, settings.delta):
         counts = set()
@@ -737,7 +734,7 @@ def _time(settings: Settings, usual_runs: Usual) -> Check:
 
 
 def _mornings(settings: Settings, changes: Mapping[str, Change], usual: Usual) -> Check:
-    """What one client's archive holds decides nothing about another's row."""
+    """One client's archive does not affect another client's row."""
     wrong, tried = [], 0
     with workshop() as store:
         for name, chosen in learners_of(settings.epsilon, settings.delta):

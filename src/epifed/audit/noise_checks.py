@@ -1,7 +1,7 @@
-"""What statistics on one canary cannot see, looked at one by one, still from outside.
+"""Checks of noise, sampling and clipping that statistics on one canary cannot make.
 
-Each check here trains small federations of puppets over one of the deployed paths and compares
-every release with what Algorithm 1 says it must be.
+Each check trains small federations of simulated clients over one of the deployed paths. It
+compares every release with what Algorithm 1 requires.
 """
 
 from collections.abc import Callable
@@ -38,19 +38,19 @@ from epifed.training.rounds import Rounds
 
 CLIENTS, CLIENTS_PER_ROUND = 24, 6
 FEW = (4, 1)
-"""So few clients, and so few per round, that many rounds are empty."""
+"""N and m so small that many rounds are empty."""
 ROUNDS, LENGTH = 200, 1024  # at least
 LOOSE = 1e6
-"""At this ε the noise is next to nothing, so that single clients show."""
+"""At this ε there is almost no noise, so single clients are visible."""
 PAIRED = 1024
-"""Coordinates of which any two are compared; neighbours are compared in all."""
+"""Coordinates among which all pairs are compared; neighbours are compared in all coordinates."""
 MOST_SHARED = 8
-"""One in so many values of two rounds may be the same by chance: single precision collides."""
+"""One in this many values of two rounds may coincide by chance in single precision."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One deployed path on the bench: its trainings are run when a check first needs them."""
+    """One deployed path, with trainings that run when a check first needs them."""
 
     mechanism: Mechanism
     settings: Settings
@@ -60,28 +60,28 @@ class Bench:
 
     @cached_property
     def silent(self) -> Trial:
-        """Nobody sends anything: what is released is noise."""
+        """A trial in which no client sends anything, so its releases are noise."""
         return Trial(self._usual, _nothing(CLIENTS, self.length), _examples(CLIENTS))
 
     @cached_property
     def quiet(self) -> Transcript:
-        """A training of silence."""
+        """The training of the silent trial."""
         return self._run(self.silent, "noise")
 
     @cached_property
     def noise(self) -> Floats:
-        """Its noise, round by round, in units of what its deviation must be."""
+        """The silent training's noise [rounds, length], over the deviation that it must have."""
         trial = self.silent
         return trial.in_units(self.quiet.releases) / trial.claim.noise_multiplier
 
     @cached_property
     def again(self) -> Transcript:
-        """The first rounds of the same training of silence, from other seeds."""
+        """The first rounds of the same silent training, from other seeds."""
         return self._run(self.silent, "noise again", max(self.rounds // 4, 1))
 
     @cached_property
     def came(self) -> NDArray[np.int64]:
-        """Who came to each round of the first one: [rounds, clients] of 0 and 1."""
+        """Participation in the silent training: [rounds, clients] of 0 and 1."""
         return attendance(self.quiet.cohorts, CLIENTS)
 
     @cached_property
@@ -91,19 +91,19 @@ class Bench:
         )
 
     def sparse(self) -> Trial:
-        """Few clients, who send nothing: many rounds are empty."""
+        """A trial with few clients who send nothing, so that many rounds are empty."""
         clients, per_round = FEW
         settings = self._usual.but(clients_per_round=per_round)
         return Trial(settings, _nothing(clients, self.length), _examples(clients))
 
     def honest(self) -> Trial:
-        """Each client sends S in a direction of its own, and there is next to no noise."""
+        """A trial in which each client sends S in its own direction, almost without noise."""
         axes = np.eye(CLIENTS, max(self.length, CLIENTS)) * self.settings.clip_norm
         settings = self._usual.but(epsilon=LOOSE, rounds=max(self.rounds // 4, 1))
         return Trial(settings, axes.astype(np.float32), _examples(CLIENTS))
 
     def greedy(self, row: Vector) -> Trial:
-        """One of few clients, all of whom come, sends this row; there is next to no noise."""
+        """A trial of few clients, all drawn, one of whom sends this row, almost without noise."""
         clients, _ = FEW
         sent = _nothing(clients, self.length)
         sent[0] = row
@@ -113,7 +113,7 @@ class Bench:
         return Trial(settings, sent, _examples(clients))
 
     def run(self, trial: Trial, name: str) -> Transcript:
-        """A training of another trial."""
+        """Train another trial; the name selects the seeds."""
         return self._run(trial, name)
 
     def _run(self, trial: Trial, name: str, rounds: int | None = None) -> Transcript:
@@ -179,7 +179,7 @@ def _noise_of_rounds(bench: Bench) -> Check:
 
 
 def _noise_and_cohort(bench: Bench) -> Check:
-    """The noise of a round depends neither on how many came, nor on its number."""
+    """A round's noise depends neither on how many clients participate nor on the round's number."""
     noise, sizes = bench.noise, bench.came.sum(axis=1).astype(np.float64)
     excess = np.square(noise).sum(axis=1) - noise.shape[1]
     scores, leasts = [], []
@@ -247,7 +247,7 @@ def _independent_coordinates(bench: Bench) -> Check:
 
 
 def _fresh_noise(bench: Bench) -> Check:
-    """No two rounds share their noise, in one training or in two."""
+    """No two rounds share their noise, in one training or across two."""
     values = np.concatenate([bench.noise, bench.silent.in_units(bench.again.releases)])
     kept, worst = largest_correlation(values)
     near, lag = standard(lags(bench.noise))
@@ -264,7 +264,7 @@ def _fresh_noise(bench: Bench) -> Check:
 
 
 def _empty_round(bench: Bench) -> Check:
-    """Nobody came: the release is noise all the same."""
+    """A round without clients is released with the usual noise."""
     trial = bench.sparse()
     transcript = bench.run(trial, "empty")
     nobody = np.array([len(cohort) == 0 for cohort in transcript.cohorts])
@@ -294,7 +294,7 @@ def _sampling(bench: Bench, place: int) -> Check:
 
 
 def _equal_weights(bench: Bench) -> Check:
-    """A client moves the release by its vector over m: whoever comes, however many examples."""
+    """A drawn client moves the release by its vector over m, however many examples it has."""
     trial = bench.honest()
     transcript = bench.run(trial, "weights")
     weights = trial.in_units(transcript.releases[:, : trial.clients])
@@ -312,7 +312,7 @@ def _equal_weights(bench: Bench) -> Check:
 
 
 def _clipping(bench: Bench) -> Check:
-    """A client that sends 100 S counts as one that sends S, or not at all, in any direction."""
+    """A client that sends 100 S in a dense direction counts as one that sends S."""
     rng = np.random.default_rng(seed_sequence(bench.seed, "checks", "directions"))
     dense = rng.standard_normal(bench.length)
     dense /= np.linalg.norm(dense)
@@ -354,9 +354,9 @@ CHECKS: dict[str, Callable[[Bench], Check]] = {
 DRAWS = 4000
 CORE_LENGTH = 64
 RATES = ((7, 7), (41, 3), (5, 4), (6, 1))
-"""Other N and m: all come, few, most, and often nobody."""
+"""Other pairs of N and m: all are drawn, few, most, and often none."""
 OF_SITES, SITE_SIZES = 12, (2, 9)
-"""N, and the clients of a site that draws its own."""
+"""N, and the sizes of sites that draw their own clients."""
 
 Source = Callable[[], Randomness]
 
@@ -370,7 +370,7 @@ def sources(seed: int) -> dict[str, Source]:
 
 
 def core(randomness: Randomness, settings: Settings, clients: int) -> Rounds[Vector]:
-    """The round core with puppets that send nothing by themselves."""
+    """The round core with simulated clients that send zeros."""
     nothing = np.zeros((clients, CORE_LENGTH), dtype=np.float32)
     recorder = Recorder(Trial(settings, nothing, np.ones(clients, dtype=np.int64)))
     return Rounds(recorder, PrivacyPlan.of(settings, clients), randomness, CORE_LENGTH)
@@ -413,7 +413,7 @@ def _everybody(share: float) -> Check:
 
 
 def check_rows(settings: Settings, seed: int, names: Names = None) -> list[tuple[str, Check]]:
-    """What the round core does with rows that are too long, broken or huge, by path."""
+    """Check the round core on rows that are too long, broken or huge, by path."""
     checks = {"server clips": _server_clips, "broken rows": _broken_rows}
     return [
         (path, check)

@@ -1,8 +1,8 @@
-"""Book, then release: every training and every answer is killed at each step, and looked at.
+"""Charge first, then release: every training and every answer is killed at each of its steps.
 
 A party is killed before each file that it opens for writing, renames or removes, and before and
-after each row of its ledger. Then its disk is looked at, and it is started again: whatever became
-visible must be in the ledger, and what is finished in the end must be paid for.
+after each row of its ledger. Then its disk is inspected and it is restarted. All that became
+visible must be in the ledger, and all that is finished in the end must be charged.
 """
 
 import json
@@ -48,25 +48,25 @@ _WRITES = ("os.rename", "os.remove", "os.truncate", "shutil.copyfile")
 
 
 class KilledError(BaseException):
-    """The party is dead: nothing of the code that runs may go on."""
+    """Raised to kill a party; no code of the party runs after it."""
 
 
 class _Killer:
-    """Counts the steps of whoever writes below a folder, and kills at one of them."""
+    """Counts the writing steps below a folder, and kills the writer at one of them."""
 
     folder: Path | None = None
     at: int | None = None
     steps: int = 0
 
     def step(self) -> None:
-        """One step further; the end, if it is the one."""
+        """Count a step; raise `KilledError` at the chosen one."""
         self.steps += 1
         if self.steps == self.at:
             self.at = None
             raise KilledError
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """What the interpreter is about to do."""
+        """The interpreter's audit hook: count an event that writes below the folder."""
         if self.folder is None:
             return
         writes = event in _WRITES
@@ -85,7 +85,7 @@ _HOOKED: list[bool] = []
 
 @contextmanager
 def _killing(folder: Path, at: int | None) -> Iterator[_Killer]:
-    """Count the steps below a folder, and kill at this one."""
+    """Count the steps below a folder, and kill at step `at`."""
     if not _HOOKED:
         sys.addaudithook(_KILLER.hook)
         _HOOKED.append(True)
@@ -105,7 +105,7 @@ def _killing(folder: Path, at: int | None) -> Iterator[_Killer]:
 
 
 def check_order(settings: Settings, names: Names = None) -> list[Check]:
-    """All checks of booking before releasing, or those named."""
+    """All checks of charging before releasing, or those named."""
     checks: dict[str, Callable[[], Check]] = {}
     for name, play in (
         ("killed: training in process", _in_process),
@@ -121,7 +121,7 @@ def check_order(settings: Settings, names: Names = None) -> list[Check]:
 
 
 Play = Callable[[Settings, Path, int | None], tuple[int, str]]
-"""Plays with a death at a step: the steps there were, and what is wrong on the disk."""
+"""Plays with a kill at a step; returns the number of steps, and what is wrong on the disk."""
 
 
 def _killed(settings: Settings, name: str, play: Play) -> Check:
@@ -226,7 +226,7 @@ def _finish(served: Any, post: Any, told: list[int]) -> None:
 
 
 def _unbooked(home: Path, ledger: Path, told: list[int]) -> str:
-    """What the disk shows, or a report told, of rounds that are not booked."""
+    """What the disk or a report shows of rounds that are not in the ledger, in words."""
     booked = spent(ledger)
     visible = max(
         [*told, *((read_state(path) or (0,))[0] for path in (home / "trainings").glob("*"))],
@@ -239,7 +239,7 @@ def _unbooked(home: Path, ledger: Path, told: list[int]) -> str:
 
 
 def _unpaid(again: Any, ledger: Path) -> str:
-    """What the finished release does not say of what was booked."""
+    """How the finished release differs from the ledger, in words."""
     booked = spent(ledger)
     (part,) = again.finish().spent
     if not ROUNDS <= part.rounds == booked:
@@ -285,7 +285,7 @@ def _relay(settings: Settings, folder: Path, at: int | None) -> tuple[int, str]:
 
 
 def _answering(who: str, settings: Settings, folder: Path, at: int | None) -> tuple[int, str]:
-    """One answer of a party: none leaves, or can be found on its disk, that is not booked."""
+    """No answer of a party leaves, or is found on its disk, before it is in the ledger."""
     if who == "site":
         chosen, panel = _small(settings), panel_of("day")
         federation = roster(panel.regions, 2)
@@ -308,7 +308,7 @@ def _answering(who: str, settings: Settings, folder: Path, at: int | None) -> tu
 
 
 def _lost_ledgers(settings: Settings) -> Check:
-    """A party that has answered sends nothing more once its ledger is gone, or an older copy."""
+    """A party that has answered sends nothing once its ledger is missing or an older copy."""
     wrong = []
     with workshop() as folder:
         chosen, panel = _small(settings), panel_of("day")
@@ -336,7 +336,7 @@ def _lost_ledgers(settings: Settings) -> Check:
 
 
 def _answers_without(party: Callable[[], Any], ledger: Path, questions: list[Parts]) -> list[str]:
-    """What is sent to the last of some questions without the ledger, or with its first state."""
+    """Answers sent without the ledger, or with its first state, to the last of some questions."""
     wrong, backup = [], ledger.with_suffix(".backup")
     for number, question in enumerate(questions[:-1]):
         if _numbers(party().answer(question)[0]) is None:
@@ -400,5 +400,5 @@ def _asked(
 
 
 def _numbers(answer: Parts) -> Parts | None:
-    """An answer that is not a code."""
+    """The answer, or None if it is a code."""
     return None if "code" in json.loads(answer["about"]) else answer

@@ -1,7 +1,7 @@
-"""Labels against what ran: an ε that is printed is that of the events inside, and never less.
+"""Checks of labels and ledgers: every ε that is printed covers the releases that were made.
 
-The price is computed here a second time, from q = m / N, the rounds that were seen and the noise
-that the label names, with dp-accounting alone; none of the package's own accounting is used.
+The price is computed a second time here, from q = m / N, the observed rounds and the noise that
+the label names, with dp-accounting alone; none of the package's own accounting is used.
 """
 
 import math
@@ -66,7 +66,7 @@ from epifed.training.release import Release, read_release
 
 CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 8, 2, 3
 TOO_MUCH = 1.02
-"""An ε may be this much above the independent one: other grids, other orders."""
+"""Factor by which an ε may exceed the independent one, because of other grids and orders."""
 ROUNDING = 1e-6
 _EPSILON = re.compile(r"ε = ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)")
 _ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -80,7 +80,7 @@ Part = tuple[float, float, int]
 def independent_price(
     rate: float, noise: float, rounds: int, delta: float, accountant: str
 ) -> float:
-    """The ε of so many rounds, by dp-accounting directly."""
+    """The ε of this many rounds, by dp-accounting directly."""
     return independent_epsilon([(rate, noise, rounds)], delta, accountant)
 
 
@@ -105,10 +105,10 @@ def _composed(parts: tuple[Part, ...], delta: float, accountant: str) -> float:
 
 
 def least_epsilon(parts: Sequence[Part], delta: float) -> float:
-    """No correct accountant says less of these rounds.
+    """A lower bound that no correct accountant's ε of these rounds is below.
 
-    At q = 1 the exact ε of Gaussians together (Balle and Wang, 2018), by a formula of the auditor's
-    own; with sampling an optimistic privacy loss distribution.
+    At q = 1 it is the exact ε of the Gaussians together (Balle and Wang, 2018), by an own formula;
+    with sampling it is that of an optimistic privacy loss distribution.
     """
     if all(rate == 1 for rate, _, _ in parts):
         mu = math.sqrt(sum(rounds / noise**2 for _, noise, rounds in parts))
@@ -133,10 +133,10 @@ def _optimistic(parts: tuple[Part, ...], delta: float) -> float:
 
 
 def price_range(parts: Sequence[Part], delta: float, accountant: str) -> tuple[float, float]:
-    """From which ε to which an accountant's price of these rounds may lie.
+    """The range in which an accountant's price of these rounds must lie.
 
-    The Rényi price is computed a second time; another one lies above what is exactly true, and not
-    above the Rényi price.
+    The Rényi price is computed a second time. Any other price lies above the exact ε and not above
+    the Rényi price.
     """
     usual = independent_epsilon(parts, delta, "rdp")
     if accountant == "rdp":
@@ -146,7 +146,7 @@ def price_range(parts: Sequence[Part], delta: float, accountant: str) -> tuple[f
 
 @contextmanager
 def remembered_prices() -> Iterator[None]:
-    """Every price of a privacy loss distribution is computed once, for it takes a second."""
+    """Compute each price of a privacy loss distribution only once, since it takes a second."""
     honest, known = LossDistribution.price, dict[str, Any]()
 
     def price(self: LossDistribution, event: dp.DpEvent, delta: float) -> Any:
@@ -176,12 +176,12 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def printed_epsilons(text: str) -> list[float]:
-    """Every ε that a sentence says."""
+    """Every ε in a sentence."""
     return [float(value) for value in _EPSILON.findall(text)]
 
 
 def _step(noise: float) -> float:
-    """The grid of privacy losses, finer where there is more noise and so less loss."""
+    """The grid step of privacy losses: finer with more noise, since losses are smaller."""
     return _PLD_STEP / max(1.0, noise)
 
 
@@ -209,7 +209,7 @@ MIXTURES: tuple[tuple[Part, ...], ...] = (
     ((0.25, 4.0, 5), (0.5, 4.0, 2), (1.0, 12.0, 2)),
     ((0.25, 4.8631, 7),),
 )
-"""Trainings of different q, noise and rounds, as a year of a federation has them."""
+"""Trainings of different q, noise and rounds, as in a year of a federation."""
 
 
 def mixtures_for(accountant: str) -> list[tuple[Part, ...]]:
@@ -229,7 +229,7 @@ def prices_sampling(accountant: str) -> bool:
 
 
 def _accountants(settings: Settings) -> Check:
-    """Every accountant of the registry, at every kind of mixture: never less than can be true."""
+    """Every accountant's price of every mixture lies between the exact ε and the Rényi bound."""
     problem, tried = "", 0
     for name in ACCOUNTANTS.names():
         for parts in mixtures_for(name):
@@ -263,11 +263,11 @@ def _accountants(settings: Settings) -> Check:
 
 
 YEARS = 157
-"""Weekly trainings of three years and one."""
+"""The weekly trainings of three years, and one more."""
 
 
 def _long_ledger(settings: Settings) -> Check:
-    """No training is forgotten, however many came after it: a quarter more does not fit."""
+    """A ledger counts every training, however many follow; a quarter more does not fit."""
     week, problem = (1.0, 20.0, 1), ""
     delta = min(settings.delta, 1e-3)
     least, most = price_range([(1.0, 20.0, YEARS)], delta, "rdp")
@@ -302,7 +302,7 @@ RENEWED_WEEKS = 4
 
 
 def _renewing_cap(settings: Settings) -> Check:
-    """What counts against a cap that renews is all of its last weeks, and the total is of all."""
+    """A renewing cap counts all of its last weeks, and the total counts everything."""
     delta, problem = min(settings.delta, 1e-3), ""
     now = datetime(2030, 6, 3, 12, tzinfo=UTC)
     with workshop() as folder:
@@ -335,7 +335,7 @@ def _renewing_cap(settings: Settings) -> Check:
 
 
 def _year_plan(settings: Settings) -> Check:
-    """The noise of a year's weeks, whatever was released, stays within the plan's ε."""
+    """The noise of a year's weeks stays within the plan's ε, whatever was released."""
     delta, weeks, spent = min(settings.delta, 1e-3), 52, 1 / 30.0**2
     turning = [0.3 * (-1) ** week for week in range(weeks)]
     problem = ""
@@ -359,7 +359,7 @@ def _year_plan(settings: Settings) -> Check:
 
 
 def _reserved(ledger: Ledger, number: int, part: Part) -> str:
-    """The run of a training that a ledger has room for."""
+    """Reserve a training in a ledger; returns the run's name."""
     rate, noise, rounds = part
     run = ledger.reserve(
         training=f"week-{number}",
@@ -374,7 +374,7 @@ def _reserved(ledger: Ledger, number: int, part: Part) -> str:
 
 
 def _mixed_ledger(settings: Settings) -> Check:
-    """Trainings of different noise and q in one book: its prices, its room, its page."""
+    """Prices, room and page of a ledger with trainings of different noise and q."""
     problem = ""
     for name in ACCOUNTANTS.names():
         for parts in mixtures_for(name):
@@ -413,7 +413,7 @@ def _mixed_ledger(settings: Settings) -> Check:
 
 
 def _mixed_file(settings: Settings) -> Check:
-    """A file that continues releases of different noise: its label, sentence and explanation."""
+    """Label, sentence and explanation of a file that continues releases of different noise."""
     problem = ""
     first, _ = released(small(settings, accountant="rdp"))
     for name in ACCOUNTANTS.names():
@@ -463,7 +463,7 @@ def _mixed_file(settings: Settings) -> Check:
 
 
 def small(settings: Settings, **changes: Any) -> Settings:
-    """A training of a few rounds by a learner without networks."""
+    """Settings of a training of a few rounds by a learner without networks."""
     values: dict[str, Any] = {
         "clients_per_round": CLIENTS_PER_ROUND,
         "rounds": ROUNDS,
@@ -476,7 +476,7 @@ def small(settings: Settings, **changes: Any) -> Settings:
 
 
 def released(settings: Settings, earlier: Release | None = None) -> tuple[Release, list[int]]:
-    """The release of a training in one process, and the number of each round that was seen."""
+    """The release of a training in one process, and the number of each observed round."""
     panel = audit_panel()
     period = (panel.start, panel.end)
     view = make_learner(settings).deployed_view(panel, period)
@@ -499,7 +499,7 @@ def printed(told: Explanation) -> list[float]:
 
 
 def off(found: float, due: float, grid: float = 0.0) -> str:
-    """What is wrong with an ε, in words; nothing if it is due, up to what a grid rounds up."""
+    """What is wrong with an ε, in words; empty if it matches, up to what a grid rounds up."""
     if not math.isfinite(found) or found < due * (1 - ROUNDING) - grid:
         return f"says ε = {found:.6g} where {due:.6g} is due"
     return f"says ε = {found:.6g}, far above {due:.6g}" if found > due * TOO_MUCH + 1e-4 else ""
@@ -532,7 +532,7 @@ def _printed(settings: Settings) -> Check:
 
 
 def _repeated_rounds(settings: Settings) -> Check:
-    """More rounds than planned, and fewer, cost what they cost."""
+    """More or fewer rounds than planned are charged as such."""
     chosen = small(settings, accountant="rdp")
     plan = PrivacyPlan.of(chosen, CLIENTS)
     learner, panel = make_learner(chosen), audit_panel()
@@ -562,7 +562,7 @@ def _repeated_rounds(settings: Settings) -> Check:
 
 
 def _continued(settings: Settings) -> Check:
-    """A release that continues others costs what all of them cost, however small the last."""
+    """The label of a release that continues others covers all of them, however small the last."""
     chosen = small(settings, accountant="rdp")
     first, _ = released(chosen)
     second, _ = released(chosen, first)
@@ -583,7 +583,7 @@ def _continued(settings: Settings) -> Check:
 
 
 def _who_adds_noise(settings: Settings) -> Check:
-    """Local noise is priced at q = 1 and carried by each who came; shares leave N − 1 enough."""
+    """Local noise is priced at q = 1 and added by each drawn client; shares leave N − 1 enough."""
     problem = ""
     sent = np.zeros((CLIENTS, 256), dtype=np.float32)
     for noise in ("server", "clients", "local"):
@@ -622,7 +622,7 @@ def _who_adds_noise(settings: Settings) -> Check:
 
 
 def _explained(settings: Settings) -> Check:
-    """`explain` says of a file what its label says, at the same q."""
+    """`explain` gives the same ε for a file as its label, at the same q."""
     problem = ""
     for noise in ("server", "local"):
         chosen = small(settings, accountant="rdp", noise=noise)
@@ -655,7 +655,7 @@ ROUNDS = 3
 
 
 class _StoppedError(EpifedError):
-    """A ledger that cannot be written to."""
+    """Raised by a ledger that cannot be written to."""
 
 
 def check_ledger(settings: Settings, names: Names = None) -> list[Check]:
@@ -673,7 +673,7 @@ def check_ledger(settings: Settings, names: Names = None) -> list[Check]:
 
 
 class _Noting(Ledger):
-    """A ledger that notes every payment, and what could be seen at that moment."""
+    """A ledger that records every charge, and what was visible at that moment."""
 
     events: list[str]
     look: Callable[[], Any] = staticmethod(lambda: None)
@@ -695,7 +695,7 @@ def _noting(folder: Path, settings: Settings) -> _Noting:
 
 
 def _trained(ledger: _Noting, settings: Settings) -> None:
-    """A training in one process that notes its rounds' noise and its states with the payments."""
+    """A training in one process that records its releases and states among the charges."""
     panel = audit_panel()
     period = (panel.start, panel.end)
     learner = make_learner(settings)
@@ -753,7 +753,7 @@ def _unpaid_in_a_federation(settings: Settings) -> Check:
 
 
 def _over_the_cap(settings: Settings) -> Check:
-    """A training that does not fit is refused before anybody is drawn."""
+    """A training that does not fit is refused before any client is drawn."""
     plan = PrivacyPlan.of(settings, CLIENTS)
     delta = min(settings.delta, 1e-3)
     rate = CLIENTS_PER_ROUND / CLIENTS
@@ -805,7 +805,7 @@ def _restored_copy(settings: Settings) -> Check:
 
 
 def _same_name(settings: Settings) -> Check:
-    """A run is found by everything that prices it: never by its name alone."""
+    """A run is identified by everything that prices it, not by its name alone."""
     louder = settings.but(epsilon=20 * settings.epsilon)
     with workshop() as folder:
         ledger = plenty(folder, settings)
@@ -849,7 +849,7 @@ def _task(settings: Settings, **changes: Any) -> Task:
 
 
 def _site_book(settings: Settings) -> Check:
-    """What a site has booked is what it answered, drawn or not, whatever the server says."""
+    """A site's ledger counts every answer, whether or not clients are drawn."""
     plan = PrivacyPlan.of(settings, CLIENTS)
     problem = ""
     with workshop() as folder:
@@ -874,7 +874,7 @@ def _site_book(settings: Settings) -> Check:
 
 
 def _site_terms(settings: Settings) -> Check:
-    """A site judges by its own ε, δ and accountant, not by those it is told."""
+    """A site judges by its own ε, δ and accountant, not by those in the task."""
     plan = PrivacyPlan.of(settings, CLIENTS)
     rate = CLIENTS_PER_ROUND / CLIENTS
     cost = independent_price(rate, plan.noise_multiplier, settings.rounds, 1e-5, "rdp")

@@ -1,7 +1,7 @@
-"""`epifed audit --federation`: a small federation on real processes, looked at from outside.
+"""`epifed audit --federation`: a small federation on real processes, observed from outside.
 
-A server and two sites with certificates of their own train twice on this machine: once seeded,
-whose result must be that of one process, and once secure, paid for by a ledger.
+A server and two sites with their own certificates train twice on this machine. The seeded
+training must equal that of one process; the secure one is charged to a ledger.
 """
 
 import json
@@ -33,14 +33,14 @@ SITES, ROUNDS = 2, 4
 EPSILON, TOTAL = 1.0, 8.0
 CLOSE = 1e-5
 TEXTS = ("*.log", "*.txt", "*.json", "*.jsonl")
-"""Files of the server that are read for names of clients."""
+"""Files of the server that are searched for names of clients."""
 PRIVATE = ("trainings", "startup", "local")
-"""Folders of the server's kit that stay on it: the roster and the states."""
+"""Folders of the server's kit that never leave it: the roster and the states."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What two trainings of a real federation left behind."""
+    """The results of two trainings of a real federation."""
 
     seeded: Release
     secure: Release
@@ -48,7 +48,7 @@ class Ran:
     statuses: tuple[dict[str, Any], ...]
     strangers: tuple[str, ...]
     answered: dict[str, dict[str, int]]
-    """By training and site, the rounds that a site answered."""
+    """The number of rounds that each site answered, by site and training."""
     named: tuple[str, ...]
     """The server's files that name a client."""
     spent: int
@@ -56,7 +56,7 @@ class Ran:
 
 
 def check_processes(settings: Settings) -> list[Check]:
-    """All checks on real processes, or why there are none."""
+    """All checks on real processes; one skipped check if nvflare is not installed."""
     if find_spec("nvflare") is None:
         why = "nvflare is not installed: pip install 'epifed[federation]'"
         return [Check("real processes", True, "a federation runs", why, "federation", skipped=True)]
@@ -85,7 +85,7 @@ def check_processes(settings: Settings) -> list[Check]:
 
 
 def _run(settings: Settings) -> Ran:
-    """Both trainings. What needs nvflare, which is optional, is imported here."""
+    """Run both trainings. Imports what needs nvflare, which is optional."""
     from epifed.federation.flare.kits import SERVER  # noqa: PLC0415
     from epifed.rehearsal.local import LocalFederation, rehearsal_federation  # noqa: PLC0415
 

@@ -1,9 +1,9 @@
-"""Where secure draws come from: the system's generator, in every class that draws.
+"""Checks that all secure draws come from the system's generator, in every class that draws.
 
-The two lowest levels that a process has are replaced by a tape: the system's random bytes, and the
-library that draws exact noise. With the same tape every cohort, coin, share and noise must be the
-same; with another tape each must be another; and all noise must be what the tape says, exactly.
-So nothing else, neither a clock nor a generator of NumPy's, has a part in them.
+A tape replaces the two lowest levels of a process: the system's random bytes, and the library
+that draws exact noise. With the same tape every cohort, coin, share and noise must be the same.
+With another tape each must differ. All noise must be exactly what the tape gives. So neither a
+clock nor a NumPy generator nor anything else affects the draws.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from epifed.settings import Settings, seed_sequence
 CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 64, 16, 2
 SITES = {"site-1": tuple(range(40)), "site-2": tuple(range(40, 60)), "site-3": (60, 61, 62, 63)}
 REACH = 2**20
-"""The noise of a tape is up to so many steps of the grid."""
+"""The noise of a tape is up to this many steps of the grid in size."""
 _GRID = (0.5, 1)
 """S and m at which a release of single precision shows the whole steps of the grid exactly."""
 _LOW_BITS = 16
@@ -43,7 +43,7 @@ SYSTEM = ((os, "urandom"), (random, "_urandom"))
 
 @dataclass
 class Tape:
-    """Bytes in the place of the system's, and noise in the place of the library's."""
+    """Reproducible bytes in place of the system's, and noise in place of the library's."""
 
     name: str
     taken: int = 0
@@ -60,12 +60,12 @@ class Tape:
         return content[:size]
 
     def urandom(self, size: int) -> bytes:
-        """In the place of the system's."""
+        """Replaces the system's random bytes."""
         self.taken += size
         return self.block("bytes", size)
 
     def noise(self, measurement: Any, values: Any) -> list[int]:
-        """In the place of the library's exact noise."""
+        """Replaces the library's exact noise."""
         del measurement
         words = np.frombuffer(self.block("noise", 8 * len(values)), dtype=np.uint64)
         drawn = (words % np.uint64(2 * REACH)).astype(np.int64) - REACH
@@ -75,7 +75,7 @@ class Tape:
 
 @contextmanager
 def played_by(tape: Tape) -> Iterator[None]:
-    """The system's generator and the library of exact noise give what the tape has."""
+    """Let the system's generator and the library of exact noise return what the tape has."""
     from opendp.mod import Measurement  # noqa: PLC0415
 
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def _calling(tape: Tape) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a secure training drew, by kind, and how much of its noise is not the tape's."""
+    """The draws of a secure training, by kind, and how much of its noise is not from the tape."""
 
     kinds: dict[str, bytes]
     strange: int
@@ -118,7 +118,7 @@ def check_generator(settings: Settings, seed: int = 0, names: Names = None) -> l
 
 
 def _traced(name: str, draw: Callable[[Tape], Drawn]) -> Check:
-    """Two runs with one tape, one with another, one with the system itself after a reseed."""
+    """Two runs with one tape, one with another, and two with the system itself after a reseed."""
     draw(Tape(""))  # what is imported at first use takes bytes of its own
     runs = []
     for tape in ("first", "first", "second"):
@@ -154,7 +154,7 @@ def _traced(name: str, draw: Callable[[Tape], Drawn]) -> Check:
 
 @contextmanager
 def _reseeded() -> Iterator[None]:
-    """The generators of Python, NumPy and PyTorch at a known state, and back."""
+    """Put the generators of Python, NumPy and PyTorch in a known state, then restore them."""
     torch = sys.modules.get("torch")
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     state = torch.get_rng_state() if torch else None
@@ -172,7 +172,7 @@ def _reseeded() -> Iterator[None]:
 
 
 def _entropy(rate: float, coins: int) -> float:
-    """The bytes of entropy in so many coins."""
+    """The bytes of entropy in this many coins."""
     return coins * -(rate * math.log2(rate) + (1 - rate) * math.log2(1 - rate)) / 8
 
 
@@ -202,7 +202,7 @@ def _transcript(mechanism: Mechanism, settings: Settings, seed: int, tape: Tape)
 
 
 def _sealed(settings: Settings, seed: int, tape: Tape) -> Drawn:
-    """The coins and shares of sites, the noise of aggregators."""
+    """The coins and shares of sites, and the noise of aggregators."""
     del seed
     rows = np.eye(CLIENTS, dtype=np.float32) * np.float32(settings.clip_norm)
     trial = Trial(settings, rows, np.ones(CLIENTS, dtype=np.int64))
@@ -241,7 +241,7 @@ def _sealed(settings: Settings, seed: int, tape: Tape) -> Drawn:
 
 @contextmanager
 def _tossing(tape: Tape) -> Iterator[list[tuple[int, int]]]:
-    """The coins of each site, and the bytes of the system that they took."""
+    """Record each site's number of coins, and the bytes of the system that they took."""
     honest: Callable[..., Any] = vars(site)["sample_clients"]
     tossed: list[tuple[int, int]] = []
 
@@ -287,7 +287,7 @@ def _kept() -> Check:
 
 
 def _whole_steps(settings: Settings) -> Check:
-    """Exact noise on a grid: whole steps only, whose low bits say nothing of the sum."""
+    """Exact noise on a grid has whole steps only, whose low bits reveal nothing of the sum."""
     bound, per_round = _GRID
     exact = settings.but(
         clip_norm=bound, clients_per_round=per_round, epsilon=LOOSE, rounds=1, accountant="rdp"

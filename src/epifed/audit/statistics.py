@@ -1,8 +1,8 @@
 """The tests of noise and sampling that the checks use, each with its level and its power.
 
 Every test is two-sided and exact, or close to it, at a `LEVEL` that all its comparisons share
-(Bonferroni). What a test can find is computed from the same distribution that decides it. A
-`Finding` is what a check reports.
+(Bonferroni). Its power is computed from the same distribution that decides it. A `Check` holds
+the result.
 """
 
 import math
@@ -32,12 +32,12 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 Names = frozenset[str] | None
-"""Which checks are wanted; none: all."""
+"""The names of the wanted checks; None for all."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One rule of the deployed code, and whether it was kept."""
+    """One rule of the deployed code, and whether it holds."""
 
     name: str
     passed: bool
@@ -45,19 +45,19 @@ class Check:
     found: str
     group: Group = "mechanism"
     power: str = ""
-    """Which deviation is found with which probability, of a check that is statistical."""
+    """For a statistical check: which deviation is found with which probability."""
     seconds: float = 0.0
     skipped: bool = False
-    """It could not be made here, for the reason in `found`; it decides nothing."""
+    """Whether the check could not be made here, for the reason in `found`; it decides nothing."""
 
 
 Checking = Callable[[], Check]
 
 
 def made(group: Group, checks: Mapping[str, Checking], names: Names = None) -> list[Check]:
-    """The checks of a group, or those named, each with its seconds.
+    """Run the checks of a group, or those named, and measure each one's seconds of processor time.
 
-    Code that fails where it must not is a rule that is not kept.
+    An unexpected exception is a failed check.
     """
     found = []
     for name, checking in checks.items():
@@ -75,7 +75,7 @@ def made(group: Group, checks: Mapping[str, Checking], names: Names = None) -> l
 
 
 def merged(checks: Iterable[tuple[str, Check]]) -> list[Check]:
-    """Checks of the same name on several paths as one: kept if it is on all of them."""
+    """Merge checks of the same name on several paths; the result passes if all of them do."""
     by_name: dict[str, list[tuple[str, Check]]] = {}
     for path, check in checks:
         by_name.setdefault(check.name, []).append((path, check))
@@ -101,32 +101,32 @@ Floats = NDArray[np.float64]
 LEVEL = 2e-10
 """The chance that correct code fails one test; the tests of a whole audit are counted."""
 SURE = 0.99
-"""What a power statement means by 'found'."""
+"""The probability that a power statement means by 'found'."""
 
 
 @dataclass
 class Alarms:
-    """How many tests have been made, each of which fails correct code with `LEVEL` at most."""
+    """Counts the tests made, each of which fails correct code with probability at most `LEVEL`."""
 
     tests: int = 0
 
     def count(self, tests: int = 1) -> None:
-        """So many further tests."""
+        """Count this many further tests."""
         self.tests += tests
 
     @property
     def chance(self) -> float:
-        """The chance that any of them has failed correct code, at most."""
+        """Upper bound on the chance that any of the tests failed correct code."""
         return self.tests * LEVEL
 
 
 alarms = Alarms()
-"""Of this process."""
+"""The count of this process."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether values are what they must be; the worst of them, and what would be noticed."""
+    """Whether values are as required, the worst of them, and the power of the test."""
 
     kept: bool
     worst: float
@@ -134,7 +134,7 @@ class Verdict:
 
 
 def deviations(squares: Floats, degrees: int, what: str) -> Verdict:
-    """Of each sum of squares of so many standard normal numbers: is its deviation 1?"""
+    """Test whether sums of squares of `degrees` standard normal numbers have deviation 1."""
     alarms.count()
     low, high = _interval(degrees, squares.size)
     ratios = np.sqrt(squares / degrees).ravel()
@@ -151,7 +151,7 @@ def least_deficit(degrees: int, tests: int = 1, sure: float = SURE) -> float:
 
 
 def deficit_power(deficit: float, degrees: int, tests: int = 1) -> float:
-    """The probability that `deviations` finds one deviation that is so much too low."""
+    """The probability that `deviations` finds one deviation that is this much too low."""
     low, high = _interval(degrees, tests)
     scale = (1 - deficit) ** 2
     return float(chi2.cdf(low / scale, degrees) + chi2.sf(high / scale, degrees))
@@ -163,7 +163,7 @@ def _interval(degrees: int, tests: int) -> tuple[float, float]:
 
 
 def standard(scores: Floats | float) -> tuple[bool, float]:
-    """Whether scores can all be standard normal, and the largest in size."""
+    """Whether all scores can be standard normal, and the score of largest size."""
     alarms.count()
     all_of = np.atleast_1d(np.asarray(scores, dtype=np.float64)).ravel()
     worst = float(all_of[np.argmax(np.abs(all_of))]) if all_of.size else 0.0
@@ -171,7 +171,7 @@ def standard(scores: Floats | float) -> tuple[bool, float]:
 
 
 def limit(tests: int = 1) -> float:
-    """The standard deviations that chance may explain in the worst of so many scores."""
+    """The standard deviations that chance may explain in the worst of this many scores."""
     alarms.count()
     return float(norm.isf(LEVEL / (2 * max(tests, 1))))
 
@@ -182,10 +182,10 @@ def least_shift(tests: int = 1, sure: float = SURE) -> float:
 
 
 def lags(values: Floats, spread: float = 1.0) -> Floats:
-    """For each lag, the pooled correlation of rows that far apart, as a standard normal score.
+    """For each lag, the pooled correlation of rows at this distance, as a standard normal score.
 
-    Up to half of the rows, so that enough pairs are pooled. `values` [rows, columns] have mean 0
-    and this deviation.
+    Lags reach to half of the rows, so that enough pairs are pooled. `values` [rows, columns] have
+    mean 0 and deviation `spread`.
     """
     rows, columns = values.shape
     spectrum = np.fft.rfft(values, 2 * rows, axis=0)
@@ -210,7 +210,7 @@ def largest_correlation(values: Floats) -> tuple[bool, float]:
 
 
 def shared_values(rows: Floats) -> int:
-    """The most values, their sign left out, that any two rows have in common."""
+    """The most absolute values that any two rows have in common."""
     found: dict[tuple[int, int], int] = {}
     sizes = np.abs(rows)
     number = np.repeat(np.arange(len(rows)), rows.shape[1])
@@ -241,14 +241,14 @@ def gaussian(values: Floats) -> tuple[bool, float, float]:
 
 
 def two_sided(count: int, of: int, chance: float) -> float:
-    """The p-value of so many successes."""
+    """The two-sided binomial p-value of a count of successes."""
     alarms.count()
     low, high = float(binom.cdf(count, of, chance)), float(binom.sf(count - 1, of, chance))
     return min(1.0, 2 * min(low, high))
 
 
 def rates(counts: NDArray[np.int64], of: int, chance: float) -> tuple[bool, float]:
-    """Whether counts of so many trials each have this chance, and the rate farthest from it."""
+    """Whether each count of `of` trials has this chance, and the rate farthest from it."""
     alarms.count()
     flat = np.atleast_1d(counts).ravel()
     low, high = binom.cdf(flat, of, chance), binom.sf(flat - 1, of, chance)
@@ -268,7 +268,7 @@ def least_rate_change(of: int, chance: float, tests: int = 1, sure: float = SURE
 
 
 def dispersion(sizes: Floats, clients: int, chance: float) -> tuple[bool, float]:
-    """Whether the sizes of cohorts vary as a binomial, and their variance over its."""
+    """Whether the sizes of cohorts vary as a binomial, and their variance over the binomial's."""
     alarms.count()
     variance = clients * chance * (1 - chance)
     ratio = float(np.square(sizes - clients * chance).mean() / variance)
@@ -289,7 +289,7 @@ def uniform(rows: NDArray[np.uint8]) -> tuple[bool, float]:
 
 
 def least_plain_share(numbers: int, rows: int = 1, sure: float = SURE) -> float:
-    """The smallest share of a row's bytes, all the same, that `uniform` finds."""
+    """The smallest share of identical bytes in a row that `uniform` finds with this probability."""
     edge = float(chi2.isf(LEVEL / rows, 255))
     low, high = 0.0, 1.0
     for _ in range(60):
@@ -300,7 +300,7 @@ def least_plain_share(numbers: int, rows: int = 1, sure: float = SURE) -> float:
 
 
 def attendance(cohorts: tuple[NDArray[np.int64], ...], clients: int) -> NDArray[np.int64]:
-    """Who came to each round: [rounds, clients] of 0 and 1."""
+    """Participation in each round: [rounds, clients] of 0 and 1."""
     came = np.zeros((len(cohorts), clients), dtype=np.int64)
     for row, cohort in zip(came, cohorts, strict=True):
         row[cohort] = 1
@@ -308,7 +308,7 @@ def attendance(cohorts: tuple[NDArray[np.int64], ...], clients: int) -> NDArray[
 
 
 def check_sampling(came: NDArray[np.int64], rate: float) -> list[Check]:
-    """The checks of who came to each round [rounds, clients], each with this probability."""
+    """The checks of participation [rounds, clients], each client having this probability."""
     rounds, clients = came.shape
     sizes = came.sum(axis=1).astype(np.float64)
     mean, found = rates(np.array([came.sum()]), came.size, rate)
