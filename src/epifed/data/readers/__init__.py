@@ -1,4 +1,4 @@
-"""Sources of case counts: a file, a directory or a DataFrame in, a `CasePanel` out."""
+"""Readers of case counts: from a file, a directory or a DataFrame to a `CasePanel`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ SOURCES: Registry[Callable[..., CasePanel]] = Registry(
     fits=callable,
     expected="a function of a path that returns a CasePanel",
 )
-"""The readers by the name of their format: ours, and those of other installed packages."""
+"""The readers by the name of their format: built-in, and those of other installed packages."""
 
 
 _RKI = {"IdLandkreis", "NeuerFall"}
@@ -53,7 +53,7 @@ _OPENING = ("encoding", "delimiter", "member", "header_row", "date", "region", "
 
 
 def recognise(path: Path, options: Mapping[str, Any] | None = None) -> str:
-    """The format of a path: what it is, how it ends, and the header of a CSV."""
+    """The format of a path, from its kind, its ending and the header of a CSV."""
     if path.is_dir():
         return "prepared"
     if ".json" in [suffix.lower() for suffix in path.suffixes]:
@@ -117,7 +117,7 @@ def load_panel(source: Path | str | Table, format: str | None = None, **options:
 def load_table(
     source: Path | str | Table, format: str | None = None, **options: Any
 ) -> Tidy | None:
-    """The clean table of a file or DataFrame with every assumption; none if it is no table."""
+    """The clean table of a file or DataFrame with every assumption; None for other formats."""
     if not isinstance(source, Path | str):
         return _frame_table(source, format, options)
     path, chosen = _chosen(source, format, options)

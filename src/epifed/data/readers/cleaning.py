@@ -1,7 +1,7 @@
-"""From a long table to new cases for each day or week.
+"""Clean a long table to new cases for each day or week.
 
 Totals and sums of other rows are left out, cumulative counts are differenced, corrections are
-handled, and the step (day or week) is recognised. Everything done is noted.
+handled, and the step (day or week) is recognised. Each change is recorded as a note.
 """
 
 import itertools
@@ -45,29 +45,29 @@ from epifed.errors import EpifedError, counted, was
 
 LEAST_STEPS, LEAST_RISES = 3, 10
 FALLS_PER_RISE = 0.05
-"""New cases fall about as often as they rise; accumulated ones hardly ever."""
+"""Up to this ratio counts look accumulated; new cases fall about as often as they rise."""
 YEARLY = "cumulative-yearly"
-"""Accumulated counts that start anew with each year."""
+"""Accumulated counts that restart with each year."""
 ROLLING_WEEKS = 4
-"""Weeks of rolling sums in which it must be possible to say what the days were."""
+"""Number of weeks of rolling sums from which it must be possible to recover the days."""
 LEAST_STRETCHES, POSSIBLE = 20, 0.9
-"""Stretches of so many weeks to judge by, and the share in which it is possible."""
+"""Number of such stretches needed, and the share of them in which recovery must be possible."""
 LEAVING = -0.2
-"""In a rolling sum a case leaves a week after it came, so sudden changes a week apart have a
-correlation of about -0.5; those of days have one of about 0, or above it."""
+"""In a rolling sum a case leaves after a week, so sudden changes a week apart have a correlation of
+about -0.5. Those of daily counts have one of about 0 or more."""
 MERGED = 0.2
-"""From this share of empty regions on, cells look merged; fewer are forgotten."""
+"""From this share of empty region cells on, cells look merged; fewer are taken as forgotten."""
 LONG_GAP, LONGEST_GAP = 62, 366
-"""Days without any row that are said, and after which a later day is taken for a typing error."""
+"""More days without rows than these are noted; beyond the second a day is refused as an error."""
 
 
 SAME_REGION = (pl.col("region") == pl.col("region").shift()).fill_null(value=False)
-"""Whether the row before, in order of region and day, is of the same region."""
+"""Whether the previous row, in order of region and day, is of the same region."""
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """A long table on its way: the rows, what was found of them, and what was done to them."""
+    """A long table being cleaned: its rows, what was recognised, and what was changed."""
 
     where: str
     frame: pl.DataFrame
@@ -78,17 +78,17 @@ class Cleaning:
     sums_dropped: tuple[str, ...] = ()
 
     def now(self, frame: pl.DataFrame, note: str = "", **found: Any) -> Self:
-        """The next state, with one more sentence if something was done."""
+        """The next state, with a further note if something was changed."""
         notes = (*self.notes, note) if note else self.notes
         return replace(self, frame=frame, notes=notes, found=self.found | found)
 
     def at(self, row: int) -> str:
-        """The place of a count, as a sentence begins with it."""
+        """The place of a count, as an error message begins with it."""
         return f"{self.where}: row {row}, column {short(self.columns['cases'])}"
 
 
 def table_alone(state: Cleaning) -> Cleaning:
-    """Without repeated headers and notes below the table, which hold no count; both are said."""
+    """Leave out repeated headers, units below the header and notes below the table, with notes."""
     frame, notes = state.frame, []
     named = [
         pl.col(key) == state.columns[key]
@@ -127,7 +127,7 @@ def table_alone(state: Cleaning) -> Cleaning:
 
 
 def filled_down(state: Cleaning) -> Cleaning:
-    """With the region and day of the row above where one is empty, if that was said."""
+    """Fill empty regions and days from the row above, if the option `fill_down` is set."""
     gaps = state.frame.select(pl.col("region", "day").is_null().sum()).row(0)
     if not any(gaps):
         return state
@@ -150,7 +150,7 @@ def filled_down(state: Cleaning) -> Cleaning:
 
 
 def summed(state: Cleaning) -> Cleaning:
-    """One row for each region and day, in order: several are refused, or summed."""
+    """Order rows by region and day; several of one are refused unless an option merges them."""
     frame = state.frame.sort("region", "day")
     if not frame.select((SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
         return state.now(frame)
@@ -187,7 +187,7 @@ def summed(state: Cleaning) -> Cleaning:
 
 
 def of_one_spelling(state: Cleaning) -> Cleaning:
-    """Refuse regions that differ in capitals alone where no day has both: they are one."""
+    """Refuse regions that differ only in case and share no day: they are the same region."""
     names = (
         state.frame.select("region").unique().with_columns(key=pl.col("region").str.to_lowercase())
     )
@@ -224,7 +224,7 @@ def without_leaps(state: Cleaning) -> Cleaning:
 
 
 def twice(where: Path | str, frame: pl.DataFrame, columns: str) -> str | None:
-    """What to say of the first second row of a region and day, if there is one."""
+    """The error text for the first repeated region and day; None if there is none."""
     repeated = frame.sort("row").with_columns(first=pl.col("row").first().over("region", "day"))
     again = repeated.filter(~pl.struct("region", "day").is_first_distinct()).head(1)
     for found in again.iter_rows(named=True):
@@ -237,7 +237,7 @@ def twice(where: Path | str, frame: pl.DataFrame, columns: str) -> str | None:
 
 
 def as_new(state: Cleaning) -> Cleaning:
-    """New cases: accumulated ones are refused unless said, and then become differences."""
+    """Turn counts into new cases: accumulated ones need an option, and then become differences."""
     if state.said.counts == "new":
         return state.now(state.frame, counts="new")
     known = state.frame.filter(pl.col("cases").is_not_null())
@@ -289,7 +289,7 @@ def as_new(state: Cleaning) -> Cleaning:
 
 
 def _starts_anew(known: pl.DataFrame, year: pl.Expr) -> bool:
-    """Whether counts mostly fall by half or more where a year begins, and else do not."""
+    """Whether counts mostly fall by half or more where a year begins, and hardly elsewhere."""
     enough = (pl.col("cases").shift() >= LEAST_RISES) & SAME_REGION
     halved = pl.col("cases") <= pl.col("cases").shift() / 2
     first = year != year.shift()
@@ -302,8 +302,8 @@ def _starts_anew(known: pl.DataFrame, year: pl.Expr) -> bool:
 def _rolling(known: pl.DataFrame) -> bool:
     """Whether counts look like sums, or averages, over the last seven days.
 
-    A day is then the one a week before it and the change since the day before: no day may come out
-    below zero, and none above what the first sum holds.
+    A day is then the one a week before it plus the change since the day before. No day may come
+    out below zero, and none above the first sum.
     """
     days, cases = known["day"].to_physical().to_numpy(), known["cases"].to_numpy()
     region = known["region"].rle_id().to_numpy()
@@ -327,7 +327,7 @@ def _rolling(known: pl.DataFrame) -> bool:
 
 
 def without_negatives(state: Cleaning) -> Cleaning:
-    """Counts of at least 0: negative ones are refused, spread back over days before, or zero."""
+    """Refuse negative counts, spread them back over earlier days, or set them to zero."""
     negative = state.frame.filter(pl.col("cases") < 0)
     if negative.is_empty():
         return state
@@ -365,10 +365,10 @@ def without_negatives(state: Cleaning) -> Cleaning:
 
 
 def spread_back(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Counts in order of time, each negative one subtracted from the days before; what was left.
+    """Subtract each negative count from the days before it; also return what is left over.
 
-    In proportion to their counts, over as few whole weeks back as hold twice as many cases, or
-    all days; whole numbers stay whole.
+    The subtraction is in proportion to the counts of the fewest whole weeks back that hold twice
+    as many cases, or of all days. Whole numbers stay whole.
 
     >>> spread_back(np.array([6.0, 2.0, 4.0, -3.0, 5.0]))
     (array([4., 2., 3., 0., 5.]), 0.0)
@@ -392,7 +392,7 @@ def spread_back(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], float
 
 
 def _whole(shares: NDArray[np.float64], total: float) -> NDArray[np.float64]:
-    """Whole numbers that sum up to the total, each next to its share."""
+    """Round shares to whole numbers that add up to the total."""
     down = np.floor(shares)
     rest = round(total - down.sum())
     up = np.argsort(down - shares, kind="stable")[:rest]
@@ -416,35 +416,35 @@ TOTALS = (
     "owid_wrl", "owid_eun", "owid_eur", "owid_asi", "owid_afr", "owid_nam", "owid_sam", "owid_oce",
     "owid_hic", "owid_umc", "owid_lmc", "owid_lic", "owid_int",
 )  # fmt: skip
-"""Names of rows that sum up others, in small letters."""
+"""Names of rows that sum up others, in lower case."""
 SUBTOTAL = (
     r"^(grand total|sub-?total|total|totals|summe|zwischensumme|sous-total|gesamt|suma|razem)\b"
     r"|[\s:_-](sub-?total|total|totals|totale|ergebnis|summe|gesamt|insgesamt)$"
 )
 """Names of rows that sum up some of the others, as pivot tables write them: Bayern Ergebnis."""
 LEAST_SUMS, LEAST_PARTS, LEAST_VALUES = 7, 3, 4
-"""Days on which a region must be the sum of others, how many they are, and how many different
-counts it must have, to be taken for their total."""
+"""What a region needs to be taken for a total: days on which it is the sum of others, number of
+these others, and number of different counts."""
 MOST_LEVELS = 3
 """Levels below a total, such as states and counties, that all sum up to it."""
 NEAR = (-1, 0, 1)
-"""How far from the row where the cases add up to a total, gaps filled, its parts may end."""
+"""How far from the row where the cases reach a total (gaps filled) its parts may end."""
 MIXED = 1.5
-"""From so many times a total on, what is left holds its cases more than once."""
+"""If the remaining regions hold this many times a total, its cases are in them more than once."""
 MOST_COUNTS = 5_000_000
-"""Counts among which sums of neighbouring rows are looked for."""
+"""Up to this many counts, sums of neighbouring rows are searched for."""
 NEARLY, ON_MOST = 0.05, 0.9
-"""By how much a total may differ from its parts on so many days; on half of them a fifth of it."""
+"""How far a total may differ from its parts, on this share of days; on half of them a fifth."""
 
 
 def is_total(names: pl.Series) -> pl.Series:
-    """Which names are words for a total, or for one of some rows."""
+    """Whether each name is a word for a total or a subtotal."""
     plain = names.str.to_lowercase().str.strip_chars(" :.")
     return (plain.is_in(TOTALS) | plain.str.contains(SUBTOTAL)).fill_null(value=False)
 
 
 def without_totals(state: Cleaning) -> Cleaning:
-    """Without the rows whose region, or day, is the word for a total."""
+    """Leave out the rows whose region or day is a word for a total."""
     found = {
         key: words.filter(is_total(words))
         for key in ("day", "region")
@@ -458,7 +458,7 @@ def without_totals(state: Cleaning) -> Cleaning:
 
 
 def without_total_kinds(table: RawTable, long: LongTable, said: Assumptions) -> LongTable:
-    """Before rows are summed: without those that another column calls a total, such as of ages."""
+    """Leave out rows that another column (such as age) calls a total, before rows are summed."""
     if said.duplicates != "sum" or said.totals == "keep" or long.layout != "long":
         return long
     used, chosen = set(long.columns.values()), {one.partition("=")[0] for one in said.only or ()}
@@ -516,7 +516,7 @@ def _drop_totals(state: Cleaning, totals: pl.DataFrame) -> Cleaning:
 
 
 def _names(totals: pl.DataFrame) -> list[str]:
-    """What rows of totals are called: by their day where that is the word for one."""
+    """The names of total rows: the day where that holds the word for a total, else the region."""
     words = totals.select(pl.col("region", "day").cast(pl.String))
     by_day = is_total(words["day"]) & ~is_total(words["region"])
     named = words.with_columns(name=pl.when(by_day).then("day").otherwise("region"))
@@ -524,10 +524,10 @@ def _names(totals: pl.DataFrame) -> list[str]:
 
 
 def without_sums(state: Cleaning, order: Sequence[str]) -> Cleaning:
-    """Without regions that are sums of others, whatever they are called, given in their order.
+    """Leave out regions that are sums of others, whatever their names; `order` is the table's.
 
-    Of all others, of those that their id begins, or of those next to them; nearly, on nearly all
-    days, for a few cases belong to no region.
+    A sum may be of all others, of those whose ids begin with its id, or of neighbouring rows. It
+    must match nearly, on nearly all days, since a few cases belong to no region.
     """
     if state.said.totals == "keep" or len(order) <= LEAST_PARTS:
         return state
@@ -551,18 +551,18 @@ def without_sums(state: Cleaning, order: Sequence[str]) -> Cleaning:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Counts of regions in the order of the table, and which of them are sums of others."""
+    """Counts of regions in table order, to find those that are sums of others."""
 
     ids: tuple[str, ...]
     counts: Floats
     """[regions, days]"""
     known: NDArray[np.bool_]
     totals: tuple[float, ...] = ()
-    """The cases of regions that all others were the sum of, which are left out already."""
+    """The cases of regions already left out because they were the sum of all others."""
 
     @classmethod
     def of(cls, frame: pl.DataFrame, order: Sequence[str]) -> Self:
-        """The counts of a long table."""
+        """Build the counts from a long table."""
         frame = frame.drop_nulls("cases")
         days = frame["day"].rank("dense").to_numpy().astype(np.int64) - 1
         place = {id: i for i, id in enumerate(order)}
@@ -574,12 +574,12 @@ class _Sums:
 
     @cached_property
     def cases(self) -> Floats:
-        """All cases of each region."""
+        """The total cases of each region."""
         total: Floats = self.counts.sum(axis=1)
         return total
 
     def without(self, ids: Sequence[str]) -> Self:
-        """The other regions."""
+        """The counts without these regions."""
         kept = [i for i, id in enumerate(self.ids) if id not in set(ids)]
         totals = self.totals
         if len(ids) == 1 and ids == self.of_all():
@@ -590,7 +590,7 @@ class _Sums:
         )
 
     def of_all(self) -> list[str]:
-        """The region with most cases, if the others have as many, or twice: states and counties."""
+        """The region with most cases, if the others add up to it, or do so once per level."""
         if len(self.ids) <= LEAST_PARTS:
             return []
         biggest = int(self.cases.argmax())
@@ -601,12 +601,12 @@ class _Sums:
         return [self.ids[biggest]] if is_one else []
 
     def of_some(self) -> list[str]:
-        """Regions that are the sum of those whose ids they begin, or of their neighbours."""
+        """Regions that are the sum of those whose ids begin with theirs, or of their neighbours."""
         found = [id for parts in self._begun() for id in self._level(parts)]
         return list(dict.fromkeys(found)) or self._of_neighbours()
 
     def _level(self, parts: Mapping[int, list[int]]) -> list[str]:
-        """Those that are sums; one part alone is enough where another region has several."""
+        """Regions that are sums of their parts, if at least one of them has several parts."""
         sums = {
             i: self._has(i, self.counts[inside].sum(axis=0), (~self.known[inside]).sum(axis=0))
             for i, inside in parts.items()
@@ -615,7 +615,7 @@ class _Sums:
         return [self.ids[i] for i, is_sum in sums.items() if is_sum and is_level]
 
     def _begun(self) -> Iterator[Mapping[int, list[int]]]:
-        """For two lengths of ids: the longer ones that each shorter one begins."""
+        """For each two lengths of ids: the longer ids that begin with each shorter one."""
         words = {id: i for i, id in enumerate(self.ids) if id.isalnum()}
         for short_one, long_one in itertools.combinations(sorted({len(id) for id in words}), 2):
             parts: dict[int, list[int]] = {}
@@ -649,7 +649,7 @@ class _Sums:
         return found
 
     def alike(self) -> list[str]:
-        """Regions whose counts another one has, too, and not by chance."""
+        """Regions whose counts equal another's on every day, if that is unlikely by chance."""
         found: dict[bytes, list[str]] = {}
         for id, counts in zip(self.ids, self.counts, strict=True):
             if np.count_nonzero(counts) >= LEAST_SUMS and len(np.unique(counts)) > LEAST_VALUES:
@@ -657,9 +657,9 @@ class _Sums:
         return [id for ids in found.values() if len(ids) > 1 for id in ids]
 
     def _has(self, i: int, parts: Floats, gaps: NDArray[Any]) -> bool:
-        """Whether a region has the cases of some others, on nearly all days with cases.
+        """Whether a region's counts are near the sum of some others, on nearly all days with cases.
 
-        Days on which one of them has no count are looked at only if there are few others.
+        Days on which one of them has no count are used only if there are few others.
         """
         days = self.known[i] & ((self.counts[i] > 0) | (parts > 0))
         if (whole := days & (gaps == 0)).sum() >= LEAST_SUMS:
@@ -672,23 +672,23 @@ class _Sums:
 
 
 REGULAR = 0.8
-"""From this share of steps on, days are a week (or a month) apart."""
+"""From this share of steps on, days count as a week (or a month) apart."""
 SEVERAL = "several weeks"
 LONGER = {"a month": (28, 31), "three months": (89, 92), "a year": (365, 366)}
-"""Other steps, in days."""
+"""Other steps, with their range in days."""
 ONE_WEEKDAY, LEAST_WEEKS = 0.95, 5
-"""From this share of all cases on one weekday, in so many weeks, days look like weeks."""
+"""From this share of all cases on one weekday, in this many weeks, days look like weeks."""
 FEW_WEEKDAYS = 3
-"""Rows on no more weekdays than this are of several days each."""
+"""Rows on at most this many weekdays cover several days each."""
 WEEKS_IN_A_ROW, WEEKS_OF_ONE = 4, 7
-"""Steps of a week, one after another, of all regions or of one, that are no gaps between days."""
+"""Steps of a week in a row, over all regions or in one, that are too many for gaps between days."""
 FIRST_DAY_NAMES = re.compile(r"start|begin|first|monday|montag|von\b")
-"""Names of a column of weeks that is of their first days, in small letters."""
+"""Column names, in lower case, that suggest weeks dated by their first day."""
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
-    """Rows of days, or of weeks where that was said; others are refused. `weeks`: by format."""
+    """Accept rows of days or weeks (`weeks`: the date format says so); refuse other steps."""
     found = state.said.cadence or ("week" if weeks else _step(state.frame))
     if found == "week":
         return _by_last_days(_one_weekday(state), numbered=weeks)
@@ -717,7 +717,7 @@ def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
 
 
 def _weekday_alone(frame: pl.DataFrame) -> int | None:
-    """The weekday that nearly all cases are on, where there are rows of others too; else none."""
+    """The weekday with nearly all cases where rows have every weekday; None if there is none."""
     by_day = (
         frame.group_by(pl.col("day").dt.weekday().alias("weekday"))
         .agg(pl.col("cases").sum(), weeks=pl.col("day").filter(pl.col("cases") > 0).n_unique())
@@ -731,7 +731,7 @@ def _weekday_alone(frame: pl.DataFrame) -> int | None:
 
 
 def _one_weekday(state: Cleaning) -> Cleaning:
-    """Weeks that stand in a table of days: the rows of the other weekdays, all without a case."""
+    """Drop rows of other weekdays without cases from a table of days that holds weeks."""
     alone = _weekday_alone(state.frame)
     others = state.frame.filter(pl.col("day").dt.weekday() != alone) if alone else state.frame[:0]
     if others.is_empty() or others["cases"].sum() != 0:
@@ -745,7 +745,7 @@ def _one_weekday(state: Cleaning) -> Cleaning:
 
 
 def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
-    """Weeks by their last day: as they are dated, or six days later where that is the first."""
+    """Date weeks by their last day: as they are, or six days later if dated by their first."""
     dated, column = state.said.weeks_dated, state.columns["day"]
     if numbered or dated == "last":
         note = "a row is a week, which goes by its last day"
@@ -772,7 +772,7 @@ def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
 
 
 def _step(frame: pl.DataFrame) -> str:
-    """How far apart the days of a region are: a day, unless nearly all are weeks, months, …."""
+    """The usual step between a region's days: a day, unless nearly all are weeks, months, …."""
     counted = frame.filter(pl.col("cases").is_not_null())
     days = counted.select(pl.col("day").diff().dt.total_days().filter(SAME_REGION))
     steps = days.to_series().to_numpy()
@@ -790,14 +790,14 @@ def _step(frame: pl.DataFrame) -> str:
 
 
 def _weekdays(counted: pl.DataFrame) -> int:
-    """On how many weekdays there are rows; all, where there are few weeks."""
+    """The number of weekdays that have rows; 7 if there are few weeks."""
     days = counted["day"].unique()
     few = len(days) < LEAST_WEEKS * FEW_WEEKDAYS
     return WEEK if few else days.dt.weekday().n_unique()
 
 
 def _refuse_mixed(state: Cleaning) -> None:
-    """Refuse rows of which some are a day apart and others, one after another, a week."""
+    """Refuse a mix of rows a day apart and of several rows in a row a week apart."""
     counted = state.frame.filter(pl.col("cases").is_not_null())
     every = counted.select("day").unique().sort("day").with_columns(region=pl.lit(""))
     for frame, least in ((every, WEEKS_IN_A_ROW), (counted, WEEKS_OF_ONE)):
@@ -823,33 +823,33 @@ def _refuse_mixed(state: Cleaning) -> None:
 
 @dataclass(frozen=True)
 class Tidy:
-    """A clean table, a row for each region and day or week, and every assumption behind it."""
+    """A clean table with one row per region and day or week, and every assumption behind it."""
 
     where: str
     frame: pl.DataFrame
-    """day, region, cases (empty: no report), facts of the regions if there are some, and `row`."""
+    """day, region, cases (null: no report), the regions' facts if there are some, and `row`."""
     columns: dict[str, str]
     read_as: dict[str, Any]
     notes: tuple[str, ...]
     sums_dropped: tuple[str, ...]
-    """Regions that were left out because their counts are sums of those of others."""
+    """Regions that were left out because their counts are sums of others."""
 
     @property
     def step(self) -> Step:
-        """What a row counts."""
+        """The step that a row counts: day or week."""
         return "week" if self.read_as["cadence"] == "week" else "day"
 
     def facts(self) -> Facts:
-        """What the rows say of their regions beside the cases."""
+        """The facts of the regions beside the cases."""
         said = Assumptions(**{key: self.read_as.get(key) for key in ("decimal", "thousands")})
         return region_facts(self.where, self.frame, self.columns, said)
 
 
 def read_tidy(table: Path | str | Table, **options: Any) -> CasePanel:
-    """The panel of a table in a file or a DataFrame; options are those of `Assumptions`.
+    """Read the panel of a table in a file or a DataFrame; options are those of `Assumptions`.
 
     The columns `population`, `calendar` (of public holidays: DE, or DE-BY), `longitude` and
-    `latitude` are used if they are there. An empty count is a missing report.
+    `latitude` are used if present. An empty count is a missing report.
     """
     return to_panel(load_tidy(table, **options))
 
@@ -862,12 +862,12 @@ def load_tidy(table: Path | str | Table, **options: Any) -> Tidy:
 
 
 def open_tidy(table: Path | Content | Table, said: Assumptions) -> RawTable:
-    """The table as it is, its delimiter chosen by the columns it should have."""
+    """Open a table unchanged; the expected column names help to choose its delimiter."""
     return open_table(table, said, wanted_names(said))
 
 
 def cleaned(table: RawTable, said: Assumptions) -> Tidy:
-    """Lay a table out as a long one and clean it."""
+    """Lay out a table as a long one and clean it."""
     long = without_total_kinds(table, lay_long(table, said), said)
     try:
         tidy = clean_rows(table.where, long.frame, long.columns, said)
@@ -882,7 +882,7 @@ def cleaned(table: RawTable, said: Assumptions) -> Tidy:
 
 
 def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions) -> Tidy:
-    """Clean the rows of a long table: ids, days, counts, then what several rows say together."""
+    """Clean the rows of a long table: ids, days and counts first, then rules over several rows."""
     state = without_totals(Cleaning(where, some(where, frame), columns, said, {}))
     state = filled_down(table_alone(state))
     rows = parse_regions(where, state.frame, columns["region"], said.id_width)
@@ -913,7 +913,7 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
 
 
 def _until(days: Days, said: Assumptions) -> tuple[Days, str]:
-    """Without the rows after the last day to read."""
+    """Leave out the rows after the last day to read, with a note."""
     if said.until is None:
         return days, ""
     kept = days.frame.filter(pl.col("day") <= day_of("until", said.until))
@@ -925,7 +925,7 @@ def _until(days: Days, said: Assumptions) -> tuple[Days, str]:
 
 
 def day_of(name: str, word: str) -> date:
-    """A day that an option says.
+    """The day that an option gives.
 
     >>> day_of("until", "2026-01-31")
     datetime.date(2026, 1, 31)
@@ -941,7 +941,7 @@ def day_of(name: str, word: str) -> date:
 def to_panel(tidy: Tidy) -> CasePanel:
     """The panel of a clean table, of days or of weeks.
 
-    Of a list of cases a day without a row has no case; of counts it has no report.
+    A day without a row has no case in a line list, and no report in a table of counts.
     """
     reported = tidy.frame.drop_nulls("cases")
     empty = len(tidy.frame) - len(reported)

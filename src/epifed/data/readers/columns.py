@@ -1,4 +1,4 @@
-"""Where a table has its days, regions and counts: in three columns, or spread over the header."""
+"""Find the days, regions and counts of a table: in three columns, or across the header."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,17 +28,17 @@ _OPTIONS = {"day": "date", "region": "region", "cases": "cases", POPULATION: POP
 
 
 MOST_KINDS = 12
-"""So many values tell rows of a region and day apart, such as cases and deaths."""
+"""Most values of a column that tells rows of a region and day apart, such as cases and deaths."""
 CASE_WORDS = ("cases", "confirmed", "fälle", "faelle", "cas", "casos", "total", "all", "gesamt")
 
 
 @dataclass(frozen=True)
 class LongTable:
-    """A row for each region and day: day, region, cases as they were written, and `row`."""
+    """A table with a row for each region and day: day, region, cases as written, and `row`."""
 
     frame: pl.DataFrame
     columns: dict[str, str]
-    """What the columns are called in the table, for sentences about them."""
+    """The names of these columns in the original table, for messages."""
     layout: str
     notes: tuple[str, ...] = ()
 
@@ -49,7 +49,7 @@ def wanted_names(said: Assumptions) -> list[str]:
 
 
 def lay_long(table: RawTable, said: Assumptions) -> LongTable:
-    """The table as a long one."""
+    """Lay out the table as a long one."""
     if said.layout == "regions-across":
         return _regions_across(table, said)
     days = day_names(table.names, said.date_format)
@@ -77,7 +77,7 @@ def _long(table: RawTable, said: Assumptions) -> LongTable:
 
 
 def _picked(table: RawTable, columns: dict[str, str], said: Assumptions) -> pl.DataFrame:
-    """The wanted columns, of the rows that are to be read."""
+    """The wanted columns of the rows that the option `only` selects."""
     chosen = [one.partition("=") for one in said.only or ()]
     for name, sign, _ in chosen:
         if not sign:
@@ -97,9 +97,9 @@ def _picked(table: RawTable, columns: dict[str, str], said: Assumptions) -> pl.D
 def of_one_kind(
     table: RawTable, columns: Mapping[str, str], error: AmbiguousTableError
 ) -> AmbiguousTableError:
-    """What to say of several rows of a region and day: also the column that tells them apart.
+    """Extend the error on several rows of a region and day by the column that tells them apart.
 
-    Cases and deaths, say, which are not to be added up.
+    An example is cases and deaths, which must not be summed.
     """
     days = [columns["day"]] if columns["day"] in table.names else columns["day"].split(PLUS)
     keys = {"region": columns["region"]} | {f"day {i}": day for i, day in enumerate(days)}
@@ -125,7 +125,7 @@ def of_one_kind(
 
 
 def _one(table: RawTable, wanted: str) -> str:
-    """The name of one more column, capitals or not."""
+    """The name of one further column, found regardless of case."""
     alike = [name for name in table.names if name.casefold() == wanted.strip().casefold()]
     if len(alike) != 1:
         raise EpifedError(
@@ -136,7 +136,7 @@ def _one(table: RawTable, wanted: str) -> str:
 
 
 def _joined(where: str, frame: pl.DataFrame, year: str, week: str) -> pl.DataFrame:
-    """Years and numbers of weeks as one word, such as 2020-45."""
+    """Join years and week numbers to words such as 2020-45."""
     parts = [
         pl.col(name).cast(pl.String).str.replace(r"\.0+$", "").str.replace(r"(?i)^(KW|W)\s*", "")
         for name in ("day", "week")
@@ -154,7 +154,7 @@ def _joined(where: str, frame: pl.DataFrame, year: str, week: str) -> pl.DataFra
 def _columns(
     table: RawTable, said: Assumptions, keys: Sequence[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The name of each wanted column in the table: as said or usual, capitals or not."""
+    """The name of each wanted column in the table, as given or usual, regardless of case."""
     columns: dict[str, str] = {}
     renamed: list[str] = []
     missing: list[str] = []
@@ -189,7 +189,7 @@ def _columns(
 def _missing(
     table: RawTable, said: Assumptions, columns: Mapping[str, str], missing: Sequence[str]
 ) -> EpifedError:
-    """The sentence on columns that are not there, with those that may be meant."""
+    """The error on missing columns, with those that may be meant."""
     names = {k: getattr(said, _OPTIONS[k]) or _DEFAULTS.get(k, k) for k in _OPTIONS}
     expected = [names[key] for key in _DEFAULTS]
     sentence = (
@@ -228,9 +228,9 @@ def _missing(
 
 
 def _numbers(table: RawTable, known: Mapping[str, str]) -> list[str] | None:
-    """Columns that may be counts, where no region has two rows of a day; none where one has.
+    """Columns that may be counts if no region has two rows of a day; None if one has.
 
-    A list of persons has several of a day.
+    Two rows of a day are usual in a list of persons.
     """
     keys = {key: known[key] for key in ("day", "region") if known.get(key) in table.names}
     others = {f"other {i}": n for i, n in enumerate(table.names) if n and n not in known.values()}
@@ -248,7 +248,7 @@ def _numbers(table: RawTable, known: Mapping[str, str]) -> list[str] | None:
 
 
 def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> LongTable:
-    """A row for each region, a column for each day."""
+    """Lay out a table with a row for each region and a column for each day."""
     across = [name for name, is_day in zip(table.names, days, strict=True) if is_day]
     if not across:
         raise EpifedError(
@@ -268,7 +268,7 @@ def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> Lo
 
 
 def _refuse_unnamed(table: RawTable, days: Sequence[bool]) -> None:
-    """Refuse columns without a name among the days: of two columns of a day, which one counts?"""
+    """Refuse filled columns without a name among the days, since their day is unclear."""
     first, last = days.index(True), len(days) - 1 - days[::-1].index(True)
     places = [i for i, name in enumerate(table.names) if not name and first < i <= last + 1]
     cells = table.cells(places)
@@ -281,7 +281,7 @@ def _refuse_unnamed(table: RawTable, days: Sequence[bool]) -> None:
 
 
 def _regions_across(table: RawTable, said: Assumptions) -> LongTable:
-    """A row for each day, a column for each region."""
+    """Lay out a table with a row for each day and a column for each region."""
     columns, notes = _columns(table, said, ["day"])
     regions = [name for name in table.names if name and name not in columns.values()]
     if not regions:
@@ -296,7 +296,7 @@ def _regions_across(table: RawTable, said: Assumptions) -> LongTable:
 
 
 def _melted(wide: pl.DataFrame, names: list[str], kept: list[str]) -> pl.DataFrame:
-    """One row for each cell of the wide columns, all of them as one type."""
+    """Unpivot wide columns, after casting them to one type."""
     kinds = {wide.schema[name] for name in names}
     if len(kinds) > 1 and not all(kind.is_numeric() or kind == pl.Null for kind in kinds):
         wide = wide.with_columns(pl.col(names).cast(pl.String, strict=False))

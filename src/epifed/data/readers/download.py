@@ -1,7 +1,7 @@
-"""Download the RKI line list once, whole and verified, and keep a record of where it is from.
+"""Download the RKI line list once, complete and verified, with a record of its origin.
 
-A broken download stays as `NAME.part` and is resumed by the next call, but only if the server says
-that the file is still the same one. The finished file gets its name at the very end.
+An interrupted download stays as `NAME.part`. The next call resumes it, but only if the server
+confirms that the file is unchanged. The finished file gets its name last.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ RKI_URL = (
 )
 ATTEMPTS = 5
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes there are and the bytes there will be, if the server said."""
+"""Called with the bytes received and the total, or None if the server does not give it."""
 
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 
 
 @dataclass(frozen=True)
 class Record:
-    """Where a file is from, when it was retrieved, and what it must be."""
+    """A file's origin, when it was retrieved, and the hash and size that it must have."""
 
     url: str
     retrieved: str
@@ -45,7 +45,7 @@ class Record:
 
 
 class _PassingError(Exception):
-    """A failure that another attempt may mend."""
+    """A failure that may pass, so that the download is tried again."""
 
 
 def fetch(
@@ -91,7 +91,7 @@ def fetch(
 
 
 def record_of(path: Path) -> Record | None:
-    """The record kept beside a downloaded file, if there is a readable one."""
+    """The record beside a downloaded file; None if there is no readable one."""
     try:
         return Record(**json.loads(_json(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -122,7 +122,7 @@ def _download(url: str, part: Path, on_progress: Progress, *, timeout: float, pa
 
 
 def _attempt(client: httpx.Client, url: str, part: Path, on_progress: Progress) -> None:
-    """Ask for what is missing and write it; whole when this returns."""
+    """Request the missing bytes and write them; the file is complete on return."""
     version = _version_of(part, url)
     done = part.stat().st_size if version and part.exists() else 0
     etag = version.get("etag")
@@ -168,7 +168,7 @@ def _attempt(client: httpx.Client, url: str, part: Path, on_progress: Progress) 
 
 
 def _version_of(part: Path, url: str) -> dict[str, Any]:
-    """Which version of the file a part is of; nothing if it is of another address."""
+    """The version of the file that a partial download is of; empty for another address."""
     try:
         version = json.loads(_json(part).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -182,7 +182,7 @@ def _discard(part: Path) -> None:
 
 
 def _json(path: Path) -> Path:
-    """The record beside a file."""
+    """The path of the record beside a file."""
     return path.with_name(path.name + ".json")
 
 

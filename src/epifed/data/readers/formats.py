@@ -79,7 +79,7 @@ MERGED = (
 
 
 def county_id(number: pl.Expr) -> pl.Expr:
-    """The 5-digit id of a county from the RKI's number, Berlin and Eisenach merged."""
+    """The 5-digit id of a county from the RKI's number, with Berlin and Eisenach merged."""
     merged = (
         pl.when(number.is_between(11001, 11012))
         .then(11000)
@@ -91,11 +91,11 @@ def county_id(number: pl.Expr) -> pl.Expr:
 
 
 def read_rki(path: Path | str, date_column: str = "Refdatum") -> CasePanel:
-    """The panel of an RKI line list: cases whose NeuerFall is 0 or 1, by county and day.
+    """Read an RKI line list: cases whose NeuerFall is 0 or 1, by county and day.
 
     `date_column` is `Refdatum` (onset where known, else report; the paper's choice) or
-    `Meldedatum` (the day the health authority was told). Read as a stream, so that memory does
-    not grow with the file.
+    `Meldedatum` (the day of the report to the health authority). The file is read as a stream, so
+    memory does not grow with it.
     """
     if date_column not in get_args(DateColumn):
         raise EpifedError(
@@ -159,7 +159,7 @@ _EXPECTED = {
 def _first_wrong(
     content: Content, names: dict[str, str], lines: pl.LazyFrame, bad: pl.DataFrame
 ) -> EpifedError:
-    """Go back to the first line behind the bad sums, and to its first bad column."""
+    """The error on the first bad line behind the bad sums, and on its first bad column."""
     keys = bad.lazy().select("county", "day")
     suspects = collect(
         content, lines.join(keys, on=["county", "day"], how="semi", nulls_equal=True)
@@ -175,14 +175,14 @@ POPULATION_FILES = ("county_current_population.json", "county_population.json")
 COUNTY = "the number of a county"
 _JSON = Assumptions(decimal=".")
 _ROUNDING = 1e-6
-"""An average of accumulated counts may fall by this much without a case withdrawn."""
+"""An average of accumulated counts may fall by this much without a withdrawn case."""
 
 
 def read_memilio(path: Path | str, population: Path | str | None = None) -> CasePanel:
-    """The panel of a memilio-epidata case file: daily differences of the accumulated counts.
+    """Read a memilio-epidata case file: daily differences of the accumulated counts.
 
-    `population` is memilio's population file; without it, the one beside the case file is taken
-    if there is one.
+    `population` is memilio's population file; by default the one beside the case file, if there
+    is one.
     """
     path = Path(path)
     frame = _read_counties(path, {"day": "Date", "cases": "Confirmed"}, optional={"name": "County"})
@@ -219,7 +219,7 @@ def read_memilio(path: Path | str, population: Path | str | None = None) -> Case
 
 
 def read_population(path: Path | str) -> dict[str, int]:
-    """Inhabitants by county id, Berlin and Eisenach merged."""
+    """Inhabitants by county id, with Berlin and Eisenach merged."""
     path = Path(path)
     frame = _read_counties(path, {"people": "Population"})
     empty = frame["people"].is_null()
@@ -260,7 +260,7 @@ def _notes(path: Path) -> tuple[str, ...]:
 def _read_counties(
     path: Path, columns: dict[str, str], optional: dict[str, str] | None = None
 ) -> pl.DataFrame:
-    """Records as columns of text or numbers, with `row` and `county`, an integer."""
+    """Records as columns of text, with `row` and `county`, an integer."""
     records = _read_records(path)
     wanted = {"county": "ID_County"} | columns
     require(path, list(records[0]), list(wanted.values()))
@@ -295,7 +295,7 @@ def _text(value: Any) -> str | None:
 
 
 def _parse_days(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Dates as text, or as milliseconds since 1970 where pandas wrote them so."""
+    """Parse dates given as text, or as milliseconds since 1970, as pandas may write them."""
     milliseconds = pl.col("day").cast(pl.Int64, strict=False)
     if frame.select(milliseconds.is_not_null().all()).item():
         days = pl.from_epoch(milliseconds, time_unit="ms").cast(pl.Date)
@@ -327,15 +327,15 @@ BKG = (
 )
 ATTRIBUTION_FILE = "ATTRIBUTION.txt"
 _PEOPLE = ("population_2020", "population")
-"""The populations that count, if there are several: else the last."""
+"""Preferred population columns; without them the last column is used."""
 _OPTIONS = ("duplicates", "totals", "cadence", "counts", "negatives")
 _PLURAL = {"county": "counties", "community": "communities"}
 
 
 def read_prepared(directory: Path | str, level: str = "county", **options: Any) -> CasePanel:
-    """The panel of a prepared directory, of its counties or of its communities.
+    """Read a prepared directory, by counties or by communities.
 
-    Options are those `Assumptions` that change counts: `negatives`, say.
+    Options are those `Assumptions` that change counts, such as `negatives`.
     """
     directory = Path(directory)
     said = Assumptions.of(options, str(directory), "prepared", _OPTIONS)
@@ -375,16 +375,16 @@ def read_prepared(directory: Path | str, level: str = "county", **options: Any) 
 SIMULATION = "simulation.json"
 """The file of a simulated directory that records what was simulated."""
 CALENDAR = "DE"
-"""The code of the calendar whose holidays an invented country has."""
+"""The code of the calendar whose holidays a simulated country has."""
 
 
 def is_simulated(path: Path) -> bool:
-    """Whether a directory, or a file of one, is marked as invented by 'epifed simulate'."""
+    """Whether a directory, or that of a file, is marked as invented by 'epifed simulate'."""
     return ((path if path.is_dir() else path.parent) / SIMULATION).is_file()
 
 
 def simulation_record(directory: Path) -> dict[str, Any] | None:
-    """The settings that a simulated directory records; none if it is not simulated."""
+    """The settings that a simulated directory records; None if it is not simulated."""
     path = directory / SIMULATION
     if not path.is_file():
         return None
@@ -396,7 +396,7 @@ def simulation_record(directory: Path) -> dict[str, Any] | None:
 
 
 def read_counties(directory: Path | str) -> pl.DataFrame:
-    """The table of counties: county, name, state and the populations, whole numbers."""
+    """Read the table of counties: county, name, state and the populations, whole numbers."""
     path = _file(Path(directory), "counties.csv")
     known = open_table(path).names
     years = [name for name in known if re.fullmatch(r"population(_\d{4})?", name)]
@@ -405,7 +405,7 @@ def read_counties(directory: Path | str) -> pl.DataFrame:
 
 
 def read_communities(directory: Path | str) -> pl.DataFrame:
-    """The table of communities: community, name, its county and its population."""
+    """Read the table of communities: community, name, county and population."""
     path = _file(Path(directory), "communities.csv")
     return _read_regions(path, "community", ["name", "county"], ["population"])
 
@@ -424,7 +424,7 @@ def _read_regions(path: Path, key: str, text: list[str], numbers: list[str]) -> 
 
 
 def _states(directory: Path, regions: pl.DataFrame, level: str) -> dict[str, str] | None:
-    """The state of each region; of communities, that of their county, where a table says it."""
+    """The state of each region, for communities via their county; None if not known for all."""
     if level == "county":
         return dict(regions.select("county", "state").iter_rows())
     if not (directory / "counties.csv").is_file():
@@ -445,7 +445,7 @@ def _file(directory: Path, name: str) -> Path:
 
 
 def _calendars(directory: Path, keys: list[str], *, simulated: bool) -> dict[str, str]:
-    """Those of the simulation, of the German states, or none if a file says that it is neither."""
+    """Calendars of the simulation or of the German states; none if an attribution file exists."""
     if simulated:
         return dict.fromkeys(keys, CALENDAR)
     if (directory / ATTRIBUTION_FILE).is_file():

@@ -1,7 +1,7 @@
-"""Tables as they are, and how their owner says that they are to be read: one list for all commands.
+"""Open tables unchanged, and define the options by which a user tells how to read them.
 
-CSV, Excel, parquet and DataFrames are opened in one way.
-The header row is found by the usual names of the columns for day, region and cases.
+CSV, Excel, parquet and DataFrames are opened in one way. The header row is found by the usual
+names of the columns for day, region and cases.
 """
 
 import codecs
@@ -26,13 +26,13 @@ from epifed.data.panel import Table, column_names, pick, without_offset
 from epifed.errors import EpifedError
 
 LONGEST = 480
-"""Characters of a sentence, so that with its end it has 500 at most."""
+"""Most characters of a message without its end, so that the whole has at most 500."""
 LONGEST_WORD = 60
-"""Characters of a cell, a name or a reason that a sentence repeats."""
+"""Most characters of a cell, a name or a reason that a message repeats."""
 
 
 def short(text: object, longest: int = LONGEST_WORD) -> str:
-    """A text as a sentence can repeat it: on one line, and cut where it is too long.
+    """A text for use in a message: on one line, and cut if it is too long.
 
     >>> short("x" * 100, 5)
     'xxxx…'
@@ -42,22 +42,22 @@ def short(text: object, longest: int = LONGEST_WORD) -> str:
 
 
 def listed(names: Sequence[object], most: int = 6) -> str:
-    """Some names, and how many more there are."""
+    """Some names, and the number of further ones."""
     some = ", ".join(short(name, 20) for name in names[:most])
     return f"{some} and {len(names) - most} more" if len(names) > most else some
 
 
 def _said(words: str, *choices: str, option: str | None = None, default: Any = None) -> Any:
-    """An assumption: what it means, which words it takes, and its option on the command line."""
+    """An assumption: its meaning, the words that it accepts, and its option on the command line."""
     return field(default=default, metadata={"help": words, "choices": choices, "option": option})
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What is assumed of a table of case counts; what is not said is recognised, or refused.
+    """Assumptions about a table of case counts; what is not given is recognised, or refused.
 
-    Recognised and said: compression, delimiter, a marked encoding, the one date format that fits,
-    days as columns, capitals in column names. Whatever changes a number must be said.
+    Recognised, with a note: compression, delimiter, a marked encoding, the one date format that
+    fits, days as columns, capitals in column names. What changes a number must be given.
     """
 
     date: str | None = _said("Column of the day (default: date).", option="--column-date")
@@ -120,7 +120,7 @@ class Assumptions:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        """Refuse a word that no assumption has."""
+        """Refuse values that an assumption does not accept."""
         for one in fields(self):
             value, choices = getattr(self, one.name), one.metadata["choices"]
             if value is not None and choices and value not in choices:
@@ -148,7 +148,7 @@ class Assumptions:
     def of(
         cls, options: Mapping[str, Any], where: str, format: str = "tidy", only: Sequence[str] = ()
     ) -> Self:
-        """The assumptions that options say; one that a format does not have is refused."""
+        """Build the assumptions from options; one that a format does not have is refused."""
         known = only or [one.name for one in fields(cls)]
         for option in options:
             if option not in known:
@@ -160,7 +160,7 @@ class Assumptions:
 
 
 def option_of(name: str) -> str:
-    """How an assumption is said on the command line.
+    """The command-line option of an assumption.
 
     >>> option_of("date"), option_of("id_width")
     ('--column-date', '--id-width')
@@ -190,14 +190,14 @@ def _quoted(value: object) -> str:
 
 
 MOST_WAYS = 5
-"""Ways that a sentence names."""
+"""Most alternatives that a message names."""
 
 
 class AmbiguousTableError(EpifedError):
-    """A table that can be read in more ways than one, or only with something changed in it.
+    """A table that can be read in several ways, or only with a change.
 
-    `choices` are the options that read it, each a way of its own; `column` and `example` are where
-    and what was found, for those who ask the question in their own words.
+    Each of `choices` is a set of options that reads it. `column` and `example` say where the
+    ambiguity is and what was found, for callers who ask the user in their own words.
     """
 
     def __init__(
@@ -240,11 +240,11 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "inhabitants", "residents", "pop", "poblacion", "población", "popolazione",
     ),
 }  # fmt: skip
-"""Names that a column of each kind has, the likeliest first, in small letters."""
+"""Usual names of each kind of column, the likeliest first, in lower case."""
 RATES = re.compile(r"inciden|inzidenz|rate|ratio|quote|per_?1|pro_?1|percent|prozent|%|tasa|taux")
-"""Names of what is no count."""
+"""Names of columns that are no counts."""
 LEAST_INSIDE = 4
-"""So many letters of a name may stand inside a longer one."""
+"""Least number of letters of a usual name to be searched for inside longer names."""
 YEARS, WEEKS, PLUS = r"jahr|year", r"woche|week|kw", "+"
 DATES = r"date|datum|day|tag|start|beginn|end"
 _DAY_LIKE = re.compile(r"^(\d{4}-?(W|KW|w)\d\d|\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]00:00(:00)?)?)$")
@@ -256,7 +256,7 @@ def _plain(name: str) -> str:
 
 
 def likely(key: str, names: Sequence[str]) -> str | None:
-    """The name that is usual for a kind of column, or holds one that is."""
+    """The likeliest name that equals a usual one of this kind, or contains one; else None."""
     usual = USUAL.get(key, ())
     names = [name for name in names if key != "cases" or not RATES.search(_plain(name))]
     exact = [name for word in usual for name in names if _plain(name) == word]
@@ -266,13 +266,13 @@ def likely(key: str, names: Sequence[str]) -> str | None:
 
 
 def usual_population(names: Sequence[str]) -> str | None:
-    """The one column that is called as inhabitants usually are, if there is one."""
+    """The only column with a usual name for inhabitants; None if there is none or several."""
     called = [name for name in names if _plain(name) in USUAL["population"]]
     return called[0] if len(called) == 1 else None
 
 
 def likely_day(names: Sequence[str]) -> str | None:
-    """The name of a column of days, or two that say a week together: Meldejahr+Meldewoche.
+    """The name of a column of days, or two that make a week together: Meldejahr+Meldewoche.
 
     >>> likely_day(["Meldejahr", "Meldewoche", "Landkreis"])
     'Meldejahr+Meldewoche'
@@ -289,7 +289,7 @@ def likely_day(names: Sequence[str]) -> str | None:
 
 
 def _kinds(cells: Sequence[str], wanted: Collection[str]) -> int:
-    """How many kinds of columns are named in a row; many days across are one."""
+    """Count the kinds of columns named in a row; many days across count as one."""
     known = {name.strip().casefold() for name in wanted}
     plain = [_plain(cell) for cell in cells if cell.strip()]
     kinds = [USUAL[kind] for kind in ("day", "region", "cases")]
@@ -302,7 +302,7 @@ def _kinds(cells: Sequence[str], wanted: Collection[str]) -> int:
 def header_below(
     rows: Iterable[tuple[int, Sequence[str]]], wanted: Collection[str] = ()
 ) -> int | None:
-    """The row that names columns, where the first does not: there is text above the table.
+    """The row that names the columns if text stands above the table; None if the first row does.
 
     >>> rows = [(1, ["Cases of 2020", ""]), (3, ["Datum", "Landkreis", "Fälle"])]
     >>> header_below(rows)
@@ -320,9 +320,9 @@ def header_below(
 
 STDIN = "-"
 LONGEST_PATH = 150
-"""Characters of a path that a sentence repeats."""
+"""Most characters of a path that a message repeats."""
 MOST_BYTES = 4 << 30
-"""What a compressed file may grow to."""
+"""Largest size of a decompressed file, in bytes."""
 EVERY = "*"
 """Stands for all files of a zip."""
 MOST_MEMBERS = 20
@@ -335,22 +335,22 @@ _OTHERS = {
     b"BZh": "bzip2", b"\xfd7zX": "xz", b"7z\xbc\xaf": "7z", b"\x28\xb5\x2f\xfd": "zstd",
     b"%PDF": "PDF", b"<htm": "HTML", b"<!DO": "HTML", b"<HTM": "HTML",
 }  # fmt: skip
-"""How files begin that are no table."""
+"""First bytes of files that are no tables."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of a file, unwrapped; a plain file stays where it is, to be scanned."""
+    """The decompressed bytes of a file; a plain file stays on disk, to be scanned."""
 
     where: str
     kind: Kind
     data: Path | bytes
     found: dict[str, str]
-    """What was recognised on the way: compression, member of a zip, encoding."""
+    """What was recognised on opening: compression, member of a zip, encoding."""
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The bytes as a file."""
+        """Open the bytes as a file."""
         if isinstance(self.data, bytes):
             yield io.BytesIO(self.data)
             return
@@ -361,18 +361,18 @@ class Content:
             raise unreadable(self.where, error) from None
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Read all bytes."""
         with self.open() as file:
             return file.read()
 
 
 def unreadable(where: str, error: OSError) -> EpifedError:
-    """What the operating system said about a file."""
+    """The error for a file that the operating system cannot read."""
     return EpifedError(f"{where}: cannot be read: {error.strerror or 'broken'}")
 
 
 def existing(path: Path) -> Path:
-    """The path, if there is something to read."""
+    """The path, after a check that there is something to read."""
     if str(path) == STDIN:
         return path
     try:
@@ -386,7 +386,7 @@ def existing(path: Path) -> Path:
 
 
 def open_content(path: Path, said: Assumptions | None = None) -> Content:
-    """The content of a file, or of standard input where the path is `-`."""
+    """Open the content of a file, or of standard input if the path is `-`."""
     said = said or Assumptions()
     where = "standard input" if str(path) == STDIN else short(existing(path), LONGEST_PATH)
     data = path if path.is_file() and str(path) != STDIN else _piped(where, path)
@@ -397,7 +397,7 @@ def open_content(path: Path, said: Assumptions | None = None) -> Content:
 
 @cache
 def _piped(where: str, path: Path) -> bytes:
-    """What came through a pipe, which can be read once only."""
+    """The bytes from a pipe, which can be read only once."""
     try:
         data = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
     except OSError as error:
@@ -408,7 +408,7 @@ def _piped(where: str, path: Path) -> bytes:
 
 
 def source_digest(path: Path) -> str:
-    """The SHA-256 of a file as it is, or of what came through a pipe."""
+    """The SHA-256 of an unchanged file, or of the bytes from a pipe."""
     data = path if path.is_file() else _piped("standard input", path)
     sha = hashlib.sha256()
     with Content(str(path), "text", data, {}).open() as file:
@@ -482,7 +482,7 @@ def _unzipped(content: Content, said: Assumptions) -> Content:
 def _members_together(
     content: Content, archive: zipfile.ZipFile, names: Sequence[str], said: Assumptions
 ) -> Content:
-    """The files of a zip, which have one header, as one file."""
+    """Join the files of a zip, which must have the same header."""
     header, parts, size = b"", [], 0
     for name in names:
         with archive.open(name) as member:
@@ -510,7 +510,7 @@ def _limited(where: str, data: bytes) -> bytes:
 
 
 def _as_utf8(content: Content, said: Assumptions) -> Content:
-    """Text as UTF-8: as it is where it is so, else decoded by what was said or marked."""
+    """Text as UTF-8: unchanged if it is, else decoded by the given or marked encoding."""
     with content.open() as file:
         head = file.read(1024)
     marked = next((name for mark, name in _BOMS.items() if head.startswith(mark)), None)
@@ -544,13 +544,13 @@ def _as_utf8(content: Content, said: Assumptions) -> Content:
 DELIMITERS = ",;\t|"
 _LONGEST_HEADER = 1 << 20
 _MOST_ABOVE = 30
-"""Rows of text above a table."""
+"""Most rows of text above a table."""
 _NAMED = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 
 
 @dataclass(frozen=True)
 class Header:
-    """The line of a CSV that names its columns, and its place in the file."""
+    """The header line of a CSV: its names, separator and line number."""
 
     names: tuple[str, ...]
     separator: str
@@ -560,9 +560,9 @@ class Header:
 def read_header(
     content: Content, said: Assumptions | None = None, wanted: Collection[str] = ()
 ) -> Header:
-    """The column names of a CSV and the separator they are written with.
+    """Read the column names of a CSV, and recognise their separator.
 
-    Of several separators the one is taken that makes columns of the wanted names.
+    Of several possible separators, the one that yields wanted names is used.
     """
     said = said or Assumptions()
     if said.header_row is None:
@@ -583,7 +583,7 @@ def read_header(
 
 
 def _refuse_text_above(content: Content, wanted: Collection[str]) -> None:
-    """Refuse a table with text above the names of its columns until their row is said."""
+    """Refuse a table with text above its column names unless their row is given."""
     with content.open() as file:
         lines = [file.readline(_LONGEST_HEADER) for _ in range(_MOST_ABOVE)]
     texts = [(row, raw.decode("utf-8", errors="replace")) for row, raw in enumerate(lines, start=1)]
@@ -641,7 +641,7 @@ def _cells(content: Content, line: int, text: str, separator: str) -> tuple[str,
 
 
 def require(where: Path | str, found: Sequence[str], expected: Sequence[str]) -> None:
-    """Refuse a table without all expected columns, or with one of them twice."""
+    """Refuse a table that lacks an expected column, or has one twice."""
     names = [name.strip() for name in found]
     missing = [column for column in expected if column not in names]
     if missing:
@@ -657,7 +657,7 @@ def require(where: Path | str, found: Sequence[str], expected: Sequence[str]) ->
 def scan_csv(
     content: Content, columns: Mapping[str, str], header: Header | None = None
 ) -> pl.LazyFrame:
-    """The wanted columns of a CSV as text, named by their keys, and `row`, their line number."""
+    """Scan wanted columns of a CSV as text, named by their keys, and `row`, their line number."""
     header = header or read_header(content)
     require(content.where, header.names, list(columns.values()))
     names = [name.strip() for name in header.names]
@@ -665,7 +665,7 @@ def scan_csv(
 
 
 def scan_places(content: Content, header: Header, places: Mapping[str, int]) -> pl.LazyFrame:
-    """The columns at these places as text, named by their keys, and `row`, their line number."""
+    """Scan columns by place as text, named by their keys, and `row`, their line number."""
     every = pl.scan_csv(
         io.BytesIO(content.data) if isinstance(content.data, bytes) else content.data,
         separator=header.separator,
@@ -679,14 +679,14 @@ def scan_places(content: Content, header: Header, places: Mapping[str, int]) -> 
 
 
 def _lines_above(content: Content, header: Header) -> int:
-    """How many lines to leave out above the header; empty ones polars leaves out by itself."""
+    """The lines to skip above the header; polars skips empty ones itself."""
     with content.open() as file:
         above = [file.readline() for _ in range(header.line - 1)]
     return header.line - 1 if any(raw.strip(b"\xef\xbb\xbf\r\n") for raw in above) else 0
 
 
 def collect(content: Content, lazy: pl.LazyFrame, header: Header | None = None) -> pl.DataFrame:
-    """Run a scan of a CSV; what the reader refuses becomes one sentence with its row."""
+    """Run a scan of a CSV; a reader's error becomes a message with the row."""
     try:
         return lazy.collect(engine="streaming")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -706,7 +706,7 @@ def _not_csv(content: Content, line: int) -> EpifedError:
 
 
 def _unreadable_csv(content: Content, header: Header, error: BaseException) -> EpifedError:
-    """Look for the line that the CSV reader could not take."""
+    """The error for the line that the CSV reader could not read."""
     with content.open() as file:
         for line, raw in enumerate(file, start=1):
             try:
@@ -729,16 +729,16 @@ def _unreadable_csv(content: Content, header: Header, error: BaseException) -> E
 _AS_TEXT = r'^="([^"]*)"$'
 """How spreadsheets write text that looks like a number: ="01001"."""
 _MARK = "\ufeff"
-"""How a file may begin, and so a line of one that was put below another."""
+"""Byte order mark, at the beginning of a file or of a line appended from another file."""
 REGION = "region"
-"""The column that the names of sheets become, where each is a region."""
+"""The column made from the names of sheets, if each sheet is a region."""
 IN_MEMORY = "DataFrame"
-"""What stands for the file in a sentence on a table that is none."""
+"""The name of a DataFrame in messages, in place of a file's."""
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table as it was found: the names of its columns, and a way to its cells."""
+    """An unprocessed table: the names of its columns, and access to its cells."""
 
     where: str
     names: tuple[str, ...]
@@ -750,7 +750,7 @@ class RawTable:
     """The row of the file that names the columns."""
 
     def pick(self, columns: Mapping[str, str]) -> pl.DataFrame:
-        """The wanted columns by their keys, and `row`; an empty cell is null, an empty row gone."""
+        """Wanted columns by their keys, and `row`; empty cells are null, empty rows dropped."""
         require(self.where, self.names, list(columns.values()))
         places = {key: self.names.index(name) for key, name in columns.items()}
         frame = self.cells(sorted(set(places.values())))
@@ -759,7 +759,7 @@ class RawTable:
 
 
 def some(where: Path | str, frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a table; refused if there is none."""
+    """The rows of a table; refused if there are none."""
     if frame.is_empty():
         raise EpifedError(f"{where}: found no rows; expected at least one below the column names")
     return frame
@@ -827,9 +827,9 @@ def _of_parquet(content: Content) -> RawTable:
 
 @contextmanager
 def _parquet(content: Content) -> Iterator[tuple[Any, Any]]:
-    """Arrow's reader, which refuses a damaged file where polars ends the process.
+    """Arrow's reader, which raises an error for a damaged file where polars ends the process.
 
-    It is imported here, for an office that reads CSV needs none of it in memory.
+    It is imported here to save memory when only CSV is read.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -892,7 +892,7 @@ def _of_excel(content: Content, said: Assumptions, wanted: Sequence[str]) -> Raw
 
 
 def _named(sheet: pl.DataFrame, wanted: Sequence[str]) -> frozenset[str]:
-    """What the columns of a sheet are called, in any order."""
+    """The column names of a sheet, in any order."""
     rows = sheet.head(_MOST_ABOVE).fill_null("").rows()
     return frozenset(rows[(header_below(enumerate(rows, start=1), wanted) or 1) - 1])
 
@@ -969,14 +969,14 @@ def wrong(where: Path | str, row: int, column: str, found: Any, expected: str) -
 
 
 def at(where: Path | str, row: int, column: str) -> str:
-    """The place of a cell, as a sentence begins with it."""
+    """The place of a cell, as an error message begins with it."""
     return f"{where}: row {row}, column {short(column)}"
 
 
 def wrong_type(
     where: Path | str, frame: pl.DataFrame, key: str, column: str, expected: str
 ) -> EpifedError:
-    """The error for a column of a type that it cannot have."""
+    """The error for a column of an unsuitable type."""
     kind = short(frame.schema[key])
     return EpifedError(
         f"{at(where, frame['row'][0], column)}: found the type {kind}; expected {expected}"
@@ -986,7 +986,7 @@ def wrong_type(
 def refuse(
     where: Path | str, frame: pl.DataFrame, bad: pl.Series, *, key: str, column: str, expected: str
 ) -> None:
-    """Refuse the first row that is bad, if any."""
+    """Raise the error for the first bad row, if there is one."""
     if bad.any():
         first = frame.filter(bad).select("row", key).sort("row").row(0, named=True)
         raise wrong(where, first["row"], column, first[key], expected)

@@ -1,4 +1,4 @@
-"""Days, counts and regions as offices write them: date formats, signs, `<5`, ids with zeros."""
+"""Parse days, counts and regions as offices write them: formats, signs, `<5`, ids with zeros."""
 
 import json
 import re
@@ -25,8 +25,8 @@ from epifed.errors import EpifedError, counted, was
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2100, 12, 31)
 """A day outside is a typing error, and would make the panel enormous."""
 MONTHS, LEAST_CLEAR, NEAR_DAYS = 12, 3, 31
-"""Up to which number a day may be taken for a month, how many days must be none, and how near to
-them others are."""
+"""Largest day that may be a month, least number of days above it, and how many days from these
+the others may lie."""
 ISO = "%Y-%m-%d"
 DAY = "a day as YYYY-MM-DD from 1900 to 2100"
 WEEKLY = ("iso-week", "epiweek")
@@ -37,9 +37,9 @@ _MIDNIGHT = r"(?i),?[T ]+(0?0:00(:00(\.0*)?)?( Uhr)?|12:00(:00)? AM)( ?(Z|UTC|[+
 _TIME = r"(?i),?[T ]+\d\d?:\d\d(:\d\d(\.\d*)?)?( ?[AP]M| Uhr)?$"
 _HOUR = r"\d[T ]\d\d?:00"
 TIMED = " with a time of the day"
-"""The end of a format that leaves the time of a day out."""
+"""The end of a format that leaves out the time of day."""
 SHEET = " or a date of the sheet"
-"""The end of a format beside which a spreadsheet's own dates stand."""
+"""The end of a format that also accepts a spreadsheet's own dates."""
 _WEEKDAY = r"(?i)^(mo|mon|tue|wed|thu|fri|sat|sun|di|mi|do|fr|sa|so)[a-z]*\.?,? +(\S)"
 _MONTHS = {
     "Jan": "januar|jänner|january|janvier|janv|enero|ene|gennaio|gen|stycznia|sty|januari|jan",
@@ -55,7 +55,7 @@ _MONTHS = {
     "Nov": "november|novembre|noviembre|listopada|lis|nov",
     "Dec": "dezember|december|décembre|decembre|diciembre|dicembre|grudnia|gru|déc|dez|dec|dic",
 }  # fmt: skip
-"""Months as offices write them, by their English beginnings."""
+"""Months as offices write them, by their English abbreviations."""
 _SHAPES = {
     ISO: r"^\d{4}-\d\d-\d\d$",
     "%Y/%m/%d": r"^\d{4}/\d\d?/\d\d?$",
@@ -79,12 +79,12 @@ _SHAPES = {
     "%d-%b-%y": r"^\d\d?-[A-Za-z]{3}-\d\d$",
     "%G-W%V-%u": r"^\d{4}-W\d\d-[1-7]$",
 }
-"""The shapes that days have; a format is tried only on its own."""
+"""The pattern of each date format; a format is tried only on words that match it."""
 _ISO_WEEK = (
     r"(?i)^(?:(?P<y>\d{4})[-/ ]*K?W[- ]*(?P<w>\d\d?)|KW[- ]*(?P<w2>\d\d?)[-/. ]*(?P<y2>\d{4})"
     r"|(?P<w3>\d\d?)\. ?KW[-/. ]*(?P<y3>\d{4}))$"
 )
-"""Weeks that say so: W in ISO 8601, KW in German, which are the same."""
+"""Weeks marked as such: W in ISO 8601, KW in German, which are the same."""
 _BARE_WEEK = r"(?i)^(?:(?P<y>\d{4})[-/ _]*(?P<w>\d\d)|W?(?P<w2>\d\d?) ?[-/_] ?(?P<y2>\d{4}))$"
 _SERIAL = r"^[2-7]\d{4}(\.0+)?$"
 _EXCEL_START = date(1899, 12, 30)
@@ -92,7 +92,7 @@ _EXCEL_START = date(1899, 12, 30)
 
 @dataclass(frozen=True)
 class Days:
-    """The days of a column, and the format that they were read by (none where they were typed)."""
+    """The days of a column, and the format by which they were read (None if already dates)."""
 
     frame: pl.DataFrame
     format: str | None
@@ -101,7 +101,7 @@ class Days:
 def parse_days(
     where: Path | str, frame: pl.DataFrame, column: str, format: str | None = None
 ) -> Days:
-    """Turn `day` into dates by the format, or the one that fits; refuse the first that is none."""
+    """Turn `day` into dates by the given or the only fitting format; refuse the first bad one."""
     kind = frame.schema["day"]
     if kind == pl.Datetime:
         since_1970 = pl.col("day").dt.replace_time_zone(None).dt.cast_time_unit("ms").to_physical()
@@ -144,9 +144,9 @@ def _refuse_outside(
 def _refuse_swapped(
     where: Path | str, frame: pl.DataFrame, parsed: pl.DataFrame, column: str
 ) -> None:
-    """Refuse days of which spreadsheets have swapped those that could be: 05.10. to 10 May.
+    """Refuse dates in which a spreadsheet swapped day and month where possible: 05.10. as 10 May.
 
-    Most that have a day up to 12 then lie far from those that have not, and their swaps do not.
+    A sign is that most dates with a day up to 12 lie far from the others, but not when swapped.
     """
     days = parsed["day"].unique().drop_nulls()
     clear, other = days.filter(days.dt.day() > MONTHS), days.filter(days.dt.day() <= MONTHS)
@@ -165,7 +165,7 @@ def _refuse_swapped(
 
 
 def day_names(names: Sequence[str], format: str | None = None) -> list[bool]:
-    """Which column names are days, by the format or by any that is known, which all have digits."""
+    """Which column names are days, by the given format or by any known one."""
     words = pl.Series(list(names), dtype=pl.String)
     if format:
         return _read(words, format).is_not_null().to_list()
@@ -177,7 +177,7 @@ def day_names(names: Sequence[str], format: str | None = None) -> list[bool]:
 
 
 def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
-    """The format that all words have; ISO where none has them, so that the first bad is named."""
+    """The only format that fits all words; else the nearest, so that a bad word is named."""
     fitting = _fitting(words)
     if "epiweek" in fitting and _are_months(words):
         raise EpifedError(
@@ -207,21 +207,21 @@ def _recognised(where: Path | str, words: pl.Series, column: str) -> str:
 
 
 def _telling(words: pl.Series, formats: Sequence[str]) -> str:
-    """The first word that the formats read as different days; if there is none, the first."""
+    """The first word that the formats read as different days; else the first word."""
     readings = pl.DataFrame({str(i): _read(words, one) for i, one in enumerate(formats)})
     differ = readings.select(pl.any_horizontal(pl.all() != pl.col("0"))).to_series()
     return str(words.filter(differ.fill_null(value=False)).extend(words)[0])
 
 
 def _fitting(words: pl.Series) -> list[str]:
-    """All formats that every word has."""
+    """All formats that fit every word."""
     if words.is_empty():
         return [ISO]
     return _of_shape(words) or _of_weeks_or_times(words)
 
 
 def _of_weeks_or_times(words: pl.Series) -> list[str]:
-    """The formats of words that are no plain days, if every word has one."""
+    """The formats of weeks, Excel's numbers or days with times, if one fits every word."""
     if words.str.contains(_ISO_WEEK).all():
         return ["iso-week"]
     if words.str.contains(_BARE_WEEK).all():
@@ -238,41 +238,41 @@ def _of_weeks_or_times(words: pl.Series) -> list[str]:
 
 
 def _of_a_sheet(words: pl.Series) -> pl.Series:
-    """Days as a spreadsheet hands out its own, written in full or as numbers; else null."""
+    """Days as a spreadsheet exports its own, in ISO form or as numbers; others are null."""
     numbers = pl.select(pl.when(words.str.contains(_SERIAL)).then(words)).to_series()
     return _read(words, ISO).fill_null(_read(numbers, "excel"))
 
 
 def _of_shape(words: pl.Series) -> list[str]:
-    """The formats of days that every word has; only those of the first one's shape are tried."""
+    """The formats that fit every word, among those whose pattern fits the first word."""
     first = str(_plain(words.head(1))[0])
     tried = [one for one, shape in _SHAPES.items() if re.match(shape, first)]
     return [one for one in tried if _read(words, one).is_not_null().all()]
 
 
 def _are_months(words: pl.Series) -> bool:
-    """Whether numbers that may be of weeks are of months: none above 12 in several years."""
+    """Whether possible week numbers are months: none above 12, in several years."""
     found = [re.match(_BARE_WEEK, word) for word in words]
     said = [{k[0]: int(v) for k, v in one.groupdict().items() if v} for one in found if one]
     return max(one["w"] for one in said) <= 12 and len({one["y"] for one in said}) > 1
 
 
 def _midnight_elsewhere(words: pl.Series) -> bool:
-    """Whether all times are the same whole hour, or two with the summer: midnight of another zone.
+    """Whether all times are one whole hour, or two with summer time: midnight of another time zone.
 
-    Its day would be the wrong one.
+    Such a time would give the wrong day.
     """
     times = words.str.extract(r"(?i)[T ](\d\d?:\d\d(:[\d.]+)?)").drop_nulls().unique()
     return len(times) <= 2 and bool(times.str.contains(r"^\d\d?:00(:00(\.0*)?)?$").all())
 
 
 def _plain(words: pl.Series) -> pl.Series:
-    """Days without midnight and the names of weekdays."""
+    """Days without a midnight time and without names of weekdays."""
     return _shortened(words.str.replace(_MIDNIGHT, "").str.replace(_WEEKDAY, "${2}"))
 
 
 def _shortened(words: pl.Series) -> pl.Series:
-    """Days whose months are spelled out, in some languages, with their English beginnings."""
+    """Replace month names of several languages by English abbreviations."""
     if not words.str.contains(r"\pL{3}").any():
         return words
     words = words.str.replace_all(r"(?i) (de|del) ", " ").str.replace(r"(?i)^1(er|º|°) ", "1 ")
@@ -282,7 +282,7 @@ def _shortened(words: pl.Series) -> pl.Series:
 
 
 def _read(words: pl.Series, format: str) -> pl.Series:
-    """Words as days by a format; null where one has it not, or a time of the day but midnight."""
+    """Parse words by a format; null where it does not fit, or if a time is not midnight."""
     if format in WEEKLY:
         return pl.Series([_week_end(word, format) for word in words], dtype=pl.Date)
     if format == "excel":
@@ -313,7 +313,7 @@ def _read(words: pl.Series, format: str) -> pl.Series:
 
 
 def _week_end(word: str | None, format: str) -> date | None:
-    """The last day of a week: a Sunday of ISO, a Saturday of the epidemiological calendar."""
+    """The last day of a week: a Sunday in ISO, a Saturday in the epidemiological calendar."""
     match = re.match(_ISO_WEEK, word or "") or re.match(_BARE_WEEK, word or "")
     if match is None:
         return None
@@ -375,21 +375,21 @@ def parse_numbers(
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts as numbers, negative ones included, and what was done to get them."""
+    """Counts as numbers, negative ones included, and notes on what was changed."""
 
     frame: pl.DataFrame
     notes: tuple[str, ...]
 
 
 def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assumptions) -> Counts:
-    """Turn `cases` into numbers as was said; refuse what can be read in more ways than one."""
+    """Turn `cases` into numbers as the options say; refuse what can be read in several ways."""
     notes: list[str] = []
     read, hidden = frame, pl.Series([False] * len(frame), dtype=pl.Boolean)
     if frame.schema["cases"] == pl.String:
         frame = frame.with_columns(pl.col("cases").str.replace("^\u2212", "-"))
         read = _without_words(frame, said, notes)
         hidden = _hidden(where, read, column, said, notes)
-        # What stands for a hidden count is no cell of the file: it says nothing of signs.
+        # What stands for a hidden count is no cell of the file, so it shows nothing about signs.
         read = read.with_columns(cases=pl.when(~hidden).then("cases"))
         for first in (
             read.filter(pl.col("cases").str.contains(r"^\D+$")).sort("row").head(1).to_dicts()
@@ -438,7 +438,7 @@ def _without_words(frame: pl.DataFrame, said: Assumptions, notes: list[str]) -> 
 def _offer_missing(
     where: Path | str, first: Mapping[str, Any], column: str, said: Assumptions
 ) -> None:
-    """Offer `missing` for a cell of letters or dashes, unless it spells a number that is none."""
+    """Offer `missing` for a cell of letters or dashes, unless it spells infinity or NaN."""
     word = str(first["cases"])
     wordy = len(word) <= 12 and not any(c.isdigit() for c in word)
     if wordy and word.lower().lstrip("+-") not in {"inf", "infinity", "nan"}:
@@ -455,7 +455,7 @@ def _offer_missing(
 def _hidden(
     where: Path | str, frame: pl.DataFrame, column: str, said: Assumptions, notes: list[str]
 ) -> pl.Series:
-    """Which counts are hidden, such as <5; refused unless it was said what stands for them."""
+    """Which counts are hidden, such as <5; refused without the option `below`."""
     which = frame["cases"].str.contains(_HIDDEN).fill_null(value=False)
     hidden = frame.filter(which)
     if hidden.is_empty():
@@ -486,7 +486,7 @@ def _middle_below(cell: str) -> int:
 def _with_points(
     where: Path | str, frame: pl.DataFrame, key: str, column: str, said: Assumptions
 ) -> pl.DataFrame:
-    """Numbers with a decimal point and nothing between thousands."""
+    """Numbers with a decimal point and without thousands signs."""
     thousands, decimal = said.thousands, said.decimal
     if thousands is not None and thousands == decimal:
         raise EpifedError(
@@ -515,7 +515,7 @@ def _with_points(
 
 
 def _refuse_two_ways(where: Path | str, frame: pl.DataFrame, key: str, column: str) -> None:
-    """Refuse signs that may stand between thousands, and a decimal sign that is no point."""
+    """Refuse possible thousands signs and decimal commas, with the options that resolve them."""
     text = pl.col(key)
     if frame[key].str.contains(r"^\d*$").all():
         return
@@ -562,7 +562,7 @@ def _offer(
 
 
 LEAST_DIGITS, MOST_DIGITS = 4, 12
-"""Ids of so many digits lose a zero; shorter ones may be numbers that simply count."""
+"""Lengths of ids that can lose a zero; shorter ones may be plain numbers."""
 _DECIMAL = r"^\d+\.0+$"
 _DIGITS = r"^\d+$"
 _UNUSUAL = r"[^!-~]"
@@ -570,8 +570,8 @@ _UNSEEN = (
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\u200b-\u200f\u202a-\u202e\u2060"
     "\u2066-\u2069\u00ad]"
 )
-"""Signs that nobody sees, such as the mark of a file that was put below another, and such that a
-terminal obeys."""
+"""Invisible characters, such as a byte order mark inside a file, and those that control a
+terminal."""
 
 
 def parse_regions(
@@ -603,7 +603,7 @@ def parse_regions(
 
 
 def spelled(ids: pl.Series) -> pl.Series:
-    """Ids without unseen signs, one space where there are several, letters in one form of Unicode.
+    """Ids without invisible characters, with single spaces and letters in one form of Unicode.
 
     >>> spelled(pl.Series("region", ["LK\\u00a0 Harz", "Du\\u0308ren"])).to_list()
     ['LK Harz', 'Düren']
@@ -633,7 +633,7 @@ def refuse_alike(where: str, ids: Sequence[str]) -> None:
 
 
 def filled(ids: pl.Expr, width: int | None) -> pl.Expr:
-    """Ids of digits filled up with zeros; none, or 0, leaves them as they are."""
+    """Fill ids of digits up with zeros; a width of None or 0 leaves them unchanged."""
     if not width:
         return ids
     whole = ids.str.replace(r"\.0+$", "")
@@ -681,16 +681,16 @@ def _lost(
 POPULATION, CALENDAR, LONGITUDE, LATITUDE = "population", "calendar", "longitude", "latitude"
 STATE, NAME = "state", "name"
 FACTS = (POPULATION, STATE, CALENDAR, LONGITUDE, LATITUDE)
-"""The columns that are used if they are there."""
+"""The columns that are used if they are present."""
 SAID_FACTS = (*FACTS, NAME)
-"""With that of names, which may be of persons, so it must be said."""
+"""These and the column of names, which must be given since names may be of persons."""
 DEGREES = 180
 _GROUPED = "|".join(rf"^[1-9]\d{{0,2}}({sign}\d{{3}})+$" for sign in _SIGNS.values())
 
 
 @dataclass(frozen=True)
 class Facts:
-    """By region; a fact that the table has no column for is none."""
+    """Facts by region; a fact is None if the table has no column for it."""
 
     population: dict[str, int] | None = None
     states: dict[str, str] | None = None
@@ -701,7 +701,7 @@ class Facts:
     def refuse_missing(self, where: str, region: str) -> None:
         """Refuse a region without a fact that the table has a column for.
 
-        Else whether the others' facts are used would depend on this region.
+        Otherwise the use of the others' facts would depend on this region.
         """
         for column, found in ((POPULATION, self.population), (LONGITUDE, self.positions)):
             if found is not None and region not in found:
@@ -710,7 +710,7 @@ class Facts:
                 )
 
     def joined(self, other: "Facts") -> "Facts":
-        """The facts of other regions of the same table as well."""
+        """Add the facts of other regions of the same table."""
         mine, others = vars(self), vars(other)
         return Facts(
             **{key: mine[key] if others[key] is None else (mine[key] or {}) | others[key]
@@ -721,7 +721,7 @@ class Facts:
 def region_facts(
     where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions
 ) -> Facts:
-    """What the rows say of their regions, the same in every row of a region."""
+    """The facts of the regions, which must be the same in every row of a region."""
     population = calendars = positions = None
     if POPULATION in frame.columns:
         column = columns[POPULATION]
@@ -756,9 +756,9 @@ def region_facts(
 
 
 def _states(frame: pl.DataFrame) -> dict[str, str] | None:
-    """The state of each region; none if the column says more than one of a region, or not of all.
+    """The state of each region; None unless the column gives every region exactly one.
 
-    A column of that name may be of something else.
+    A column of that name may hold something else.
     """
     if STATE not in frame.columns:
         return None
@@ -783,7 +783,7 @@ def _degrees(
 
 
 def _constant(where: str, frame: pl.DataFrame, key: str, column: str) -> dict[str, Any]:
-    """The one value of each region that has one; refused where it changes."""
+    """The value of each region that has one; refused if a region has several."""
     known = frame.drop_nulls(key)
     first = pl.col(key).sort_by("row").first().over("region")
     changed = known.with_columns(first=first).filter(pl.col(key) != pl.col("first"))
@@ -800,9 +800,9 @@ def _said(value: str | float) -> str:
 
 
 def middles(path: Path) -> dict[str, tuple[float, float]]:
-    """The middle of each shape's bounding box by its id, longitude first; none of a broken file.
+    """The centre of each shape's bounding box by id, longitude first; empty for a broken file.
 
-    What is wrong with a file is said by whoever draws its shapes; for a forecast it is a help.
+    An error in the file is reported where its shapes are drawn; a forecast does without it.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))

@@ -1,8 +1,8 @@
-"""Readers of vintages: a table of changes, dated downloads of the RKI list, or an own list.
+"""Read data vintages: a table of changes, dated downloads of the RKI list, or an own line list.
 
 Each row becomes known on some day. A table has a column for it. For a folder of dated line lists
-it follows from the differences between one and the next. Downloads differ in their columns and in
-how days are written; one that broke off is smaller than the one before, and is left out.
+it follows from the differences between consecutive lists. Downloads differ in columns and date
+formats. One that is too small to be complete is left out.
 """
 
 import gzip
@@ -51,7 +51,7 @@ TIME = r"[T ]\d?\d:\d\d(:\d\d(\.\d+)?)?Z?$"
 def load_vintages(
     path: Path | str, *, regions: Sequence[str] | None = None, **columns: Any
 ) -> Vintages:
-    """The vintages of a table, of a data directory that has one, or of a folder of downloads.
+    """Load the vintages of a table, of a data directory with one, or of a folder of downloads.
 
     `regions` fixes the regions and their order. The columns of a table are found by their usual
     names, or given: see `read_vintages`.
@@ -68,7 +68,7 @@ def load_vintages(
 def holds_weeks(path: Path | str, **columns: str) -> bool:
     """Whether a file is a table of weekly vintages: its dates are whole weeks apart.
 
-    Such a table has each value as it was known, not the changes.
+    Such a table has each value as known on a day, not the changes.
     """
     path = existing(Path(path))
     if path.is_dir() or columns.get("entry"):
@@ -92,9 +92,9 @@ def load_weekly_vintages(
     cases: str | None = None,
     **unused: str,
 ) -> WeeklyVintages:
-    """The weekly vintages of a CSV or parquet file: as_of, date, region, cases, and signal.
+    """Load the weekly vintages of a CSV or parquet file: as_of, date, region, cases, and signal.
 
-    `regions` fixes the regions and their order, `counts` is the signal that is forecast. The other
+    `regions` fixes the regions and their order, `counts` is the signal to forecast. The other
     arguments are the names of columns, where they are not the usual ones.
     """
     path = existing(Path(path))
@@ -135,13 +135,13 @@ def read_vintages(
     cases: str | None = None,
     one_region: bool = False,
 ) -> Vintages:
-    """The vintages of a CSV or parquet file whose rows say when they became known.
+    """Read the vintages of a CSV or parquet file with a column of when each row became known.
 
-    `known` is the column of the first morning on which a row was known; `entry`, for an
-    authority's own list, that of the day on which it was entered, so that it is known on the next
-    morning. `reported` is the reporting date. A negative count takes cases back. Without a column
-    of cases each row is one; without one of regions all are one region, named as the file. Where a
-    column looks like one of regions it must be said, or that all are `one_region`.
+    `known` is the column of the first day on which a row was known. `entry`, for an authority's own
+    list, is that of the day of entry; the row is known the next day. `reported` is the reporting
+    date. A negative count withdraws cases. Without a column of cases each row is one case. Without
+    one of regions all rows are one region, named after the file; if a column looks like one of
+    regions, `region` or `one_region` must be given.
     """
     path = Path(path)
     table = open_table(path)
@@ -177,13 +177,13 @@ def read_vintages(
         frame = frame.with_columns(pl.col("region").cast(pl.String).str.strip_chars())
         none = frame["region"].fill_null("") == ""
         refuse(path, frame, none, key="region", column=wanted["region"], expected="a region")
-    # An own list is whole on every morning: one without an entry is quiet, not missing.
+    # An own list is complete every day: a day without an entry has no cases, it is not missing.
     days = pl.date_range(*_ends(frame), eager=True).to_list() if entry else None
     return Vintages.from_changes(frame.drop("row"), source=str(path), snapshots=days)
 
 
 def _refuse_pooling(path: Path, table: RawTable, used: Iterable[str]) -> None:
-    """Refuse to make one region of several: a column that looks like regions must be said."""
+    """Refuse to pool regions: a column that looks like regions must be given or ruled out."""
     free = [name for name in table.names if name and name not in used]
     for name in (one for one in free if REGIONS.search(one)):
         several = table.pick({"region": name})["region"].drop_nulls().n_unique()
@@ -202,7 +202,7 @@ def _ends(frame: pl.DataFrame) -> tuple[date, date]:
 
 
 def _refuse_leap(path: Path, frame: pl.DataFrame, column: str) -> None:
-    """Refuse a morning more than a year from the one before or after it: a mistyped one."""
+    """Refuse a vintage more than a year from its neighbours: its date is mistyped."""
     mornings = frame.sort("as_of", "row").select("as_of", "row")
     leaps = (mornings["as_of"].diff().dt.total_days() > LONGEST_GAP).fill_null(value=False)
     for place in leaps.arg_true():
@@ -217,7 +217,7 @@ def _refuse_leap(path: Path, frame: pl.DataFrame, column: str) -> None:
 def parse_day(
     path: Path, frame: pl.DataFrame, key: str, column: str, *, empty: bool = False
 ) -> pl.DataFrame:
-    """Turn a column into days; the first that is none is refused, with its row."""
+    """Turn a column into days; the first bad value is refused, with its row."""
     if frame.schema[key] == pl.String:
         german = pl.col(key).str.to_date("%d.%m.%Y", strict=False)
         parsed = frame.with_columns(pl.coalesce(day_of(pl.col(key)), german))
@@ -245,7 +245,7 @@ def _column(path: Path, there: Iterable[str], given: str | None, usual: Sequence
 
 
 def _counted(path: Path, frame: pl.DataFrame, wanted: dict[str, str]) -> pl.DataFrame:
-    """The rows with whole numbers of cases, one each where the table has none."""
+    """The rows with whole numbers of cases; one case each if there is no such column."""
     if "cases" not in wanted:
         return frame.with_columns(cases=pl.lit(1, dtype=pl.Int64))
     number = frame["cases"].cast(pl.Float64, strict=False)
@@ -255,7 +255,7 @@ def _counted(path: Path, frame: pl.DataFrame, wanted: dict[str, str]) -> pl.Data
 
 
 LEAST_SHARE = 0.95
-"""A list with fewer cases than this share of the one before broke off: cases are seldom lost."""
+"""Least share of the largest earlier list's cases; a list with fewer is an incomplete download."""
 
 _ENDINGS = (".csv", ".csv.gz")
 _IN_NAME = re.compile(r"(20\d\d)[-_]?(\d\d)[-_]?(\d\d)")
@@ -265,7 +265,7 @@ _KEYS = ["region", "reported", "onset", "age_group"]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One line list, summed, and the day it is of."""
+    """One line list, summed by county, days and age, and the day of its data."""
 
     path: Path
     day: date
@@ -274,12 +274,12 @@ class Snapshot:
 
     @property
     def total(self) -> int:
-        """All its cases."""
+        """The sum of all its cases."""
         return int(self.cases["cases"].sum())
 
 
 def read_downloads(folder: Path) -> Vintages:
-    """The vintages of a folder of dated line lists; what broke off is left out and said."""
+    """Read a folder of dated line lists; incomplete ones are left out, with a note."""
     paths = sorted(path for path in folder.iterdir() if path.name.lower().endswith(_ENDINGS))
     if not paths:
         raise EpifedError(f"{folder}: found no .csv or .csv.gz; expected dated line lists")
@@ -314,7 +314,7 @@ def day_of(text: pl.Expr) -> pl.Expr:
 
 
 def _changes(lists: list[Snapshot], notes: list[str]) -> tuple[list[pl.DataFrame], list[date]]:
-    """What each list changes of the one before."""
+    """The changes from each list to the next."""
     changes, snapshots = [], []
     before: Snapshot | None = None
     for i, one in enumerate(lists):
@@ -339,7 +339,7 @@ def _changes(lists: list[Snapshot], notes: list[str]) -> tuple[list[pl.DataFrame
 
 
 def _read(path: Path) -> Snapshot | str:
-    """The list of a file; a sentence if it broke off."""
+    """Read the list of a file; a note instead if the download is incomplete."""
     broken = f"{path.name}: found a download that broke off; left out"
     try:
         raw = path.read_bytes()
@@ -368,7 +368,7 @@ def _read(path: Path) -> Snapshot | str:
 
 
 def _cases(path: Path, frame: pl.DataFrame) -> pl.DataFrame | None:
-    """The cases that count by county, days and age; none if the last row is cut short."""
+    """The counted cases by county, days and age; None if the last row is incomplete."""
     known = pl.col("IstErkrankungsbeginn").str.strip_chars() == "1"
     has_onset = {"Refdatum", "IstErkrankungsbeginn"} <= set(frame.columns)
     rows = frame.select(
@@ -397,7 +397,7 @@ def _cases(path: Path, frame: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _published(frame: pl.DataFrame) -> date | None:
-    """The day of publication that stands in the first row."""
+    """The day of publication in the first row."""
     if "Datenstand" not in frame.columns or frame.is_empty():
         return None
     text = frame["Datenstand"][0] or ""
