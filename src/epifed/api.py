@@ -1,6 +1,6 @@
-"""The Python façade: train, forecast and backtest in one call each, on panels and clients.
+"""The Python API: train, forecast and backtest in one call each, on panels and clients.
 
-Everything here is also a command; what runs is the same code.
+Every function here is also a command, and both run the same code.
 """
 
 import tempfile
@@ -38,9 +38,9 @@ Cases = CasePanel | Table
 
 @dataclass(frozen=True)
 class Forecasts:
-    """What `forecast` returns: quantiles of each region and horizon, as the table that suits.
+    """The result of `forecast`: quantiles of each region and horizon, as different tables.
 
-    Values are 7-day averages of daily cases; of weekly panels, the cases of a week.
+    Values are 7-day averages of daily cases, or for weekly panels the cases of a week.
     """
 
     outlook: SiteForecast
@@ -54,18 +54,18 @@ class Forecasts:
         return self.outlook.table()
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for each region, horizon and quantile level; of larger regions if asked for."""
+        """A row for each region, horizon and quantile level; of larger regions if requested."""
         larger = self.outlook.larger_to_long()
         return self.outlook.to_long() if larger is None else larger
 
     def to_pandas(self) -> Any:
-        """The same as a DataFrame of pandas, which must be installed."""
+        """The table of `to_polars` as a pandas DataFrame; pandas must be installed."""
         return self.to_polars().to_pandas()
 
     def plot(self, region: str | None = None) -> "Figure":
-        """A figure of one region, by its id or name: past weeks, forecast, intervals.
+        """Draw one region, by its id or name: past weeks, forecast, intervals.
 
-        Without a region it is the one with most cases in the last week.
+        By default it is the region with most cases in the last week.
         """
         from epifed.report.figures import forecast_figure  # noqa: PLC0415
 
@@ -83,7 +83,7 @@ class Forecasts:
         return forecast_figure(panel, region, self.outlook.forecasts)
 
     def __repr__(self) -> str:
-        """The table as people read it."""
+        """The wide table as text."""
         return f"Forecasts of {self.outlook.panel.end}\n{self.wide()}"
 
 
@@ -170,14 +170,14 @@ def forecast(
 ) -> Forecasts:
     """Forecast the 7-day average of daily cases of each region, with quantiles.
 
-    Of weekly panels it is the cases of a week, and horizons are weeks. With `level`, or weeks
-    as a hub counts them, `.to_polars()` is of those: `level` then names the level, `quantile` the
+    For weekly panels it is the cases of a week, and horizons are weeks. With `level`, or weeks
+    as a hub counts them, `.to_polars()` has these: `level` then names the level, `quantile` the
     quantile.
 
     Parameters
     ----------
     trained : Release or Training
-        What was learned. A release has the day until which it learned.
+        The trained model. A release contains the last day of its data.
     panel : CasePanel or DataFrame
         New cases [regions, steps]; the forecast begins after its last day.
     horizon : int or tuple of int, optional
@@ -249,24 +249,24 @@ def backtest(
     published_lead: int = 0,
     **changes: Any,
 ) -> Backtest:
-    """Forecast from rolling origins with what was known then, and score when the day has come.
+    """Forecast from rolling origins with the data known then, and score with later data.
 
     Parameters
     ----------
     panel : CasePanel or DataFrame
-        New cases [regions, steps]. With `vintages` it is the final state, which only scores see.
+        New cases [regions, steps]. With `vintages` it is the final state, used only for scores.
     first, last : day
-        The first and last origin; with `vintages`, the mornings.
+        The first and last origin; with `vintages`, the days of the first and last vintage.
     settings : Settings, optional
         All settings. Without them, those that suit the learner.
     every : int
         Days between two origins.
     vintages : Vintages or WeeklyVintages, optional
-        What was known on each morning.
+        The data vintages, as known on each day.
     out : path, optional
-        A folder for what was computed. The same call resumes after an interruption.
+        A folder for the results. The same call resumes after an interruption.
     workers : int, optional
-        Worker processes; none: all cores.
+        Worker processes; None: all cores.
     level, week_ends, reference_day, ahead, published, published_lead
         Larger regions and a hub's weeks, as in `forecast`.
     **changes
@@ -330,7 +330,7 @@ def _targets(
     published: Table | None,
     published_lead: int,
 ) -> Targets | None:
-    """The levels and weeks that were asked for, one or several."""
+    """The requested levels and weeks, as targets; None if there are none."""
     totals = None
     if published is not None:
         names = {name: name for one in levels_of(panel).values() for name in one.regions}
@@ -349,7 +349,7 @@ def _targets(
 def _settings(
     settings: Settings | None, data: CasePanel | Clients, changes: Mapping[str, Any]
 ) -> Settings:
-    """Settings with changes, or what suits the learner that was named."""
+    """The settings with changes, or those that suit the data and the named learner."""
     if settings is not None:
         return settings.but(**changes)
     if isinstance(data, Clients):

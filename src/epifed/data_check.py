@@ -1,4 +1,4 @@
-"""What is in a panel before anyone trains on it: gaps, zeros, the week, anomalies."""
+"""Describe a panel before it is used: gaps, zeros, weekday pattern, anomalies."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,12 +18,12 @@ from epifed.nowcasting.late_reports import incomplete_days
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 ONE_WEEKDAY = 0.9
-"""From this share of all cases on, a weekday makes daily counts look like weekly ones."""
+"""From this share of all cases on one weekday, daily counts look like weekly ones."""
 GAPS_ARE: dict[Step, str] = {
     "day": "taken as zero",
     "week": "not taken as zero where reports are usual, nor scored in a backtest",
 }
-"""What becomes of days and weeks without a report."""
+"""How days and weeks without a report are treated."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """An implausible count, as `epifed.data.quality` finds them."""
+    """An implausible count, as found by `epifed.data.quality`."""
 
     region: str
     name: str
@@ -51,12 +51,12 @@ class Anomaly:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What `check_panel` found."""
+    """The result of `check_panel`."""
 
     source: str
     regions: int
     step: Step
-    """What a count is of; `days` are weeks where it is one."""
+    """Whether a count is of a day or a week; for weeks, `days` counts weeks."""
     first_day: date
     last_day: date
     days: int
@@ -76,20 +76,20 @@ class CheckReport:
     anomaly_counts: dict[str, int]
     """Region-days of each kind of anomaly."""
     anomalies: tuple[Anomaly, ...]
-    """Those farthest from what was expected."""
+    """The anomalies farthest from the expected counts."""
     days_needed: int
     """Days, or weeks, that a forecast needs."""
     enough_days: bool
     incomplete_days: int
     """Newest days that look incomplete beside the same weekdays before."""
     future_days: int
-    """Days after today."""
+    """Number of days after today."""
     notes: tuple[str, ...]
     attribution: tuple[str, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What whoever uses the data should know, in sentences; the notes of the source first."""
+        """What users of the data should know, in sentences; the notes of the source come first."""
         sentences = list(self.notes)
         if self.gaps.missing:
             sentences.append(
@@ -144,9 +144,9 @@ class CheckReport:
 
 
 def check_panel(panel: CasePanel, top: int = 10, today: date | None = None) -> CheckReport:
-    """Look a panel over; what a forecast needs decides how many days are enough.
+    """Check a panel; it has enough days if a forecast can be made from it.
 
-    Days after `today`, by default that of the clock, are counted; a week may end after it.
+    Days after `today` (by default the clock's day) are counted; a week may end after it.
     """
     counts = panel.counts
     regions, days = counts.shape
@@ -187,7 +187,7 @@ def check_panel(panel: CasePanel, top: int = 10, today: date | None = None) -> C
 
 
 def refuse_future(panel: CasePanel, options: Mapping[str, Any], today: date | None = None) -> None:
-    """Refuse days after today, by default that of the clock, unless the last one to read is said.
+    """Refuse days after today, by default the clock's day, unless the option `until` is given.
 
     A week may end after today.
     """

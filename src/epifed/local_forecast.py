@@ -1,8 +1,8 @@
-"""A forecast from a file alone: nothing is released, so nothing needs noise.
+"""Forecast from one file alone: nothing is released, so no noise is needed.
 
-The regions of the file learn from each other with the learner `trend`, without noise, or, where
-data vintages are kept, with the real-time learner. The same is done on the file's own past, week by
-week, with nothing that was not known then: that is the track record. Where the learner loses to
+The regions of the file learn from each other with the learner `trend`, without noise. With data
+vintages the real-time learner is used. The same is repeated on the file's own past, week by
+week, with only what was known then: this is the track record. If the learner loses to
 persistence there ("next week equals this week"), persistence is the forecast.
 
     made = forecast_alone(load_panel("cases.xlsx"))
@@ -43,18 +43,18 @@ Method = Literal["trend", "persistence"]
 
 MOST_WEEKS = len(AHEAD)
 MOST_ORIGINS = 26
-"""Past weeks from which the forecast is repeated, at most."""
+"""Most past weeks from which the forecast is repeated and scored."""
 FIRST_DAYS = 28
 """Days of cases before the first vintage that is learned from."""
 LEAST_ORIGINS = 4
-"""Past weeks below which a track record decides nothing."""
+"""With fewer past weeks the track record does not choose the method."""
 REPORT, CSV, WORKBOOK = "report.html", "forecast.csv", "forecast.xlsx"
 ENDS = {"lower_95": 0.025, "lower_50": 0.25, "upper_50": 0.75, "upper_95": 0.975}
 
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """How good the learner's forecasts were on the file's own past, so many weeks ahead."""
+    """Scores of past forecasts on the file itself, for one number of weeks ahead."""
 
     weeks_ahead: int
     origins: int
@@ -69,59 +69,59 @@ class TrackRecord:
 
 @dataclass(frozen=True)
 class LocalForecast:
-    """A forecast that one file makes of itself, and what it is worth.
+    """A forecast from one file, with its track record on that file.
 
-    Counts are those of seven days: 7-day averages times seven, or the cases of a week.
+    Tables count cases of seven days; for daily panels the other fields are averages a day.
     """
 
     panel: CasePanel
     """The data as given, incomplete days included."""
     origin: date
-    """The last day that is taken as complete, from which is forecast."""
+    """The last complete day, from which the forecast is made."""
     method: Method
-    """What the forecast is: the learner's, or persistence."""
+    """The method of the forecast: the learner (called `trend`), or persistence."""
     learner: str
-    """The learner that was tried: `trend`, or the real-time one where vintages are kept."""
+    """The learner that was tried: `trend`, or the real-time one if there are vintages."""
     reason: str
     """Why this method, in a sentence."""
     forecasts: tuple[Forecast, ...]
     """One for each week ahead: point and quantiles of each region, as 7-day averages of daily
-    cases, or of weekly panels as the cases of a week."""
+    cases, or for weekly panels as the cases of a week."""
     total: tuple[Forecast, ...]
-    """The same of all regions together."""
+    """The forecasts of the sum of all regions."""
     like_today: Floats
     """[regions]: persistence, in the same unit."""
     completed: Floats
-    """[regions]: the last week with late reports filled up, where vintages tell them."""
+    """[regions]: the last week, completed for late reports if there are vintages."""
     settings: Settings
-    """Of the learner that was tried, without noise."""
+    """Settings of the learner that was tried, without noise."""
     learner_record: tuple[TrackRecord, ...]
-    """How good the learner was on the file's own past, one for each week ahead."""
+    """The learner's track record, one for each week ahead."""
     relative_mae_together: float | None
-    """That of all weeks ahead together."""
+    """The learner's relative MAE over all weeks ahead together."""
     persistence_record: tuple[TrackRecord, ...]
-    """The same of persistence, whose relative MAE is 1 by definition."""
+    """The track record of persistence, whose relative MAE is 1 by definition."""
     total_record: tuple[TrackRecord, ...]
-    """Of the method that is shown, for all regions together."""
+    """The track record of the chosen method for the sum of all regions."""
     past: pl.DataFrame
-    """The past forecasts of the method that is shown, beside what was observed."""
+    """The past forecasts of the chosen method, beside what was observed."""
     incomplete_days: int
-    """Newest days that are left out as incomplete."""
+    """Number of newest days that are left out as incomplete."""
     incomplete_days_found: int
-    """Newest days that look incomplete by the file's own past, whatever was chosen."""
+    """Number of newest days that look incomplete by the file's own past, whatever was chosen."""
     notes: tuple[str, ...]
-    """What whoever reads the forecast must know, in sentences."""
+    """What readers of the forecast must know, in sentences."""
     nowcast: pl.DataFrame | None = None
-    """The last two weeks as known and as estimated, and R(t), where it is known when reports
-    came: as_of, region, date, known, estimate, lower, upper, r, r_lower, r_upper."""
+    """The last two weeks as known and as estimated, and R(t), if there are vintages: as_of, region,
+    date, known, estimate, lower, upper, r, r_lower, r_upper."""
     nowcast_together: pl.DataFrame | None = None
-    """The same of all regions as one."""
+    """The nowcast of the sum of all regions."""
     parts: pl.DataFrame | None = None
-    """Where the changes come from, if the learner makes the forecast."""
+    """The parts of the forecast changes, if the learner makes the forecast."""
 
     @property
     def track_record(self) -> tuple[TrackRecord, ...]:
-        """Of the method that is shown, one for each week ahead."""
+        """The track record of the chosen method, one for each week ahead."""
         return self.learner_record if self.method == "trend" else self.persistence_record
 
     @property
@@ -131,7 +131,7 @@ class LocalForecast:
 
     @property
     def weekly(self) -> float:
-        """By what a value of `forecasts` is multiplied to be the cases of seven days."""
+        """The factor from a value of `forecasts` to the cases of seven days."""
         return WEEK / self.panel.step_days
 
     def table(self) -> pl.DataFrame:
@@ -190,7 +190,7 @@ class LocalForecast:
         write_atomic(path, lambda to: _write_workbook(self, to))
 
     def write_results(self, path: Path) -> None:
-        """Write the results folder, from which `epifed report` makes the page again."""
+        """Write the results folder, from which `epifed report` can make the page again."""
         record = None
         if len(self.past):
             # The page's record is of the learner's own horizon, a week.
@@ -254,8 +254,8 @@ class LocalForecast:
     def write(self, out: Path, remark: Callable[[str], object] = lambda _: None) -> None:
         """Write report.html, forecast.csv, forecast.xlsx and the folder results into a directory.
 
-        Without XlsxWriter (`pip install epifed[excel]`) the Excel file is left out, which `remark`
-        is told.
+        Without XlsxWriter (`pip install epifed[excel]`) the Excel file is left out, and `remark` is
+        called with a sentence about it.
         """
         out.mkdir(parents=True, exist_ok=True)
         self.write_results(out / RESULTS)
@@ -276,24 +276,24 @@ def forecast_alone(
     vintages: Vintages | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> LocalForecast:
-    """Forecast the regions of a panel one to four weeks ahead, with nothing but the panel.
+    """Forecast the regions of a panel one to four weeks ahead, from the panel alone.
 
     Parameters
     ----------
     panel
         Cases of regions by day or week. Regions learn from each other.
     weeks
-        Weeks ahead, 1 to 4; fewer are made where the panel is too short for all.
+        Weeks ahead, 1 to 4; fewer are made if the panel is too short for all.
     incomplete_days
-        Newest days to leave out because their reports are not all in; none: as many as the file's
-        own past says. Weekly panels have none. Not used with `vintages`, which fill them up.
+        Newest days to leave out because not all reports are in; None: as many as the file's own
+        past suggests. Weekly panels have none. Not used with `vintages`, which complete these days.
     region
-        The id of one region to forecast alone, from its own counts; none: all together.
+        The id of one region to forecast alone, from its own counts; None: all together.
     vintages
-        What was known on each day, where it is kept, or a line list with the dates of report; then
-        there is a nowcast and R(t), and the track record is that of real time.
+        Data vintages, as known on each day, or a line list with the dates of report. With them
+        there is a nowcast and R(t), and the track record is a real-time one.
     progress
-        Is called with the number of past weeks that are done, and of all.
+        Called with the number of past weeks that are done, and the number of all.
 
     Returns
     -------
@@ -399,7 +399,7 @@ def _alone(panel: CasePanel, region: str) -> CasePanel:
 
 
 def _settled(vintages: Vintages, panel: CasePanel, notes: list[str]) -> Vintages | None:
-    """The vintages from when there were four weeks of cases; none if there are too few."""
+    """The vintages that have at least four weeks of cases; None if there are too few."""
     first = panel.start + timedelta(days=FIRST_DAYS)
     mornings = [morning for morning in vintages.snapshots if morning >= first]
     if len(mornings) < LEAST_VINTAGES:
@@ -419,7 +419,7 @@ def _settled(vintages: Vintages, panel: CasePanel, notes: list[str]) -> Vintages
 def _left_out(
     panel: CasePanel, asked: int | None, seems: int, vintages: Vintages | None, notes: list[str]
 ) -> int:
-    """How many of the newest days are left out as incomplete; what must be known of them."""
+    """The number of newest days to leave out as incomplete; adds notes about them."""
     if asked is not None and not 0 <= asked < panel.counts.shape[1]:
         raise EpifedError(
             f"incomplete days: found {asked}; expected 0 to {panel.counts.shape[1] - 1}"
@@ -446,7 +446,7 @@ def _left_out(
 
 
 def _horizons(used: CasePanel, weeks: int, notes: list[str]) -> tuple[int, ...]:
-    """The steps ahead that the panel is long enough for."""
+    """The steps ahead for which the panel is long enough."""
     have, least, week = used.counts.shape[1], LEAST_STEPS[used.step], WEEK // used.step_days
     if have < least:
         raise EpifedError(
@@ -463,7 +463,7 @@ def _horizons(used: CasePanel, weeks: int, notes: list[str]) -> tuple[int, ...]:
 
 
 def _origins(used: CasePanel, vintages: Vintages | None) -> list[date]:
-    """The past weeks from which the forecast is repeated, the panel's last day last."""
+    """The past weeks from which the forecast is repeated, ending with the panel's last day."""
     week = WEEK // used.step_days
     last, least = used.counts.shape[1] - 1, LEAST_STEPS[used.step] - week - 1
     days = [used.day(column) for column in range(last, max(least, week), -week)][::-1]
@@ -483,7 +483,7 @@ def _train(
     origins: Sequence[date],
     progress: Callable[[int, int], None],
 ) -> dict[date, Any]:
-    """The state as of each origin, with what the weeks before it said."""
+    """The learner's state as of each origin, joined with those of the weeks before it."""
     fresh = []
     for done, day in enumerate(origins):
         progress(done, len(origins))
@@ -501,7 +501,7 @@ def _look_back(
 ) -> dict[str, pl.DataFrame]:
     """The forecasts that would have been made, beside what was observed.
 
-    Of each method by its name, and of all regions together by its name and "of all".
+    Keys are the methods, and for the sum of all regions the methods followed by "of all".
     """
     panel = known.panel
     tables: dict[str, list[pl.DataFrame]] = {}
@@ -556,9 +556,9 @@ def _records(
 
 
 def _choose(past: pl.DataFrame, record: Sequence[TrackRecord], learner: str) -> tuple[Method, str]:
-    """The method, and why: persistence where the learner lost to it on the file's own past.
+    """Choose the method, with a reason: persistence if it beat the learner on the file's past.
 
-    It lost if its error of the next week was larger, or that of all weeks ahead together.
+    The learner lost if its error was not smaller for the next week, or for all weeks together.
     """
     first = record[0]
     if first.origins < LEAST_ORIGINS or first.relative_mae is None:
@@ -585,7 +585,7 @@ def _choose(past: pl.DataFrame, record: Sequence[TrackRecord], learner: str) -> 
 
 
 def _relative_mae(past: pl.DataFrame) -> float | None:
-    """The error of all past forecasts over that of persistence; none without one."""
+    """The error of all past forecasts over that of persistence; None without past forecasts."""
     if past.is_empty():
         return None
     ratio: float | None = past.select(SCORES).row(0, named=True)["mae_ratio"]
@@ -595,7 +595,7 @@ def _relative_mae(past: pl.DataFrame) -> float | None:
 def _persistence(
     panel: CasePanel, series: Floats, horizon: int, regions: tuple[str, ...]
 ) -> Forecast:
-    """The last week again, with quantiles as wide as its own past errors."""
+    """Persistence: the last week's value, with quantiles from its own past errors."""
     apart, days = panel.step_days, horizon * panel.step_days
     used = min(series.shape[1] - horizon, intervals.ERRORS // apart)
     daily = series / apart
@@ -605,7 +605,7 @@ def _persistence(
 
 
 def _write_workbook(made: LocalForecast, path: Path) -> None:
-    """The Excel file; cells of text are written as text."""
+    """Write the Excel file; text cells are written as text."""
     import xlsxwriter  # noqa: PLC0415
 
     with xlsxwriter.Workbook(
@@ -672,7 +672,7 @@ def _write_workbook(made: LocalForecast, path: Path) -> None:
 
 
 def _history(made: LocalForecast) -> pl.DataFrame:
-    """The sums of seven days of all regions, a week apart, and then the forecasts of them."""
+    """Weekly sums of seven days over all regions, followed by the forecasts of them."""
     panel = made.panel.between(made.panel.start, made.origin)
     sums = observed(panel.counts, panel.step).sum(axis=0) * made.weekly
     week = WEEK // panel.step_days
@@ -694,7 +694,7 @@ def _history(made: LocalForecast) -> pl.DataFrame:
 
 
 def _write_table(sheet: Any, table: pl.DataFrame, bold: Any, whole: Any, day: Any) -> None:
-    """A table on a sheet, its header fixed; text as text, days as days, numbers as numbers."""
+    """Write a table to a sheet with a frozen header, each value with its type."""
     sheet.freeze_panes(1, 0)
     for column, name in enumerate(table.columns):
         sheet.write_string(0, column, name, bold)

@@ -108,7 +108,7 @@ def sizes_markdown(scored: pl.DataFrame) -> str:
 
 
 Caption = Callable[[float], str]
-"""What stands under a table, given how many zero targets MAPE leaves out."""
+"""Makes the caption of a table from the number of zero targets that MAPE leaves out."""
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -128,7 +128,7 @@ class PaperTable:
     means: pl.DataFrame
 
     def rows(self) -> list[tuple[tuple[str, str], str, list[tuple[float | None, float | None]]]]:
-        """Split and period, the method, and mean and deviation of each metric."""
+        """The split and period, the method, and mean and deviation of each metric, row by row."""
         return [
             (
                 (row["split"], row["period"]),
@@ -139,7 +139,7 @@ class PaperTable:
         ]
 
     def to_markdown(self) -> str:
-        """The table for a page."""
+        """The table as Markdown."""
         header = ["split", "period", "ε", *(METRICS[m].head for m in PAPER_METRICS)]
         rows = [
             [split, period_title(period), method, *(with_spread(*value) for value in values)]
@@ -148,7 +148,7 @@ class PaperTable:
         return f"**{self.title}**\n\n{markdown(header, rows)}\n{self.note}\n"
 
     def to_latex(self) -> str:
-        """The table for a paper, with booktabs."""
+        """The table as LaTeX, with booktabs."""
         head = " & ".join(rf"\textbf{{{latex(METRICS[m].head)}}}" for m in PAPER_METRICS)
         width = 1 + len(PAPER_METRICS)
         lines = []
@@ -178,7 +178,7 @@ class PaperTable:
         )
 
     def write(self, directory: Path) -> list[Path]:
-        """The three files; the CSV has all metrics, not the paper's alone."""
+        """Write the three files; the CSV has all metrics, not only the paper's."""
         paths = [directory / f"table_{self.name}.{kind}" for kind in ("tex", "md", "csv")]
         write_text(paths[0], self.to_latex())
         write_text(paths[1], self.to_markdown())
@@ -187,9 +187,9 @@ class PaperTable:
 
 
 def paper_tables(stored: GridFolder, caption: Caption) -> list[PaperTable]:
-    """A table for each period with the paper's main budgets, and S1 with all of everything.
+    """A table for each period with the paper's main budgets, and S1 with all periods and budgets.
 
-    A period whose results have none of the main budgets shows all it has.
+    A period whose results have none of the main budgets shows all that it has.
     """
     settings = stored.settings
     means = summary(stored.results.runs)
@@ -222,7 +222,7 @@ def paper_tables(stored: GridFolder, caption: Caption) -> list[PaperTable]:
 
 
 def latex(text: str) -> str:
-    """Plain text as LaTeX."""
+    """Escape plain text for LaTeX."""
     pattern = "|".join(re.escape(key) for key in sorted(_LATEX, key=len, reverse=True))
     return re.sub(pattern, lambda match: _LATEX[match[0]], text)
 
@@ -242,7 +242,7 @@ def latex_number(value: float | None) -> str:
 
 
 def latex_with_spread(mean: float | None, std: float | None) -> str:
-    """Mean ± standard deviation in math mode; the mean alone where there was one run."""
+    """Mean ± standard deviation in math mode; the mean alone if there was one run."""
     if std is None or math.isnan(std):
         return f"${latex_number(mean)}$"
     return rf"${latex_number(mean)} \pm {latex_number(std)}$"
@@ -253,11 +253,11 @@ TABLE_OF = {"shuffled": "main", "temporal": "s1"}
 TICKS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, math.inf)
 ROWS = ("mape", "r2")
 LEAST_R2 = 0.7
-"""Where the axis of R² ends: the paper's goes down to minus millions."""
+"""Lower end of the axis of R²; the paper's values go down to minus millions."""
 
 
 def small_budgets(runs: pl.DataFrame, attribution: Sequence[str] = ()) -> Figure:
-    """A column for each period and split: MAPE in full, and R² where it is worth something."""
+    """Draw MAPE, and R² from 0.7 to 1, with a column for each period and split."""
     means = summary(runs)
     cells = means.select("period", "split").unique().sort("period", "split").rows()
     with style():
@@ -317,20 +317,20 @@ NO_DATA = "no --data: expected the prepared or simulated directory behind these 
 
 @dataclass
 class Plan:
-    """What can be drawn, by file name, and why the rest cannot."""
+    """The figures that can be drawn, by file name, and why the others cannot."""
 
     drawings: dict[str, Callable[[], Figure]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, draw: Callable[[], Figure], missing: str | None = None) -> None:
-        """A figure, or the reason against it."""
+        """Add a figure, or the reason why it is missing."""
         if missing is None:
             self.drawings[name] = draw
         else:
             self.left_out[name] = missing
 
     def write(self, directory: Path) -> Iterator[list[Path]]:
-        """Draw one after the other, each as PDF and PNG."""
+        """Draw one figure after the other, each as PDF and PNG."""
         for name, draw in self.drawings.items():
             paths = [directory / f"{name}.{kind}" for kind in KINDS]
             save(draw(), *paths)
@@ -370,14 +370,14 @@ def plan(stored: GridFolder, country: Atlas | None, place: Place | None) -> Plan
 
 
 def of_german_counties(stored: GridFolder) -> bool:
-    """Whether the paper's tables may stand beside these results: reported cases of counties."""
+    """Whether the results can stand beside the paper's tables: reported cases of counties."""
     ids = stored.results.predictions["region"].unique()
     counties = bool(ids.str.contains(r"^\d{5}$").all())
     return stored.folder.manifest.data.simulated is None and counties
 
 
 def unit_of(stored: GridFolder, country: Atlas | None) -> str:
-    """What a region of these results is called."""
+    """The word for a region of these results: county, community or region."""
     regions = set(stored.results.predictions["region"].unique())
     if country is not None and regions <= set(country.counties.regions):
         return "county"

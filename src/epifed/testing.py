@@ -19,15 +19,15 @@ from epifed.settings import Settings
 
 REGIONS, DAYS = 7, 90
 CLOSE = 1e-4
-"""How far, relatively, numbers may differ that a learner computes in another grouping."""
+"""Largest relative difference between numbers that a learner computes in other groupings."""
 
 
 class LearnerRuleError(AssertionError):
-    """A rule that a learner breaks, in one sentence."""
+    """Raised for a rule that a learner breaks; the message is one sentence."""
 
 
 def example_panel(regions: int = REGIONS, days: int = DAYS, seed: int = 0) -> CasePanel:
-    """Waves of cases in regions of all sizes, one of them without any case."""
+    """A panel with waves of cases in regions of all sizes, one of them without any case."""
     rng = np.random.default_rng(seed)
     level = np.geomspace(1, 300, regions)[:, None]
     wave = 1 + 0.8 * np.sin(np.arange(days) / 15 + rng.uniform(0, 6, size=(regions, 1)))
@@ -42,11 +42,11 @@ def example_panel(regions: int = REGIONS, days: int = DAYS, seed: int = 0) -> Ca
 
 
 def check_learner(learner: str | type[Learner[Any, Any]], **changes: Any) -> dict[str, str]:
-    """Check that a learner keeps the rules.
+    """Check that a learner satisfies the rules of the learner interface.
 
-    Its settings are complete. What it sends is finite, one vector of a fixed length for each
-    client, the same in any cohort and however often it is asked, and of nothing after the period.
-    Its state packs, unpacks, ages and joins. It forecasts finite counts of at least zero.
+    Its settings must be complete. It sends one finite vector of a fixed length for each client,
+    the same in any cohort and on repetition, and independent of days after the period. Its state
+    packs, unpacks, ages and joins. It forecasts finite counts of at least zero.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def check_learner(learner: str | type[Learner[Any, Any]], **changes: Any) -> dic
     Returns
     -------
     dict
-        The optional abilities that the learner has, each with a description.
+        The learner's optional abilities, each with a description.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""The page of `epifed open`: a file in, questions to click, a forecast to take along."""
+"""The page of `epifed open`: read a file, ask about ambiguities, and forecast from it."""

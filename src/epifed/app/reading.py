@@ -1,4 +1,4 @@
-"""How the page reads a file: what is plain is assumed and shown, what is ambiguous is a question.
+"""How the page reads a file: plain cases are assumed and shown, ambiguous ones become questions.
 
 Every question comes from an `AmbiguousTableError` of the readers, so the page asks what the command
 line refuses. An answer is one of its options, and the same options make the command for it.
@@ -41,30 +41,30 @@ from epifed.files import write_text
 from epifed.ledger.ledger import state_root
 
 ROLES = ("date", "region", "cases", "population")
-"""What a column can be, by the option that says so."""
+"""The roles that a column can have, named as the options that set them."""
 OPENING = ("sheet", "regions_from", "member", "header_row", "delimiter", "encoding")
-"""Options that decide which cells there are, before anything is known of them."""
+"""Options that decide which cells exist, before the cells are read."""
 MOST_STEPS = 40
-"""Options that one file can need."""
+"""Upper bound on the options that one file can need."""
 MOST_ROWS, BELOW_HEADER = 14, 6
-"""Rows that are shown, and how many of them below the header."""
+"""Number of rows to show, and how many of them below the header."""
 MOST_COLUMNS, LONGEST_CELL = 40, 60
 MOST_REMEMBERED = 200
-"""Shapes of files whose answers are kept."""
+"""Number of file shapes whose answers are kept."""
 MEMORY = "open.json"
 ENTRY = "entry"
-"""What is said of a list of cases alone: the column of the day on which a row was entered."""
+"""An option for line lists only: the column of the day on which a row was entered."""
 NOT_KEPT = {"until"}
 """Answers that hold for one file, not for the next of its shape."""
 LEFT_OUT = "left out"
-"""The answer that takes hidden counts such as <5 for no report."""
+"""The answer that treats hidden counts such as <5 as missing reports."""
 _PLAIN = ({"header_row"}, {"encoding"}, {"fill_down"}, {"totals"})
-"""What is assumed without a question: it is shown, and can be changed."""
+"""Options assumed without a question; they are shown and can be changed."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer to click: the options that it stands for, and what they make of the example."""
+    """One answer to click: the options that it sets, and how they read the example."""
 
     options: dict[str, Any]
     reading: str | float | None = None
@@ -72,19 +72,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What only a person can decide."""
+    """A question that only a person can decide."""
 
     kind: str
     answers: tuple[Answer, ...]
     column: str = ""
     example: str = ""
     sentence: str = ""
-    """The reader's own sentence, for whoever wants it."""
+    """The reader's own message, as a detail."""
 
 
 @dataclass
 class FileReading:
-    """A file as it is read with what is said and assumed of it so far."""
+    """A file as it is read with the options chosen or assumed so far."""
 
     path: Path
     name: str
@@ -109,7 +109,7 @@ class FileReading:
 
     @property
     def reader_options(self) -> dict[str, Any]:
-        """The options as the readers take them."""
+        """The options in the form that the readers accept."""
         return {name: value for name, value in self.options.items() if value != LEFT_OUT}
 
     @property
@@ -131,7 +131,7 @@ class FileReading:
         return " ".join(filter(None, ["epifed forecast", quoted, in_words(options), *repeated]))
 
     def to_dict(self) -> dict[str, Any]:
-        """What the page shows of it."""
+        """What the page shows of the file, ready for JSON."""
         rows = self._first_rows()
         columns = max((len(cells) for _, cells in rows), default=0)
         names = list(self.table.names) if self.table else []
@@ -157,11 +157,11 @@ class FileReading:
         return self.panel.notes if self.panel else ()
 
     def _without_folder(self, sentence: str) -> str:
-        """A sentence that calls the file by the name that the person knows."""
+        """Replace the file's path in a sentence by the name that the person knows."""
         return sentence.replace(str(self.path), self.name)
 
     def _roles(self) -> dict[str, str]:
-        """The column of each role; in brackets where it has none of its own."""
+        """The column of each role; in brackets if it has none of its own."""
         if self.tidy is not None:
             keys = {"date": "day", "region": "region", "cases": "cases"}
             columns = {role: self.tidy.columns.get(key, "") for role, key in keys.items()}
@@ -175,7 +175,7 @@ class FileReading:
         return {role: name or plain.get(role, "") for role, name in columns.items()}
 
     def _first_rows(self) -> list[tuple[int, list[str]]]:
-        """The rows as they stand in the file: what is above the header, it, and some below."""
+        """The first rows of the file: those above the header, the header, and some below."""
         if self.table is None:
             return []
         last = self.table.header_row + BELOW_HEADER
@@ -196,7 +196,7 @@ class FileReading:
 
 
 def read_file(path: Path, name: str, said: Mapping[str, Any]) -> FileReading:
-    """Read a file with what is said of it: a panel, or the question or problem in the way."""
+    """Read a file with these options: to a panel, or to the next question or problem."""
     file = FileReading(path, name, dict(said))
     for _ in range(MOST_STEPS):
         file.question, file.problem = None, ""
@@ -236,7 +236,7 @@ def _read_once(file: FileReading) -> None:
 
 
 def _open(file: FileReading, options: Mapping[str, Any]) -> None:
-    """The table before anything is read from it, where the file is one."""
+    """Open the table without reading it, unless the file is JSON."""
     if ".json" in [suffix.lower() for suffix in file.path.suffixes]:
         return
     file.table = None
@@ -244,7 +244,7 @@ def _open(file: FileReading, options: Mapping[str, Any]) -> None:
 
 
 def _plain_step(error: AmbiguousTableError, file: FileReading) -> dict[str, Any] | None:
-    """The options to assume without asking, if the error is of that kind."""
+    """The options to assume without asking, if the error is of that kind; else None."""
     keys = set().union(*error.choices)
     first = dict(error.choices[0])
     if keys in _PLAIN and not keys & file.said.keys():
@@ -261,7 +261,7 @@ def _plain_step(error: AmbiguousTableError, file: FileReading) -> dict[str, Any]
 
 
 def _asked(error: AmbiguousTableError, file: FileReading) -> Question:
-    """The question that an error stands for."""
+    """The question for an ambiguity error."""
     keys = set().union(*error.choices)
     choices = [dict(choice) for choice in error.choices]
     sentence = file._without_folder(error.sentence)
@@ -287,11 +287,11 @@ _KINDS = (
     "only", "duplicates", "id_width", "cadence", "weeks_dated", "counts", "negatives", "totals",
     "layout", "cases", "line_list", "fill_down", "header_row", "encoding", "until",
 )  # fmt: skip
-"""What a question is about: the first of these that its options have."""
+"""The kinds of questions: a question has the first of these that its options contain."""
 
 
 def _of_example(options: Mapping[str, Any], example: str) -> str | float | None:
-    """What options make of the cell that was found."""
+    """How options read the example cell; None if they do not read it."""
     if "date_format" in options and example:
         frame = pl.DataFrame({"row": [1], "day": [example]})
         try:
@@ -311,7 +311,7 @@ def _of_example(options: Mapping[str, Any], example: str) -> str | float | None:
 
 
 def _which_columns(file: FileReading) -> Question | None:
-    """The question for a column that neither a name nor a person has pointed out."""
+    """The question for a column that neither a usual name nor a person identifies."""
     if file.table is None or file.options.get("layout") not in (None, "long"):
         return None
     names = [name for name in file.table.names if name]
@@ -354,7 +354,7 @@ def _in_future(file: FileReading, today: date | None = None) -> Question | None:
 
 
 def _when_entered(file: FileReading) -> Question | None:
-    """The question for a list of cases with a second day, never before the first: of its entry."""
+    """The question if a line list's second day, never before the first, is the day of entry."""
     if not file.options.get("line_list") or ENTRY in file.said or file.table is None:
         return None
     columns = file.tidy.columns if file.tidy else {}
@@ -403,7 +403,7 @@ def _shown(cell: str) -> str:
 
 
 def _day_choices(names: Sequence[str]) -> list[str]:
-    """Two columns that are a week together, such as Meldejahr+Meldewoche."""
+    """Two columns that make a week together, such as Meldejahr+Meldewoche."""
     both = likely_day([name for name in names if name])
     return [both] if both and both not in names else []
 
@@ -420,9 +420,9 @@ def _question_dict(question: Question) -> dict[str, Any]:
 
 
 def shape_of(path: Path) -> str:
-    """What files that are exported in the same way have in common: kind, and names of columns.
+    """A digest of what files of the same export share: their kind and the names of columns.
 
-    Numbers in names count as one, so that the file of next week has the same shape.
+    All numbers in names are treated as equal, so next week's file has the same shape.
     """
     names: list[str]
     try:
@@ -452,19 +452,19 @@ def _digest(words: Sequence[str]) -> str:
 
 
 class Memory:
-    """The answers to questions on files of each shape, on this machine alone."""
+    """The answers to questions on files of each shape, stored on this machine only."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or state_root() / MEMORY
 
     def answers(self, shape: str) -> dict[str, Any]:
-        """What was said of the last file of a shape; nothing if there was none."""
+        """The answers for the last file of a shape; empty if there was none."""
         answers = self._read().get(shape, {}).get("answers", {})
         names = {ENTRY, *(assumption.name for assumption in fields(Assumptions))}
         return {name: value for name, value in answers.items() if name in names - NOT_KEPT}
 
     def keep(self, shape: str, answers: Mapping[str, Any]) -> None:
-        """Keep answers, or forget those of a shape where there are none."""
+        """Keep the answers for a shape; empty answers delete those kept before."""
         kept = self._read()
         kept.pop(shape, None)
         if answers:
@@ -474,7 +474,7 @@ class Memory:
             write_text(self.path, json.dumps(newest, ensure_ascii=False, indent=1) + "\n")
             self.path.chmod(0o600)
         except (EpifedError, OSError):
-            return  # a machine that may not remember asks again
+            return  # without permission to write, the page asks again next time
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -1,8 +1,8 @@
-"""The server of the page: this machine alone, one browser, nothing from elsewhere, nothing left.
+"""The server of the page: on this machine only, for one browser, with no outside content.
 
-The address that is printed holds a token that works once. The browser gets a cookie for it. Every
-request names this very address as its host, so that a page of another site cannot reach this one
-through a name of its own (DNS rebinding), and what changes something comes from the page itself.
+The printed address has a token that works once; the browser gets a cookie in exchange. Every
+request must name this address as its host, so that a page of another site cannot reach this one
+through its own name (DNS rebinding). Requests that change something must come from the page.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ from epifed.report.served import Guarded, served_page
 
 HOST = "127.0.0.1"
 MOST_UPLOAD = 200 << 20
-"""Bytes of a file that is dropped on the page."""
+"""Most bytes of a file that is dropped on the page."""
 MOST_ASKED = 1 << 20
-"""Bytes of any other request."""
+"""Most bytes of any other request."""
 SHARED_STYLES = ("page.css", "print.css")
-"""Of the report, as are the scripts below and the charting library."""
+"""Files shared with the report, as are the scripts below and the charting library."""
 SHARED_SCRIPTS = ("format.js", "charts.js", "shapes.js", "tables.js", "controls.js")
 OWN_WORDS = ("words_en.js", "words_de.js", "state.js")
 OWN_SCRIPTS = ("file.js", "forecast.js", "member.js", "main.js")
@@ -65,7 +65,7 @@ Terminal (Strg-C) und starten Sie es neu: <code>epifed open</code></p></html>
 
 @dataclass
 class Door:
-    """Who comes in: the browser that brings the token first, with its cookie from then on."""
+    """Access control: admits the browser that brings the token first, then by its cookie."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -74,26 +74,26 @@ class Door:
 
     @property
     def cookie(self) -> str:
-        """Its name: cookies do not tell ports apart."""
+        """The cookie's name, with the port because cookies do not distinguish ports."""
         return f"epifed-{self.port}"
 
     @property
     def address(self) -> str:
-        """To be opened once."""
+        """The address with the token, which can be opened once."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
     def is_host(self, host: str) -> bool:
-        """Whether a request names this address."""
+        """Whether a request names this address as its host."""
         return host in (f"{HOST}:{self.port}", f"localhost:{self.port}")
 
     def enter(self, token: str) -> bool:
-        """Whether a token opens the door, which it does once."""
+        """Check a token; the right one is accepted once."""
         fits = hmac.compare_digest(token.encode(), self.token.encode()) and not self.used
         self.used = self.used or fits
         return fits
 
     def knows(self, headers: Headers) -> bool:
-        """Whether a request brings the cookie."""
+        """Whether a request has the right cookie."""
         try:
             brought = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
@@ -103,7 +103,7 @@ class Door:
         )
 
     def check(self, scope: Scope) -> Response | None:
-        """A refusal, or the cookie for the token; nothing for who is in already."""
+        """A refusal, or the cookie in exchange for the token; None if the request is admitted."""
         headers = Headers(scope=scope)
         if not self.is_host(headers.get("host", "")):
             return PlainTextResponse("Not the address of this page.\n", 421)
@@ -118,14 +118,14 @@ class Door:
         return None
 
     def _entered(self) -> Response:
-        """The cookie; the browser goes on without the token in its address."""
+        """Set the cookie, and redirect the browser to the address without the token."""
         entered = HTMLResponse(ENTERED)
         entered.set_cookie(self.cookie, self.secret, httponly=True, samesite="strict", path="/")
         return entered
 
 
 def _from_page(method: str, headers: Headers) -> bool:
-    """Whether a request comes from the page, and not from that of another server here."""
+    """Whether a request comes from the page, and not from another server's page here."""
     own = f"http://{headers['host']}"
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
@@ -133,7 +133,7 @@ def _from_page(method: str, headers: Headers) -> bool:
 
 
 def make_app(desk: PageSession, door: Door) -> ASGIApp:
-    """The application: the page, its assets, and what it asks of the desk."""
+    """The application: the page, its assets, and the requests that the page makes."""
     styles = [*map(asset, SHARED_STYLES), own_asset("app.css")]
     scripts = [
         *map(own_asset, OWN_WORDS),
@@ -143,7 +143,7 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
     page, assets = served_page(own_asset("page.html"), styles, scripts, printed=True)
 
     async def answered(work: Callable[..., object], *arguments: Any) -> Response:
-        """The state after some work; a mistake is a sentence."""
+        """Run some work and return the new state; an error becomes a message."""
         try:
             await run_in_threadpool(work, *arguments)
         except EpifedError as error:
@@ -206,12 +206,12 @@ def make_app(desk: PageSession, door: Door) -> ASGIApp:
 
 
 def _refused(sentence: str, status: int) -> Response:
-    """A mistake in a sentence, in the page's two languages."""
+    """An error message in the page's two languages."""
     return JSONResponse({"problem": sentence, "german": {sentence: in_german(sentence)}}, status)
 
 
 async def _read(request: Request, most: int, write: Callable[[bytes], object]) -> bool:
-    """Write the body of a request; whether it was no longer than allowed."""
+    """Write the body of a request; returns False if it is longer than allowed."""
     size = 0
     async for block in request.stream():
         size += len(block)
@@ -222,7 +222,7 @@ async def _read(request: Request, most: int, write: Callable[[bytes], object]) -
 
 
 def own_asset(name: str) -> str:
-    """A file of the page."""
+    """The content of one of the page's own files."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The state of the page: one file, its check and forecast, and a member's week."""
+"""The state of the page: one file, its check and forecast, and a member site's week."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ from epifed.site_report import LATEST, REPORT, STATUS, update_site
 from epifed.training.release import Release, read_release
 
 MOST_NUMBERS = 2000
-"""Numbers of a vector that the page shows."""
+"""Most numbers of a vector that the page shows."""
 
 
 @dataclass
@@ -48,13 +48,13 @@ class Member:
 
     kit: Path
     out: Path
-    """The folder of its own forecasts."""
+    """The folder of the site's own forecasts."""
     model_name: str
     sent: dict[str, Any] | None = field(default=None)
-    """The preview, once it was asked for."""
+    """The preview, after it was requested."""
 
     def to_dict(self) -> dict[str, Any]:
-        """How things stand, from the files of the kit alone."""
+        """The site's current state, from the files of its kit."""
         asked, newest = LastAsked.of(self.kit), self._newest()
         status = self._status()
         return {
@@ -72,7 +72,7 @@ class Member:
         }
 
     def look_ahead(self, source: Mapping[str, Any] | None, today: date | None = None) -> None:
-        """What would be sent for this week's training, to the number; nothing is."""
+        """Preview all numbers that would be sent for this week's training; nothing is sent."""
         asked = LastAsked.of(self.kit)
         if asked is None:
             raise EpifedError(
@@ -92,11 +92,11 @@ class Member:
         self.sent = sent | days | {"vectors": numbers}
 
     def make_own(self) -> None:
-        """The office's own forecast of the newest week, where it is not made yet."""
+        """Make the office's own forecast of the newest week, unless it exists."""
         update_site(self.kit, self.out, self.model_name)
 
     def report(self) -> tuple[str, Path]:
-        """The newest week that has a report, and that report."""
+        """The newest week that has a report, and the report's path."""
         path = self.out / LATEST / REPORT
         if not path.is_file():
             raise EpifedError("found no report of a week yet; expected the forecast made before")
@@ -152,29 +152,29 @@ SHOWN_STEPS = {"day": 182, "week": 156}
 MOST_COUNTS = 400_000
 MOST_ANOMALIES = 200
 REPEATED = ("missing", "only")
-"""Options that can be said of several words."""
+"""Options that can be given several times."""
 LONGEST_NAME = 120
 SHOWN_LEVELS = (0.025, 0.25, 0.5, 0.75, 0.975)
 SAID = ("problem", "problems", "notes", "sentence", "left_out")
-"""Where what is shown has sentences of epifed's own."""
+"""Keys of the state whose values have sentences of epifed's own."""
 MAPS = (".geojson", ".json")
-"""How the name of a map ends."""
+"""File name endings of maps."""
 TAKEN = ("xlsx", "csv", "html")
-"""What can be taken along, by how its name ends."""
+"""Downloads that the page offers, by file name ending."""
 
 
 PRIVATE = "epifed-open-"
-"""How the name of the folder begins that holds the dropped files."""
+"""Prefix of the folder that holds the dropped files."""
 LOCK = "lock"
 JUST_MADE = 10
-"""Seconds in which a folder may not be locked yet."""
+"""Seconds after its creation in which a folder may not be locked yet."""
 
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """A folder for the dropped files, deleted at the end; those of killed pages are deleted first.
 
-    A page holds the lock of its folder while it runs, and the system lets go of it with the page.
+    A page holds a lock in its folder while it runs; the system releases the lock when it ends.
     """
     for old in Path(tempfile.gettempdir()).glob(f"{PRIVATE}*/{LOCK}"):
         with suppress(OSError), old.open("r+b") as lock:
@@ -189,7 +189,7 @@ def private_folder() -> Iterator[Path]:
 
 
 def _take(lock: IO[bytes]) -> None:
-    """Take the lock of a file; an OSError if another process has it."""
+    """Take the lock of a file; raises OSError if another process has it."""
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415
 
@@ -210,7 +210,7 @@ class PageSession:
         self.file: FileReading | None = None
         self.forecast: LocalForecast | None = None
         self.progress = (0, 0)
-        """Past weeks that are done, and all, of a forecast that is being made."""
+        """Past weeks that are done, and their total number, of a forecast in progress."""
         self._wished: dict[str, Any] = {}
         self._alone = False
         self._shape = ""
@@ -220,7 +220,7 @@ class PageSession:
         self._lock = RLock()
 
     def actions(self) -> dict[str, Callable[[bytes], object]]:
-        """What the page can ask for, by name; each takes JSON."""
+        """The actions that the page can request, by name; each takes JSON."""
         return {
             "answer": self._answer,
             "anew": self._anew,
@@ -231,7 +231,7 @@ class PageSession:
         }
 
     def new_file(self, name: str) -> tuple[Path, str]:
-        """Where to put a file that is dropped on the page, and what to call it."""
+        """A path for a file that is dropped on the page, and the file's plain name."""
         plain = plain_name(name)
         with self._lock:
             self._files += 1
@@ -240,7 +240,7 @@ class PageSession:
         return place / plain, plain
 
     def open(self, path: Path, name: str) -> None:
-        """Read a file, as the last one of its shape was read; a GeoJSON file is its map."""
+        """Read a file with the answers kept for its shape; a GeoJSON file is used as its map."""
         with self._lock:
             if Path(name).suffix.lower() in MAPS:
                 return self._open_map(path)
@@ -255,7 +255,7 @@ class PageSession:
             self.file = reading
 
     def _open_map(self, path: Path) -> None:
-        """Take the shapes of the open file's regions from a GeoJSON file."""
+        """Use a GeoJSON file as the map of the open file's regions."""
         from epifed.report.drawing import read_shapes  # noqa: PLC0415
 
         panel = self._panel()
@@ -270,11 +270,11 @@ class PageSession:
         return self.file.panel if self.file else None
 
     def _on_map(self, panel: CasePanel) -> CasePanel:
-        """The panel with the map that was dropped, if it has all regions."""
+        """The panel with the dropped map, if there is one."""
         return replace(panel, boundaries=self._boundaries) if self._boundaries else panel
 
     def _outlines(self) -> dict[str, Any] | None:
-        """The map of the open file, made once."""
+        """The map of the open file, drawn once."""
         from epifed.report.drawing import map_of  # noqa: PLC0415
 
         panel, file = self._panel(), self.file
@@ -283,7 +283,7 @@ class PageSession:
         if self._map is None or self._map[:2] != (file, self._boundaries):
             try:
                 drawn = map_of(self._on_map(panel))
-            except EpifedError:  # of a file before, with other regions
+            except EpifedError:  # a map of an earlier file, with other regions
                 self._boundaries = None
                 drawn = map_of(panel)
             if drawn is not None:
@@ -292,7 +292,7 @@ class PageSession:
         return self._map[2]
 
     def plain(self, sentence: str) -> str:
-        """A sentence that calls the file by the name that the person knows."""
+        """Replace paths in a sentence by the file name that the person knows."""
         with self._lock:
             name = self.file.name if self.file else ""
             path = str(self.file.path) if self.file else ""
@@ -300,7 +300,7 @@ class PageSession:
         return re.sub(re.escape(f"{self.folder}/") + r"\d+/", "", plain)
 
     def state(self) -> dict[str, Any]:
-        """Everything the page shows."""
+        """All that the page shows."""
         with self._lock:
             panel = self.file.panel if self.file else None
             state = {
@@ -314,7 +314,7 @@ class PageSession:
             return state | {"german": in_both(state["file"]) | in_both(state["member"])}
 
     def take(self, kind: str) -> Path:
-        """The file to take along, which carries the day of the data in its name."""
+        """Write a download, which has the last day of the data (or the week) in its name."""
         with self._lock:
             if kind == "week":
                 week, report = self._of_member().report()
@@ -336,13 +336,13 @@ class PageSession:
             return path
 
     def _taken(self) -> Path:
-        """The folder of what is taken along, gone with the file that it is made of."""
+        """The folder of downloads, deleted together with the file that they are made from."""
         folder = self.folder / "take"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
     def _forecast(self, body: bytes) -> None:
-        """Forecast from the open file; what is not wished anew stays as it was."""
+        """Forecast from the open file; options that are not in the request keep their values."""
         wished = _object(body)
         with self._lock:
             panel = self._opened().panel
@@ -365,7 +365,7 @@ class PageSession:
             self._alone = region is not None
 
     def _vintages(self, panel: CasePanel) -> Vintages | None:
-        """What was known on each day, where the file is a list of cases that shows it."""
+        """The data vintages, if the file is a line list with a day of entry."""
         file = self._opened()
         if not file.entry or file.tidy is None:
             return None
@@ -373,7 +373,7 @@ class PageSession:
         return load_vintages(file.path, regions=panel.regions, entry=file.entry, **columns)
 
     def _preview(self, _: bytes) -> None:
-        """What this site would send; from the open file where its kit knows none."""
+        """Preview what this site would send, from the open file if the kit has no data."""
         with self._lock:
             file = self.file
             source = None
@@ -394,7 +394,7 @@ class PageSession:
         self.progress = (done, of)
 
     def _answer(self, body: bytes) -> None:
-        """Read the file again with an answer more; an option that is null is taken back."""
+        """Read the file again with a further answer; a value of null removes an option."""
         answers = _object(body)
         with self._lock:
             file = self._opened()
@@ -414,7 +414,7 @@ class PageSession:
                 self.memory.keep(self._shape, said)
 
     def _anew(self, _: bytes) -> None:
-        """Forget what was said of files of this shape, and ask again."""
+        """Forget the answers for files of this shape, and ask again."""
         with self._lock:
             file = self._opened()
             self.memory.keep(self._shape, {})
@@ -426,7 +426,7 @@ class PageSession:
             self._forget_file()
 
     def _forget_file(self) -> None:
-        """The copy of the last file is gone before the next one is read."""
+        """Close the file and delete its copy, before the next one is read."""
         if self.file is not None and self.folder in self.file.path.parents:
             shutil.rmtree(self.file.path.parent, ignore_errors=True)
         self.file = None
@@ -448,7 +448,7 @@ def _copied(source: Path, path: Path) -> Path:
 
 
 def plain_name(name: str) -> str:
-    """The last part of a name that a browser sent, without signs that no file name has.
+    """The last part of a name that a browser sent, without characters that file names cannot have.
 
     >>> plain_name("C:\\\\data\\\\../cases?.csv")
     'cases.csv'
@@ -459,7 +459,7 @@ def plain_name(name: str) -> str:
 
 
 def in_both(state: object, said: bool = False) -> dict[str, str]:
-    """The sentences of what is shown, and the same in German."""
+    """The sentences in the state, each with its German translation."""
     if isinstance(state, str):
         return {state: in_german(state)} if said else {}
     german: dict[str, str] = {}
@@ -471,7 +471,7 @@ def in_both(state: object, said: bool = False) -> dict[str, str]:
 
 
 def checked(panel: CasePanel) -> dict[str, Any]:
-    """What the page shows of the counts before anything is forecast from them."""
+    """What the page shows of the counts before a forecast is made."""
     report = check_panel(panel)
     regions, steps = panel.counts.shape
     shown = min(steps, SHOWN_STEPS[panel.step], max(42, MOST_COUNTS // regions))

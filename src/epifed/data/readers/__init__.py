@@ -75,8 +75,8 @@ def load_panel(source: Path | str | Table, format: str | None = None, **options:
         CSV, Excel or parquet, a prepared directory, or a pandas or polars DataFrame with a row for
         each day and region. `-` is standard input.
     format : str, optional
-        The format, if it is not to be recognised; other packages may bring their own (entry point
-        group `epifed.readers`).
+        The format; recognised if omitted. Other packages may add formats (entry point group
+        `epifed.readers`).
     **options
         Options of the reader: all of `Assumptions` for a table, `date_column` (rki), `population`
         (memilio: a file), `level` (prepared).

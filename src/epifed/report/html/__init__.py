@@ -52,8 +52,8 @@ def write_report(
 ) -> None:
     """Write the report of a results directory.
 
-    `panel` is the data behind the results. Without it, simulated results get theirs from their
-    folder, or by simulating it again, and others a page without history and map.
+    `panel` is the data behind the results. By default simulated results get it from their folder,
+    or by simulating it again; other results get a page without history and map.
     """
     folder = read_folder(results)
     with simulated_data(folder, remark) if panel is None else nullcontext() as directory:
@@ -66,7 +66,7 @@ def write_report(
 
 
 def page(found: dict[str, Any]) -> str:
-    """The page around its data. Only the scripts in it can run: their hashes are in its policy."""
+    """The page around its data; its security policy allows only its own scripts, by their hash."""
     style = "\n".join(asset(name) for name in STYLES)
     charting = library()
     script = in_one(map(asset, SCRIPTS))
@@ -86,14 +86,14 @@ def page(found: dict[str, Any]) -> str:
 
 
 def framed(head: str, main: str, end: str = "", *, printed: bool) -> str:
-    """A page: its own part of the head, its main part and its end in what all pages share."""
+    """Put a page's own parts (head, main part, end) into the frame that all pages share."""
     button = '\n      <button type="button" class="icon" id="print" data-t="print"></button>'
     parts = {"head": head, "main": main.rstrip("\n"), "end": end, "print": button * printed}
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("frame.html"))
 
 
 def in_one(scripts: Iterable[str]) -> str:
-    """Scripts as one, whose names nobody else sees."""
+    """Join scripts into one function, so that their names are not global."""
     return "(function () {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
 
 
@@ -104,12 +104,12 @@ def embedded_json(value: object) -> str:
 
 
 def library() -> str:
-    """The charting library."""
+    """The source of the charting library."""
     return files(__package__).joinpath("vendor", LIBRARY).read_text(encoding="utf-8")
 
 
 def asset(name: str) -> str:
-    """A style, script or page of the report, which other pages may share."""
+    """The content of a style, script or page of the report; other pages may use it."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
@@ -119,7 +119,7 @@ def _hash(script: str) -> str:
 
 
 def _groups(panel: CasePanel | None) -> dict[str, str]:
-    """The state of every county, or the county of every community, where a table says it."""
+    """The state of each county, or the county of each community, if a table has it."""
     if panel is None:
         return {}
     if not panel.parents:

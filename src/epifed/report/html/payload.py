@@ -1,4 +1,4 @@
-"""Everything the page shows, as one JSON object."""
+"""The data that the page shows, as one JSON object."""
 
 import math
 from dataclasses import asdict, fields
@@ -28,21 +28,21 @@ from epifed.report.tables import compared
 WEEKS = (7, 14, 21, 28)
 MOST_ORIGINS = 60
 MOST_PAST = 60_000
-"""Past forecasts kept in full, of all regions together."""
+"""Most past forecasts that are kept in full, of all regions together."""
 MOST_TEST_VALUES = 300_000
 
 
 def plain(value: float | None, digits: int = 4) -> float | str | None:
-    """A number as JSON takes it: rounded to significant digits, infinity as text."""
+    """A number for JSON: rounded to significant digits, NaN as null, infinity as text."""
     if value is None or math.isnan(value):
         return None
     return float(f"{value:.{digits}g}") if math.isfinite(value) else "inf"
 
 
 def weekly(values: Any, step: Step) -> list[Any]:
-    """Averages a day as sums of seven days, to a whole number where a tenth does not show.
+    """Cases of seven days from daily averages, with a decimal only below 100.
 
-    Counts of weeks are such sums already.
+    Counts of weeks are kept as they are.
     """
     sums = np.asarray(values, dtype=np.float64) * (WEEK // DAYS_OF[step])
     rounded = np.where(np.abs(sums) >= 100, np.rint(sums), np.round(sums, 1))
@@ -59,7 +59,7 @@ def _listed(values: Any) -> Any:
 
 
 def comparison(folder: ResultsFolder) -> list[dict[str, Any]]:
-    """Every method beside "like today", as `epifed run` prints it."""
+    """The scores of every method beside persistence, as `epifed run` prints them."""
     return [
         asdict(row)
         | {
@@ -71,7 +71,7 @@ def comparison(folder: ResultsFolder) -> list[dict[str, Any]]:
 
 
 def metrics() -> list[dict[str, Any]]:
-    """The metrics of the page: scores come by these keys, names by language or as the label."""
+    """The metrics of the page: their keys, and their names by language or as the label."""
     return [
         {
             "key": metric.name,
@@ -90,7 +90,7 @@ def _on_page() -> list[Metric]:
 
 
 def budgets(folder: ResultsFolder) -> dict[str, Any]:
-    """What each ε of the grid guarantees, as `epifed explain` says it."""
+    """The guarantee of each ε of the grid, as `epifed explain` prints it."""
     found = explain_folder(folder)
     return {
         "clients": found.clients,
@@ -113,7 +113,7 @@ def budgets(folder: ResultsFolder) -> dict[str, Any]:
 
 
 def cells(grid: Results) -> list[dict[str, Any]]:
-    """The scores of every split and period: each method, and the federation at each ε."""
+    """The scores for every split and period: of each method, and of the federation at each ε."""
     means = summary(grid.runs)
     found = []
     for split, period in means.select("split", "period").unique(maintain_order=True).rows():
@@ -137,7 +137,7 @@ def cells(grid: Results) -> list[dict[str, Any]]:
 def tests(grid: Results, regions: dict[str, int], step: Step) -> dict[str, Any] | None:
     """The first run's predictions of the last period, beside truth and persistence.
 
-    Of the temporal split if there is one: days after those the model was trained on.
+    They are of the temporal split if there is one: days after those of the training.
     """
     frame = grid.predictions.filter(pl.col("region").is_in(list(regions)))
     splits = frame["split"].unique().to_list()
@@ -185,7 +185,7 @@ def lay_out(
 
 
 def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] | None:
-    """How good past forecasts were: by origin, by horizon, by region; and the last ones in full."""
+    """Scores of past forecasts by origin, horizon and region, and the newest forecasts in full."""
     if folder.backtest is None:
         return None
     frame = folder.backtest.backtest.filter(pl.col("region").is_in(list(regions)))
@@ -227,7 +227,7 @@ def backtest(folder: ResultsFolder, regions: dict[str, int]) -> dict[str, Any] |
 
 
 def release(folder: ResultsFolder) -> dict[str, Any] | None:
-    """What an office's release costs, alone and with the earlier ones that the forecast knows."""
+    """The privacy cost of an office's release, alone and with earlier releases in the forecast."""
     found = folder.manifest.release
     if found is None:
         return None
@@ -244,7 +244,7 @@ def release(folder: ResultsFolder) -> dict[str, Any] | None:
 
 
 def _guesses(budgets: tuple[float, float], delta: float) -> list[Any] | None:
-    """Of one release and of all together: how often a guess who took part is right at most."""
+    """Upper bounds on right guesses about participation, for one release and for all together."""
     if not all(map(math.isfinite, budgets)):
         return None
     return [plain(right_at_most(most_advantage(e, delta)), 6) for e in budgets]
@@ -255,7 +255,7 @@ OF_REGION = ("forecasts", "mae", "persistence_mae", "coverage_95")
 
 
 def _scored(frame: pl.DataFrame, by: str | pl.Expr) -> list[dict[str, Any]]:
-    """The scores of each group of past forecasts, sorted, with the errors that they compare."""
+    """The scores and mean errors of each group of past forecasts, sorted by group."""
     truth = pl.col("truth")
     table = frame.group_by(by).agg(
         pl.len().alias("forecasts"),
@@ -277,7 +277,7 @@ def _shown(value: Any) -> Any:
 
 
 def ledger_summary(path: Path) -> dict[str, Any]:
-    """The state of a ledger, which may be a copy: it is only read."""
+    """The state of a ledger, which may be a copy, since it is only read."""
     book = Ledger(path, copy=True).book()
     cap = book.cap
     taken = cap.price(book.taken())
@@ -305,12 +305,12 @@ def ledger_summary(path: Path) -> dict[str, Any]:
 
 MOST_REGIONS = 12_000
 MANY_REGIONS = 2000
-"""From here on the page holds fewer days and horizons of each region."""
+"""From this number on, the page has fewer days and horizons of each region."""
 HISTORY_DAYS = 182
 LATER_DAYS = 28
 MOST_COUNTS = 500_000
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
-"""The quantiles the page shows: the median, and the ends of the 50, 80 and 95 % intervals."""
+"""The quantiles that the page shows: the median, and the ends of the 50, 80 and 95 % intervals."""
 
 
 def payload(
@@ -321,7 +321,7 @@ def payload(
     title: str | None,
     ledger: Path | None,
 ) -> dict[str, Any]:
-    """The page's data. `groups` says for a region what larger one it lies in."""
+    """The page's data. `groups` maps a region to the larger one that contains it."""
     ids = panel.regions if panel else _regions(folder)
     if len(ids) > MOST_REGIONS:
         raise EpifedError(
@@ -398,7 +398,7 @@ def _settings(folder: ResultsFolder) -> dict[str, Any]:
 
 
 def _past(folder: ResultsFolder) -> dict[str, pl.DataFrame]:
-    """The tables of forecasts by name, as far as there are some."""
+    """The tables of forecasts by name, as far as they exist."""
     found = {"forecast": folder.newest.forecast} if folder.newest else {}
     return found | ({"backtest": folder.backtest.backtest} if folder.backtest else {})
 
@@ -442,7 +442,7 @@ def _level(panel: CasePanel | None, ids: tuple[str, ...]) -> str:
 
 
 def _history(panel: CasePanel, as_of: date) -> dict[str, Any]:
-    """Counts of each day, or week, up to the day, and apart from them those reported later."""
+    """Counts of each day or week up to `as_of`, followed by those reported later."""
     kept = int(np.clip(MOST_COUNTS // len(panel.regions), 42, HISTORY_DAYS))
     end, step = panel.index(as_of) + 1, panel.step_days
     begin = max(0, end - kept - 6)
@@ -458,7 +458,7 @@ def _history(panel: CasePanel, as_of: date) -> dict[str, Any]:
 
 
 def _anomalies(panel: CasePanel, as_of: date, rows: dict[str, int]) -> list[list[Any]]:
-    """Reports of the last weeks that the forecast does not take for counts of their day."""
+    """Reports of the last weeks that the forecast treats as implausible."""
     known = clean(panel.between(panel.start, as_of))
     found = known.to_long(RECENT_DAYS).sort("region", "day")
     return [
@@ -470,7 +470,7 @@ def _anomalies(panel: CasePanel, as_of: date, rows: dict[str, int]) -> list[list
 def _parts(
     parts: pl.DataFrame | None, rows: dict[str, int], horizons: list[int]
 ) -> list[list[list[float | None]]] | None:
-    """What the country, the place, the level, holidays, reports add: [part][region][horizon]."""
+    """The parts of each forecast change, in the order of `Parts`: [part][region][horizon]."""
     if parts is None:
         return None
     names = [field.name for field in fields(Parts)]
@@ -513,7 +513,7 @@ def _forecast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | N
 
 
 def _total(folder: ResultsFolder) -> dict[str, Any] | None:
-    """The newest forecast of all regions together: cases of seven days, [levels][horizons]."""
+    """The newest forecast of the sum of all regions: cases of seven days, [levels][horizons]."""
     frame = folder.newest.total if folder.newest else None
     if frame is None:
         return None
@@ -527,7 +527,7 @@ def _total(folder: ResultsFolder) -> dict[str, Any] | None:
 
 
 def _nowcast(folder: ResultsFolder, rows: dict[str, int]) -> dict[str, Any] | None:
-    """The last two weeks as known and as estimated, and R: for each [regions][days]."""
+    """The last two weeks as known and as estimated, and R(t), each as [regions][days]."""
     frame = folder.newest.nowcast if folder.newest else None
     if frame is None or len(rows) > MANY_REGIONS:
         return None
