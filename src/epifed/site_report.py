@@ -1,13 +1,13 @@
-"""What a site makes of each week for itself: forecast, nowcast and page, in a folder of its own.
+"""A site's own weekly report: forecast, nowcast and page, in a folder for each week.
 
-Nothing here is part of a training and nothing leaves the machine. A week's folder is made once,
-when its release has come and the counts reach the days that were learned from; so it stays what was
-forecast on the day, and later weeks are scored on it. What stands in the way is said in plain words
-in `problem.txt`, and tried again when the counts change.
+Nothing here is part of a training, and nothing leaves the machine. A week's folder is made once,
+when its release has arrived and the counts reach the end of the training data. It then stays as it
+was forecast on the day, and later weeks are scored on it. A problem is stated in plain words in
+`problem.txt`, and the report is tried again when the counts change.
 
-    OUT/status.json, OUT/problem.txt          how things stand; the latter only while there is one
-    OUT/2026-W47/report.html, forecast.csv    a week; nowcast.csv where vintages are kept,
-                 hub/, results/               forecasts as hubs take them, all tables
+    OUT/status.json, OUT/problem.txt          the present state; the latter only with a problem
+    OUT/2026-W47/report.html, forecast.csv    a week; nowcast.csv where vintages are stored,
+                 hub/, results/               forecasts in the format of hubs, all tables
     OUT/latest/                               copies of the newest week's files
 """
 
@@ -59,25 +59,25 @@ STATUS, PROBLEM, LATEST, MARK = "status.json", "problem.txt", "latest", "week.tx
 REPORT, FORECAST, NOWCAST = "report.html", "forecast.csv", "nowcast.csv"
 HUB = "hub"
 REAL_TIME = "real_time_since.txt"
-"""In the kit: since when late reports are filled up there."""
+"""In the kit: the day since which late reports are filled up there."""
 WEEK_NAME = re.compile(r"\d{4}-W\d\d")
 _NAMED = re.compile(r"week-(\d{4}-\d\d-\d\d)")
 
 
 @dataclass
 class SiteDataCheck:
-    """What was found in a site's file."""
+    """The results of checking a site's file."""
 
     panel: CasePanel | None = None
-    """Of all clients that can be read, with what was known on earlier mornings, where kept."""
+    """All clients that can be read, with their data vintages where stored."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     mornings: int = 0
-    """That are kept of the client with the fewest."""
+    """Stored vintages of the client with the fewest."""
 
 
 def week_of(training: str, release: Release) -> str:
-    """The name of a week's folder: the ISO week of the morning that a training is of."""
+    """The name of a week's folder: the ISO week of the training's day."""
     named = _NAMED.fullmatch(training)
     day = date.fromisoformat(named[1]) if named else release.last_day + timedelta(days=1)
     year, week, _ = day.isocalendar()
@@ -85,7 +85,7 @@ def week_of(training: str, release: Release) -> str:
 
 
 def look(kit: Path, today: date, step: Step) -> SiteDataCheck:
-    """Check a site's counts as `epifed data check` does, and keep them as known today."""
+    """Check a site's counts as `epifed data check` does, and store them as known today."""
     found, clients = SiteDataCheck(), hosted_clients(kit)
     if failed := Fetched.of(kit).problem:
         found.problems.append(f"The command for your data failed: {failed}")
@@ -134,15 +134,15 @@ def update_site(
     now: datetime | None = None,
     say: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
-    """Do what is to be done at a site now, and write down how things stand: the status.
+    """Make a site's pending report, and write its status; returns the status.
 
-    May be repeated at any time, and by two at once.
+    It can be called at any time, also by two processes at once.
     """
     now = now or datetime.now().astimezone()
     out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / ".lock"):
         for left in out.glob(".*-W*-*"):
-            shutil.rmtree(left, ignore_errors=True)  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)  # left by a process that was killed
         asked, held = LastAsked.of(kit), _releases(kit, say)
         newest = held[-1] if held else None
         found = look(kit, now.date(), _step(asked, newest))
@@ -177,7 +177,7 @@ def _step(asked: LastAsked | None, newest: tuple[str, Release] | None) -> Step:
 
 
 def _releases(kit: Path, say: Callable[[str], object]) -> list[tuple[str, Release]]:
-    """The releases that the site holds, by training, the newest last."""
+    """The releases that the site has, with their trainings, newest last."""
     found = []
     for path in sorted((kit / MODELS).glob("*.epifed")):
         try:
@@ -188,7 +188,7 @@ def _releases(kit: Path, say: Callable[[str], object]) -> list[tuple[str, Releas
 
 
 def _sat_out(asked: LastAsked | None, training: str) -> list[str]:
-    """Who of the site's clients did not count in a training, in plain words."""
+    """The site's clients that did not count in a training, as sentences."""
     if asked is None or asked.training != training:
         return [f"This site took no part in the training '{training}': it was not connected."]
     if asked.problem:
@@ -208,7 +208,7 @@ def _try_week(
     model_name: str,
     say: Callable[[str], object],
 ) -> list[str]:
-    """Make the folder of the newest week; what stood in the way."""
+    """Make the folder of the newest week; returns what prevented it."""
     training, release = held[-1]
     week = week_of(training, release)
     if found.panel is None:
@@ -220,7 +220,7 @@ def _try_week(
             _make(kit, out, folder, found, held, model_name, say)
         except EpifedError as error:
             return [f"No forecast of {week}: {error}"]
-        except Exception as error:  # a fault here must not look like one of the site's
+        except Exception as error:  # a fault of epifed must not look like one of the site's
             say(traceback.format_exc())
             return [f"No forecast of {week}, by a fault of epifed: {error!r}"]
         _write_problems(folder / PROBLEM, problems)
@@ -241,7 +241,7 @@ def _make(
     model_name: str,
     say: Callable[[str], object],
 ) -> None:
-    """Everything of a week, in a folder that nobody reads yet."""
+    """Make all files of a week, in a folder that nobody reads yet."""
     (training, release), panel = held[-1], found.panel
     assert panel is not None
     plain = replace(panel, history=None)
@@ -281,7 +281,7 @@ def _make(
 
 
 def _real_time_since(kit: Path, panel: CasePanel) -> date:
-    """The day from which on late reports are filled up at a site, written down once."""
+    """The day from which late reports are filled up at a site, stored once."""
     path = kit / REAL_TIME
     with contextlib.suppress(OSError, ValueError):
         return date.fromisoformat(path.read_text(encoding="utf-8").strip())
@@ -292,17 +292,16 @@ def _real_time_since(kit: Path, panel: CasePanel) -> date:
 
 
 def _latest(out: Path) -> str | None:
-    """The week whose files are the latest."""
+    """The week whose files are in `latest`."""
     with contextlib.suppress(OSError):
         return (out / LATEST / MARK).read_text(encoding="utf-8").strip()
     return None
 
 
 def _copy_latest(out: Path, week: str) -> list[str]:
-    """Copies of the newest week's files under a name that stays; what stood in the way.
+    """Copy the newest week's files to a constant path; returns what prevented it.
 
-    A file that somebody has open cannot be replaced on every system: then the week's own folder
-    has it.
+    On some systems a file that is open cannot be replaced; the week's own folder has it.
     """
     problems = []
     latest = out / LATEST
@@ -345,7 +344,7 @@ def _status(
 
 
 def _write_problems(path: Path, problems: list[str]) -> None:
-    """What stands in the way, in the language of the machine; no file if nothing does."""
+    """Write the problems in the language of the machine; delete the file if there are none."""
     if problems:
         write_text(path, "\n".join(map(spoken, problems)) + "\n")
     else:

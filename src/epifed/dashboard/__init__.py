@@ -1,9 +1,8 @@
 """The coordinator's page and Prometheus metrics: a read-only web server.
 
-One thread reads the files again and again, another asks the server, which may take a minute. A
-request waits for neither. Access is from this machine, or with a token over TLS. Every answer has
-headers that let a browser load nothing from elsewhere. The Host header is checked against DNS
-rebinding.
+One thread reads the files at intervals. Another asks the server, which may take a minute. A request
+waits for neither. Access is from this machine, or with a token over TLS. Every answer has headers
+that let a browser load nothing from elsewhere. The Host header is checked against DNS rebinding.
 """
 
 import base64
@@ -53,7 +52,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(overview: FederationState, seconds: float) -> bytes:
-    """All metrics in Prometheus' text format; the look at the files took so many seconds."""
+    """All metrics in Prometheus' text format; `seconds` is the time that reading the state took."""
 
     class Once:
         def collect(self) -> Iterator[Metric]:
@@ -192,14 +191,14 @@ def _counter(name: str, meaning: str, value: float) -> Metric:
 
 
 ROOT = "root"
-"""What the root certificate is called among those of the parties."""
+"""The key of the root certificate beside the names of the parties."""
 ANSWERED = 60.0
 """Seconds after which certificates are read again."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state as it is handed out."""
+    """The state in the forms that are served."""
 
     overview: FederationState
     state: bytes
@@ -208,14 +207,14 @@ class Snapshot:
 
     @classmethod
     def of(cls, overview: FederationState, seconds: float) -> "Snapshot":
-        """The state as JSON and as metrics; the look at it took so many seconds."""
+        """The state as JSON and as metrics; `seconds` is the time that reading it took."""
         state = overview.model_dump_json().encode()
         tag = hashlib.sha256(state).hexdigest()[:32]
         return cls(overview, state, tag, exposition(overview, seconds))
 
 
 class StatusPoller:
-    """Looks at a federation every few seconds until it is stopped."""
+    """Reads the state of a federation every few seconds until it is stopped."""
 
     def __init__(
         self,
@@ -235,13 +234,13 @@ class StatusPoller:
         self.snapshot = self._look()
 
     def start(self) -> None:
-        """Go on looking."""
+        """Start the threads that read the files and ask the server."""
         threading.Thread(target=self._go_on, daemon=True, name="looking").start()
         if self._ask:
             threading.Thread(target=self._listen, daemon=True, name="asking").start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         self._end.set()
 
     def _look(self) -> Snapshot:
@@ -257,7 +256,7 @@ class StatusPoller:
             try:
                 self.snapshot = self._look()
                 self._said.pop("files", None)
-            except (EpifedError, OSError) as error:  # the page says how old its state is
+            except (EpifedError, OSError) as error:  # the page shows how old its state is
                 self._say("files", str(error))
 
     def _listen(self) -> None:
@@ -274,20 +273,20 @@ class StatusPoller:
                 return
 
     def _say(self, what: str, sentence: str) -> None:
-        """Tell the terminal, once as long as it stays the same."""
+        """Print a sentence to the terminal, unless it is the same as before."""
         if sentence != self._said.get(what):
             print(f"epifed: {sentence}", file=sys.stderr, flush=True)
         self._said[what] = sentence
 
 
 def _remembering(before: Live | None, now: Live) -> Live:
-    """What the server says now, with the versions that sites said when they were last greeted."""
+    """The server's present answer, with the versions that sites stated when last greeted."""
     versions = (before.versions if before else {}) | now.versions
     return now.model_copy(update={"versions": versions})
 
 
 def ask_server(kit: Path) -> Callable[[], Live]:
-    """Asks the server with the coordinator's kit, as 'epifed federation status' does."""
+    """A function that asks the server with the coordinator's kit, as `epifed federation status`."""
     from epifed.federation.flare.jobs import CoordinatorSession, look
 
     desk = CoordinatorSession(kit)
@@ -310,7 +309,7 @@ def ask_server(kit: Path) -> Callable[[], Live]:
 
 
 def certificate_ends(kits: dict[str, Path]) -> Callable[[], dict[str, datetime]]:
-    """Reads when the certificates of these kits end; a folder that is no kit has none."""
+    """A function that reads when these kits' certificates end; a folder that is no kit has none."""
     from epifed.federation.flare.kits import certificate
 
     def read() -> dict[str, datetime]:
@@ -328,21 +327,21 @@ def certificate_ends(kits: dict[str, Path]) -> Callable[[], dict[str, datetime]]
 
 
 LEAST_TOKEN = 32
-"""Characters of a token, which is made, not thought of."""
+"""Least characters of a token: it is generated, not chosen."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)
 class Access:
-    """Where the page is served, and what a request must bring."""
+    """Where the page is served, and the token that a request must have."""
 
     host: str
     names: tuple[str, ...]
     """Hosts that a request may name."""
     token: str | None = None
     viewers: Path | None = None
-    """A file with a token for each further reader, looked at with every request."""
+    """A file with a token for each further reader; it is read at every request."""
     certificate: Path | None = None
     key: Path | None = None
 
@@ -355,7 +354,7 @@ class Access:
         key: Path | None,
         viewers: Path | None = None,
     ) -> "Access":
-        """Checked: beyond this machine only with a token and TLS."""
+        """Checked access: beyond this machine only with a token and TLS."""
         if (certificate is None) != (key is None):
             raise EpifedError("found one of --certificate and --key; expected both or neither")
         if not _is_loopback(host) and (token is None or certificate is None):
@@ -375,9 +374,9 @@ class Access:
         return cls(host, names, _token(token) if token else None, viewers, certificate, key)
 
     def tokens(self) -> tuple[str, ...]:
-        """What lets a request in now: the owner's token, and those of the viewers.
+        """The tokens accepted now: the owner's, and those of the viewers.
 
-        Viewers' tokens that cannot be read let nobody in; the owner's still does.
+        If the viewers' tokens cannot be read, only the owner's is accepted.
         """
         own = () if self.token is None else (self.token,)
         try:
@@ -387,11 +386,11 @@ class Access:
 
     @property
     def scheme(self) -> str:
-        """Of its address."""
+        """The scheme of the page's address."""
         return "https" if self.certificate else "http"
 
     def refusal(self, scope: Scope) -> PlainTextResponse | None:
-        """Why a request does not get through: its method, or its token."""
+        """The response to a request with a wrong method or token; None if it is allowed."""
         if scope["method"] not in METHODS:
             allowed = {"allow": ", ".join(METHODS)}
             return PlainTextResponse("This page can only be read.\n", 405, allowed)
@@ -402,7 +401,7 @@ class Access:
 
 
 def read_viewers(path: Path) -> dict[str, str]:
-    """The tokens of those who may look beside the owner, by name."""
+    """The tokens of further readers beside the owner, by name."""
     _refuse_open(path)
     try:
         viewers = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -420,7 +419,7 @@ def read_viewers(path: Path) -> dict[str, str]:
 
 
 def _brings(headers: Headers, tokens: tuple[str, ...]) -> bool:
-    """Whether a request brings a token: as a bearer, or as the password of whatever user."""
+    """Whether a request has one of the tokens, as a bearer token or as any user's password."""
     kind, _, said = headers.get("authorization", "").partition(" ")
     given = said.strip()
     if kind.lower() == "basic":
@@ -431,7 +430,7 @@ def _brings(headers: Headers, tokens: tuple[str, ...]) -> bool:
     elif kind.lower() != "bearer":
         given = ""
     found = [hmac.compare_digest(given.encode(), token.encode()) for token in tokens]
-    return any(found)  # all are compared, so that the time does not tell which
+    return any(found)  # all are compared, so that the time does not show which one matched
 
 
 def _is_loopback(host: str) -> bool:
@@ -505,7 +504,7 @@ def _refuse_unusable(certificate: Path, key: Path) -> None:
 
 
 SHARED_STYLES = ("page.css", "print.css")
-"""Of the report, as are the scripts below and the charting library."""
+"""From the report, like the scripts below and the charting library."""
 SHARED_SCRIPTS = ("format.js", "charts.js", "tables.js", "controls.js")
 OWN_STYLES = ("board.css",)
 OWN_SCRIPTS = ("words_en.js", "words_de.js", "data.js")
@@ -514,12 +513,12 @@ READ = ["GET", "HEAD"]
 
 
 def own(name: str) -> str:
-    """A file of the page."""
+    """The text of one of the page's files."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def make_app(watching: StatusPoller, access: Access) -> ASGIApp:
-    """The application, behind the rules of access."""
+    """The web application, behind the rules of access."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     styles = [*map(asset, SHARED_STYLES), *map(own, OWN_STYLES)]
     scripts = [*map(own, OWN_SCRIPTS), *map(asset, SHARED_SCRIPTS), *map(own, OWN_LAST)]

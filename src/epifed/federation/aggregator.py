@@ -1,7 +1,7 @@
-"""An aggregator's work, without FLARE: check the reports, book the round, add up, add noise.
+"""Aggregator's side of a round, without FLARE: check reports, book the round, add up, add noise.
 
-It is given by the server, which it does not trust, what sites have sealed to it. It answers one
-question a round, with the noise of a whole release of its own, and keeps the answer.
+The server, which it does not trust, relays the sites' sealed shares. It answers one question in
+each round, adds the noise of a whole release itself, and keeps the answer.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ ROSTER = "federation.toml"
 
 
 def own_keys(kit: Path) -> SecretKeys:
-    """The keys of an aggregator's kit, which it makes itself when it first needs them."""
+    """The keys of an aggregator's kit; they are made on first use."""
     path = kit / KEYS
     if not path.exists():
         SecretKeys.make().write(path)
@@ -42,7 +42,7 @@ def own_keys(kit: Path) -> SecretKeys:
 
 
 class AggregatorWork:
-    """An aggregator at work, in its kit. Its answers hold a partial sum or a code, never words."""
+    """An aggregator and its kit. Its answers hold a partial sum or a code, never free text."""
 
     def __init__(self, kit: Path) -> None:
         self.kit = kit
@@ -52,7 +52,7 @@ class AggregatorWork:
         self.answers = AnswerCache(kit / ANSWERS)
 
     def answer(self, parts: Parts) -> tuple[Parts, Exception | None]:
-        """The answer to a question, and for the aggregator's own log what went wrong."""
+        """Answer a question; also returns the error, if any, for the aggregator's own log."""
         training, number = "", 0
         try:
             question = unpack_question(parts)
@@ -64,7 +64,7 @@ class AggregatorWork:
             return pack_code(training, number, Code.ERROR), error
 
     def ready(self, parts: Parts) -> Parts:
-        """Whether the aggregator would add up a training, by its roster, terms and ledger."""
+        """Whether the aggregator would take part in a training, by its roster, terms and ledger."""
         try:
             return self._weighed(Proposal.unpack(parts)).pack()
         except MessageError as error:
@@ -82,7 +82,7 @@ class AggregatorWork:
         ):
             raise MessageError(Code.REFUSED_ROSTER)
         self._refuse_others(pinned, self._own_name(pinned))
-        try:  # it computes the release again, and needs the learner for it
+        try:  # the learner is needed to compute the release again
             make_learner(settings)
         except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
@@ -92,7 +92,7 @@ class AggregatorWork:
         return weigh(proposal, self.terms, book)
 
     def receive(self, content: bytes, training: str, evidence: Evidence | None = None) -> Release:
-        """Keep the finished release, once it has been computed again from the signed sums."""
+        """Keep the finished release, after computing it again from the signed sums."""
         if evidence is None:
             raise MessageError(Code.REFUSED_TRUST)
         first = evidence.first
@@ -100,7 +100,7 @@ class AggregatorWork:
         return keep_release(self.kit, LEDGER, self.terms, content, training, evidence)
 
     def _own_name(self, fingerprints: Mapping[str, str]) -> str:
-        """The name under which this aggregator's keys are among those that add up."""
+        """The name under which this aggregator's keys are listed; raises if the list differs."""
         own = [name for name, pin in fingerprints.items() if pin == self.keys.public.fingerprint]
         if len(own) != 1 or tuple(fingerprints) != tuple(
             one.name for one in self.roster.aggregators
@@ -109,7 +109,7 @@ class AggregatorWork:
         return own[0]
 
     def _refuse_others(self, fingerprints: Mapping[str, str], own: str) -> None:
-        """Refuse others beside it than those that it has pinned."""
+        """Refuse a training whose other aggregators differ from the pinned ones."""
         others = dict(fingerprints)
         if own not in self.terms.aggregators:
             del others[own]
@@ -138,7 +138,7 @@ class AggregatorWork:
         )
 
     def _agreed(self, question: Question) -> tuple[Settings, PrivacyPlan]:
-        """The settings and plan of a pact to which the roster and the terms agree."""
+        """The settings and plan of a pact, after checking it against the roster and the terms."""
         pact = question.pact
         try:
             settings = Settings.from_toml(pact.settings)
@@ -160,7 +160,7 @@ class AggregatorWork:
         return settings, plan
 
     def _check_reports(self, question: Question) -> None:
-        """Each of a site of the roster, once, signed for this round, with the share signed."""
+        """Check that each report is of another site in the roster and signed for this round."""
         pact, seen = question.pact, set[str]()
         place = len(_before(pact, question.aggregator))
         for report in question.reports:
@@ -170,7 +170,7 @@ class AggregatorWork:
             report.check(pact, place, self.roster.signs.get(report.site))
 
     def _check_others(self, question: Question) -> None:
-        """Those who answered before it were given the same reports."""
+        """Check that the aggregators asked before this one were given the same reports."""
         expected = _before(question.pact, question.aggregator)
         if [statement.aggregator for statement in question.before] != expected or not all(
             statement.holds(question.pact) and statement.reported == question.reported
@@ -199,6 +199,6 @@ class AggregatorWork:
 
 
 def _before(pact: RoundTerms, name: str) -> list[str]:
-    """The aggregators that are asked before one."""
+    """The names of the aggregators that are asked before the named one."""
     names = [one for one, _ in pact.aggregators]
     return names[: names.index(name)]

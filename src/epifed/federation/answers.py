@@ -1,8 +1,8 @@
-"""Answers that a party gives once, and what it does with a finished release.
+"""Answers that a party gives once, and the checks of a finished release.
 
-An answer waits on the disk until its round is in the party's ledger. Then it becomes the answer,
-and then it is given. After a crash the same question gets the same bytes. If the disk loses an
-answer, making another is charged again.
+An answer is written to disk, then its round is booked in the party's ledger, then it is given.
+After a crash, the same question gets the same bytes. If the disk loses an answer, making a new one
+is charged again.
 """
 
 import json
@@ -30,13 +30,13 @@ from epifed.training.rounds import Rounds
 
 Make = Callable[[], Parts]
 Spent = Callable[[], int]
-"""Rounds of the training that the party's ledger shows."""
+"""Returns the rounds of the training that the party's ledger shows."""
 Book = Callable[[int], None]
-"""Writes a round down, given the rounds that were there before its answer was made."""
+"""Books a round, given the number of rounds that were booked before its answer was made."""
 
 
 def question_digest(parts: Parts) -> str:
-    """What stands for a question: a SHA-256 of all of it."""
+    """SHA-256 of a whole question, in hexadecimal digits."""
     text = json.dumps(parts.get("about")).encode()
     return digest(len(text).to_bytes(8) + text + bytes(parts.get("array") or b"")).hex()
 
@@ -78,7 +78,7 @@ class AnswerCache:
     def give(
         self, training: str, number: int, question: str, make: Make, spent: Spent, book: Book
     ) -> Parts:
-        """The answer to a question of a round: made, booked and kept the first time."""
+        """The answer to a round's question: made, booked and kept the first time, then repeated."""
         path = self.folder / f"{training}.answer"
         waiting = path.with_suffix(".waiting")
         with self._held(training):
@@ -97,7 +97,7 @@ class AnswerCache:
 
     @contextmanager
     def _held(self, training: str) -> Iterator[None]:
-        """One process at a time: the worker of a party that crashed may live on for a while."""
+        """Lock the training: the worker of a party that crashed may live on for a while."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / f"{training}.lock"):
             yield
@@ -107,7 +107,7 @@ MODELS = Owner.MODELS
 
 
 def first_state(settings: Settings) -> str:
-    """What stands for the state from which a training with these settings starts."""
+    """Digest of the state from which a training with these settings starts."""
     learner = make_learner(settings)
     return state_digest(learner.pack(learner.start(of_training(settings.seed)[0])))
 
@@ -115,8 +115,8 @@ def first_state(settings: Settings) -> str:
 def refuse_invented(release: Release, training: str, evidence: Evidence) -> None:
     """Refuse a release that is not, byte for byte, what its aggregators' signed sums give.
 
-    The state is computed again from the first one, which is public, by the learner's own steps. So
-    a release that continues another is refused too: no federation makes any.
+    The state is computed again from the first state, which is public, by the learner's own steps. A
+    release that continues another one is refused too: federations make none.
     """
     settings, first = release.settings, evidence.first
     plan = PrivacyPlan.of(settings, release.clients)
@@ -166,11 +166,11 @@ def keep_release(
     training: str,
     evidence: Evidence | None = None,
 ) -> Release:
-    """Keep the finished release, once it has been checked, and close the party's book on it.
+    """Check and keep the finished release, and close the training in the party's ledger.
 
-    One that is not private is taken only where the party agrees to such tests, and none takes the
-    place of another. What it cost the party, its own book says, not the server. With aggregators
-    it is computed again from what they signed.
+    A release with predictable noise needs the party's consent, and no release replaces another. The
+    cost to the party is what its own ledger shows, not what the server reports. With aggregators,
+    the release is computed again from the sums that they signed.
     """
     if not isinstance(training, str) or not NAME.fullmatch(training):
         raise MessageError(Code.BAD_TASK)

@@ -1,6 +1,6 @@
-"""Shares that no party can read alone: split, sealed to its aggregator, signed by its site.
+"""Shares that no party can read alone: split, sealed to an aggregator, signed by the site.
 
-A vector of whole numbers becomes k shares that add up to it modulo 2^64; any k - 1 of them are
+A vector of whole numbers becomes k shares that add up to it modulo 2^64. Any k - 1 of them are
 uniformly random. All but the last are 32-byte seeds, stretched by ChaCha20. Each is sealed with
 HPKE (RFC 9180; ML-KEM-768 and X25519 together, so that both must break) and signed with Ed25519.
 All cryptography is that of the package `cryptography`.
@@ -47,7 +47,7 @@ _LENGTHS = {"kem": 1184, "x25519": 32, "ed25519": 32}
 
 
 def split(vector: NDArray[np.int64], parts: int) -> list[bytes]:
-    """Shares of a vector, each as it is sealed: seeds, and last what they leave of the vector."""
+    """Shares of a vector as bytes: random seeds, and last the vector minus the expanded seeds."""
     seeds = [secrets.token_bytes(SEED) for _ in range(parts - 1)]
     rest = vector.astype(np.int64).view(np.uint64).copy()
     for seed in seeds:
@@ -56,7 +56,7 @@ def split(vector: NDArray[np.int64], parts: int) -> list[bytes]:
 
 
 def expand(seed: bytes, length: int) -> Words:
-    """The share that a seed stands for: so many words of the ChaCha20 key stream.
+    """Expand a seed to its share: `length` words of the ChaCha20 key stream.
 
     The nonce may be constant because a seed is used once.
     """
@@ -65,52 +65,52 @@ def expand(seed: bytes, length: int) -> Words:
 
 
 def share(content: bytes, length: int, *, last: bool) -> Words | None:
-    """The share that was sealed as these bytes; none if they are not one."""
+    """The share that these bytes encode, or None if their number is wrong."""
     if len(content) != share_bytes(length, last=last):
         return None
     return words(content) if last else expand(content, length)
 
 
 def share_bytes(length: int, *, last: bool) -> int:
-    """The bytes of a share of so many numbers before it is sealed."""
+    """The number of bytes of a share before it is sealed."""
     return _WORD.itemsize * length if last else SEED
 
 
 def sealed_bytes(length: int, *, last: bool) -> int:
-    """The bytes of a sealed share, whatever is in it."""
+    """The number of bytes of a sealed share, which does not depend on its content."""
     return KEM.MLKEM768_X25519.enc_length() + share_bytes(length, last=last) + _TAG
 
 
 def to_bytes(numbers: Words) -> bytes:
-    """Words as they travel."""
+    """Words as little-endian bytes."""
     return numbers.astype(_WORD).tobytes()
 
 
 def words(content: bytes) -> Words:
-    """The words that travelled."""
+    """Words from little-endian bytes."""
     return np.frombuffer(content, dtype=_WORD).astype(np.uint64)
 
 
 def digest(content: bytes) -> bytes:
-    """SHA-256."""
+    """SHA-256 of the content, as 32 bytes."""
     return hashlib.sha256(content).digest()
 
 
 def bound(purpose: str, *parts: str | bytes) -> bytes:
-    """What is signed or bound to a seal: a purpose and parts, so that no two can be mixed up."""
+    """Unambiguous encoding of a purpose and its parts, which is signed or bound to a seal."""
     texts = [part if isinstance(part, str) else part.hex() for part in parts]
     return json.dumps(["epifed", 1, purpose, *texts], separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What everybody may know of an aggregator: where to seal to, and how it signs."""
+    """The public keys of an aggregator: one to seal shares to, one to verify its signatures."""
 
     content: bytes
 
     @classmethod
     def of(cls, text: str) -> "PublicKeys":
-        """The keys of a text."""
+        """Decode the keys from base64; raises `EpifedError` if they are not valid."""
         try:
             found = cls(base64.b64decode(text, validate=True))
             if len(found.content) != sum(_LENGTHS.values()):
@@ -122,20 +122,20 @@ class PublicKeys:
 
     @property
     def text(self) -> str:
-        """The keys as they travel."""
+        """The keys as base64."""
         return base64.b64encode(self.content).decode()
 
     @property
     def fingerprint(self) -> str:
-        """A SHA-256 of them, to be told by telephone and pinned."""
+        """SHA-256 of the keys, which parties exchange by telephone and pin."""
         return "SHA256:" + digest(self.content).hex(":").upper()
 
     def seal(self, content: bytes, info: bytes) -> bytes:
-        """Bytes that only the holder of the secret keys can open, and only with this `info`."""
+        """Encrypt bytes so that only the secret keys open them, and only with the same `info`."""
         return SUITE.encrypt(content, self._sealing, info)
 
     def signed(self, signature: bytes, content: bytes) -> bool:
-        """Whether the holder of the secret keys signed this."""
+        """Whether the holder of the secret keys signed this content."""
         return _verified(self._signing, signature, content)
 
     @cached_property
@@ -152,7 +152,7 @@ class PublicKeys:
 
 
 class SecretKeys:
-    """An aggregator's own keys, which never leave its machine."""
+    """The secret keys of an aggregator, which never leave its machine."""
 
     def __init__(
         self, kem: MLKEM768PrivateKey, dh: X25519PrivateKey, signing: Ed25519PrivateKey
@@ -164,13 +164,13 @@ class SecretKeys:
 
     @classmethod
     def make(cls) -> "SecretKeys":
-        """New ones."""
+        """Generate new keys."""
         keys = MLKEM768PrivateKey.generate(), X25519PrivateKey.generate()
         return cls(*keys, Ed25519PrivateKey.generate())
 
     @classmethod
     def read(cls, path: Path) -> "SecretKeys":
-        """Those of a file."""
+        """Read the keys from a file."""
         raw = _read_secret(path, "an aggregator's keys", 128)
         return cls(
             MLKEM768PrivateKey.from_seed_bytes(raw[:64]),
@@ -179,51 +179,51 @@ class SecretKeys:
         )
 
     def write(self, path: Path) -> None:
-        """Into a new file that its owner alone can read."""
+        """Write the keys to a new file that only its owner can read."""
         _write_secret(path, self._content)
 
     def open(self, sealed: bytes, info: bytes) -> bytes | None:
-        """What was sealed to these keys with this `info`; none if nothing was."""
+        """Decrypt bytes that were sealed to these keys with this `info`; None if that fails."""
         try:
             return SUITE.decrypt(sealed, self._sealing, info)
         except (InvalidTag, ValueError):
             return None
 
     def sign(self, content: bytes) -> bytes:
-        """The aggregator's signature."""
+        """Sign the content with Ed25519."""
         return self._signing.sign(content)
 
 
 class ReportKey:
-    """A site's own key, with which it signs its reports."""
+    """A site's secret key, with which it signs its reports."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
 
     @classmethod
     def make(cls, path: Path) -> "ReportKey":
-        """A new one in a new file that its owner alone can read."""
+        """Generate a key and write it to a new file that only its owner can read."""
         key = Ed25519PrivateKey.generate()
         _write_secret(path, key.private_bytes_raw())
         return cls(key)
 
     @classmethod
     def read(cls, path: Path) -> "ReportKey":
-        """That of a file."""
+        """Read the key from a file."""
         return cls(Ed25519PrivateKey.from_private_bytes(_read_secret(path, "a site's key", 32)))
 
     @property
     def public(self) -> str:
-        """Its public part, as the roster says it."""
+        """The public key in hexadecimal digits, as in the roster."""
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, content: bytes) -> bytes:
-        """The site's signature."""
+        """Sign the content with Ed25519."""
         return self._key.sign(content)
 
 
 def signed_by(public: str, signature: bytes, content: bytes) -> bool:
-    """Whether the site with this public key signed this."""
+    """Whether the site with this public key signed this content."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
     except ValueError:

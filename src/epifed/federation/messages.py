@@ -1,13 +1,13 @@
-"""All messages between server and sites, their codes, and the range of protocols understood.
+"""Messages between server and sites, their codes, and the range of protocols understood.
 
 A message is a short JSON text and the bytes of one array. A contribution is one clipped vector for
-each client of the site, in the roster's order, zero for clients not drawn, so its size says nothing
-about the draw. Nothing is executed or unpickled, and sizes are bounded before decoding.
+each client of the site, in the roster's order. Clients not drawn are zero, so its size shows
+nothing about the draw. Nothing is executed or unpickled, and sizes are bounded before decoding.
 
-An error's text can hold data, so a site sends one of a few codes instead.
+An error's text can contain data, so a site sends one of a few codes instead.
 
 The protocol number rises when anything that parties exchange changes: tasks, answers, names of
-settings, the release file. `OLDEST` is the oldest that is still understood.
+settings, the release file. `OLDEST` is the oldest protocol that is still understood.
 """
 
 import json
@@ -30,7 +30,7 @@ from epifed.training.rounds import Rounds
 
 
 class Code(StrEnum):
-    """Why a contribution is missing from a round."""
+    """Why a party refused, or why an answer, a round or a release cannot be used."""
 
     REFUSED_EPSILON = "refused-epsilon"
     REFUSED_TOTAL = "refused-total"
@@ -104,14 +104,14 @@ SENTENCES = {
 }
 
 GERMAN = {code: in_german(sentence) for code, sentence in SENTENCES.items()}
-"""The same in German, for the pages that offices read."""
+"""The sentences in German, for the pages that offices read."""
 
 Standing = Literal["absent", "late", "refused", "faulty"]
-"""What a code says of a site: away, too slow, said no, or sent what could not be used."""
+"""A site's state by its code: not connected, too slow, refusing, or any other failure."""
 
 
 def standing(code: Code) -> Standing:
-    """How a site stands that a round was without."""
+    """The state of a site that a round had to do without."""
     if code == Code.ABSENT:
         return "absent"
     if code in (Code.NO_ANSWER, Code.LATE):
@@ -120,20 +120,20 @@ def standing(code: Code) -> Standing:
 
 
 PROTOCOL, OLDEST = 3, 1
-"""1: nobody said a number. 2: it is said in the greeting. 3: parties are asked before a payment,
-and deliveries carry the sums that aggregators signed."""
+"""1: the greeting has no number. 2: the greeting states it. 3: parties are asked before a training
+is charged, and deliveries carry the sums that aggregators signed."""
 ASKED_FROM = 3
-"""The protocol from which on a party can be asked whether it would take part."""
+"""The first protocol in which a party can be asked whether it would take part."""
 SIGNED_FROM = 3
-"""The protocol that all parties of a training with aggregators must understand."""
+"""The first protocol that all parties of a training with aggregators must understand."""
 HEARD = "greeting.json"
-"""What a site remembers of the server."""
+"""The file in which a site keeps the server's last greeting."""
 _VERSION = re.compile(r"[0-9A-Za-z.+-]{1,40}")
 
 
 @dataclass(frozen=True)
 class ProtocolRange:
-    """From which protocol to which a party speaks, and its version of epifed."""
+    """The oldest and newest protocol that a party understands, and its version of epifed."""
 
     oldest: int
     newest: int
@@ -141,12 +141,12 @@ class ProtocolRange:
 
     @classmethod
     def own(cls) -> "ProtocolRange":
-        """What this installation speaks."""
+        """The range of this installation."""
         return cls(OLDEST, PROTOCOL, version("epifed"))
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> "ProtocolRange":
-        """What a greeting says. One without a number is of the first protocol.
+        """The range in a greeting: protocol 1 if it states none, 0 to 0 if it is malformed.
 
         >>> ProtocolRange.of({})
         ProtocolRange(oldest=1, newest=1, epifed='unknown')
@@ -162,15 +162,15 @@ class ProtocolRange:
 
     @property
     def about(self) -> dict[str, Any]:
-        """As a greeting says it."""
+        """The range as fields of a greeting."""
         return {"protocol": [self.oldest, self.newest], "epifed": self.epifed}
 
     def understands(self, other: "ProtocolRange") -> bool:
-        """Whether both speak some protocol."""
+        """Whether the two ranges overlap."""
         return max(self.oldest, other.oldest) <= min(self.newest, other.newest)
 
     def __str__(self) -> str:
-        """In words."""
+        """The version and the range, as text."""
         return f"epifed {self.epifed} (protocols {self.oldest} to {self.newest})"
 
 
@@ -184,9 +184,9 @@ def foreign(spoken: Mapping[str, ProtocolRange], oldest: int = OLDEST) -> dict[s
 def refuse_foreign(
     others: Mapping[str, ProtocolRange], needed: Collection[str], left: int, least: int
 ) -> None:
-    """Refuse a training, before it is paid for, that too few parties would understand.
+    """Refuse a training, before it is charged, that too few parties would understand.
 
-    `needed` must all take part, and of those that are `left` at least so many.
+    Raises if one of `needed` is among `others`, or if fewer than `least` sites are `left`.
     """
     missing = sorted(others.keys() & set(needed))
     if missing or (others and left < least):
@@ -200,7 +200,7 @@ def refuse_foreign(
 
 
 def hear(kit: Path, about: Mapping[str, Any]) -> ProtocolRange:
-    """What the server said in its greeting, remembered for `epifed federation check`."""
+    """Read the server's greeting and keep it for `epifed federation check`."""
     said = ProtocolRange.of(about)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     write_text(kit / HEARD, json.dumps(said.about | {"time": when}))
@@ -208,7 +208,7 @@ def hear(kit: Path, about: Mapping[str, Any]) -> ProtocolRange:
 
 
 def heard(kit: Path) -> tuple[ProtocolRange, str] | None:
-    """What the server said last, and when; none before the first training."""
+    """The server's last greeting and its time; None before the first training."""
     try:
         about = json.loads((kit / HEARD).read_text(encoding="utf-8"))
         return ProtocolRange.of(about), str(about["time"])
@@ -217,30 +217,30 @@ def heard(kit: Path) -> tuple[ProtocolRange, str] | None:
 
 
 Parts = dict[str, Any]
-"""What travels: {"about": JSON text, "array": bytes}."""
+"""A message in transit: {"about": JSON text, "array": bytes}."""
 
 SEALED_FIELDS = {"site", "aggregators", "length", "least"}
-"""What a task says only where there are aggregators."""
+"""Fields of a task that are sent only if there are aggregators."""
 MOST_TEXT = 1_000_000
-"""Characters of the JSON text of a message."""
+"""Most characters of the JSON text of a message."""
 MOST_ARRAY = 512 * 2**20
-"""Bytes of the array of a message."""
+"""Most bytes of the array of a message."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}")
-"""A training's name: letters, digits and hyphens, for it becomes a folder's and a file's."""
+"""A training's name, which becomes the name of a folder and a file: letters, digits, hyphens."""
 
 
 def most_bytes(clients: int, length: int) -> int:
-    """The bytes that an answer for so many clients can need, with room for what FLARE adds.
+    """The most bytes of an answer for so many clients, with room for what FLARE adds.
 
-    A sealed report or a partial sum, whatever the clients, is of eight bytes a number.
+    Sealed reports and partial sums have eight bytes a number, however many clients there are.
     """
     return max(4 * clients, 8) * length + 2 * MOST_TEXT
 
 
 class MessageError(EpifedError):
-    """A message that is not what it should be; `code` says in which way.
+    """A message that is refused; `code` is the reason.
 
-    What `detail` says is for the party's own log.
+    `detail` is for the party's own log.
     """
 
     def __init__(self, code: Code, detail: str = "") -> None:
@@ -250,67 +250,67 @@ class MessageError(EpifedError):
 
 @dataclass(frozen=True)
 class Task:
-    """What the server asks of one site in a round."""
+    """The server's request to one site in a round."""
 
     training: str
     round: int
     rounds: int
     paid: int
-    """Rounds paid for before this one, repeated ones included."""
+    """Rounds charged before this one, including repeated rounds."""
     settings: str
     first_day: str
     last_day: str
     enrolled: int
-    """N, over which the accountant's q = m / N is taken."""
+    """N, the denominator of the accountant's q = m / N."""
     noise_multiplier: float
     randomness: str
     clients: tuple[str, ...]
     """All clients of this site, in the roster's order."""
     drawn: str
-    """For each of them 1 if it was drawn, else 0. Other sites' draws are nobody's business. Empty
-    where the site draws itself."""
+    """One digit for each client: 1 if drawn, else 0. A site is not told other sites' draws. Empty
+    if the site draws its clients itself."""
     state: Vector
     site: str = ""
     aggregators: tuple[tuple[str, str], ...] = ()
-    """Names and public keys of those who add up the sealed shares; none: the server adds up."""
+    """Names and public keys of the aggregators; if empty, the server adds up."""
     length: int = 0
-    """With aggregators: the numbers of a contribution."""
+    """With aggregators: the length of a contribution."""
     least: int = 0
-    """With aggregators: sites that a sum must be of, to be used."""
+    """With aggregators: the fewest sites of a sum that may be used."""
 
     @property
     def period(self) -> tuple[date, date]:
-        """The days that are learned from."""
+        """First and last day of the training data."""
         return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
 
     @property
     def numbers(self) -> int:
-        """The size of the model."""
+        """The size of the model, in numbers."""
         return int(self.state.size)
 
     @property
     def repeated(self) -> int:
-        """Rounds that were paid for and had to be run again."""
+        """Rounds that were charged and had to be run again."""
         return max(0, self.paid + 1 - self.round)
 
     @property
     def draws_itself(self) -> bool:
-        """Whether the site tosses its clients' coins, and nobody else learns who was drawn."""
+        """Whether the site draws its clients itself, so that nobody else learns who was drawn."""
         return bool(self.aggregators) and self.randomness == "secure"
 
     def chosen(self) -> list[int]:
-        """The places of the drawn clients among the site's."""
+        """The positions of the drawn clients among the site's clients."""
         return [i for i, mark in enumerate(self.drawn) if mark == "1"]
 
 
 def pack_task(task: Task) -> Parts:
-    """A task as it travels."""
+    """Encode a task as a message."""
     unsaid = {"state"} if task.aggregators else {"state", *SEALED_FIELDS}
     return _packed({k: v for k, v in vars(task).items() if k not in unsaid}, task.state)
 
 
 def pack_tasks(tasks: Mapping[str, Task]) -> dict[str, Parts]:
-    """The tasks of a round as they travel; a state that they share is held once."""
+    """Encode a round's tasks as messages by site; a state that they share is held once."""
     states: dict[int, Any] = {}
     packed = {}
     for site, task in tasks.items():
@@ -320,7 +320,7 @@ def pack_tasks(tasks: Mapping[str, Task]) -> dict[str, Parts]:
 
 
 def unpack_task(parts: Parts) -> Task:
-    """The task that travelled; one that a site must not act on is refused."""
+    """Decode a task; raises `MessageError` if a site must not act on it."""
     about = _about(parts)
     state = _array(about, parts)
     try:
@@ -349,21 +349,21 @@ def unpack_task(parts: Parts) -> Task:
 
 
 def pack_contribution(training: str, number: int, rows: Vector) -> Parts:
-    """What leaves a site: a clipped vector for each of its clients, and nothing else."""
+    """Encode a site's answer: a clipped vector for each of its clients, and nothing else."""
     return _packed({"training": training, "round": number}, rows)
 
 
 def pack_code(training: str, number: int, code: Code) -> Parts:
-    """What leaves a site that contributes nothing: why, as a code."""
+    """Encode the answer of a party that contributes nothing: a code for the reason."""
     about = {"training": training, "round": number, "code": code.value}
     return {"about": json.dumps(about)}
 
 
 def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vector], list[Code]]:
-    """The vectors of an answer by drawn client, and what was wrong with others.
+    """The accepted vectors by drawn client, and the codes of the rejected ones.
 
-    A vector that must not reach the sum counts as zero, alone; a message that is no contribution
-    is refused whole.
+    A rejected vector counts as zero and leaves the others valid. A message that is not a
+    contribution is refused as a whole.
     """
     about = read_about(parts)
     if about.get("training") != task.training or about.get("round") != task.round:
@@ -383,7 +383,7 @@ def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vec
 
 
 def said(parts: Parts) -> dict[str, Any]:
-    """What a party says in its greeting; whoever uses it checks it. Of no message, nothing."""
+    """The fields of a greeting, which the caller must check; empty if it is no message."""
     try:
         return _about(parts)
     except (MessageError, AttributeError, KeyError, TypeError, ValueError):
@@ -391,7 +391,7 @@ def said(parts: Parts) -> dict[str, Any]:
 
 
 def unreceived(parts: Parts, sha256: str) -> Code | None:
-    """Why a site has not the release with this hash, by its answer; none if it has."""
+    """Why a site does not have the release with this hash, by its answer; None if it has it."""
     try:
         about = read_about(parts)
     except MessageError as error:
@@ -406,7 +406,7 @@ def _packed(about: dict[str, Any], array: NDArray[Any]) -> Parts:
 
 
 def read_about(parts: Parts) -> dict[str, Any]:
-    """What a message says; one that is no message is refused, and so is one that says a code."""
+    """The fields of a message; raises `MessageError` if it is invalid or carries a code."""
     about = _about(parts)
     if "code" in about:
         raise MessageError(_code(about["code"]))

@@ -1,9 +1,8 @@
-"""Whether each party would take part in a training, asked before anything is paid for.
+"""Readiness of each party for a training, asked before anything is charged.
 
-The question names the training's terms: settings, days, N, noise and whom to trust. The answer is a
-code, and the ε as the party counts it beside what it allows. It is given before anybody is drawn
-and from the party's own terms, ledger and file as a whole, so it tells nothing of a draw and
-nothing of a client's rows.
+The question names the terms: settings, days, N, noise and whom to trust. The answer is a code, the
+ε as the party counts it, and its limit. It is given before clients are drawn, from the party's own
+terms, ledger and file as a whole. So it shows nothing of a draw and nothing of a client's rows.
 """
 
 import json
@@ -32,14 +31,14 @@ class NotReadyError(EpifedError):
 
 @dataclass(frozen=True)
 class Proposal:
-    """The terms of a training as a party is asked about them."""
+    """The terms of a training on which a party is asked."""
 
     training: str
     rounds: int
     done: int
     """Rounds that are done already."""
     paid: int
-    """Rounds that were paid for, repeated ones included."""
+    """Rounds that were charged, including repeated rounds."""
     settings: str
     first_day: str
     last_day: str
@@ -47,27 +46,27 @@ class Proposal:
     noise_multiplier: float
     randomness: str
     numbers: int
-    """The size of the model, or of what is added up."""
+    """The length of the model, or of the vectors that are added up."""
     aggregators: tuple[tuple[str, str], ...] = ()
-    """Names and fingerprints of the keys of those who add up; none: the server does."""
+    """Names and key fingerprints of the aggregators; if empty, the server adds up."""
 
     @property
     def period(self) -> tuple[date, date]:
-        """The days that are learned from."""
+        """First and last day of the training data."""
         return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
 
     @property
     def repeated(self) -> int:
-        """Rounds that were paid for and had to be run again."""
+        """Rounds that were charged and had to be run again."""
         return max(0, self.paid - self.done)
 
     def pack(self) -> Parts:
-        """The question as it travels."""
+        """Encode the question as a message."""
         return {"about": json.dumps(asdict(self))}
 
     @classmethod
     def unpack(cls, parts: Parts) -> "Proposal":
-        """The question that travelled; one that cannot be meant is refused."""
+        """Decode a question; raises `MessageError` if its terms are invalid."""
         about = said(parts)
         try:
             values = {field.name: about[field.name] for field in fields(cls)}
@@ -91,7 +90,7 @@ class Proposal:
         return proposal
 
     def read(self) -> tuple[Settings, PrivacyPlan]:
-        """The settings that are proposed, and their plan."""
+        """The proposed settings and their privacy plan."""
         try:
             settings = Settings.from_toml(self.settings)
             return settings, PrivacyPlan.of(settings, self.enrolled)
@@ -101,19 +100,19 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether a party would take part, and how it counts the ε of it."""
+    """Whether a party would take part, and the ε as it counts it."""
 
     code: Code | None = None
-    """Why it would not; none: it would."""
+    """Why it would not take part; None if it would."""
     epsilon: float | None = None
-    """As the party counts it: of this training, or of all together where those are too many."""
+    """As the party counts it: of this training, or of all together if the total is exceeded."""
     limit: float | None = None
-    """The most that it allows; none: any."""
+    """The most that it allows; None if infinite."""
     delta: float | None = None
     accountant: str | None = None
 
     def pack(self) -> Parts:
-        """The answer as it travels."""
+        """Encode the answer as a message."""
         about = {"ready": "yes" if self.code is None else self.code.value} | {
             name: value for name, value in vars(self).items() if name != "code"
         }
@@ -121,7 +120,7 @@ class Readiness:
 
     @classmethod
     def unpack(cls, parts: Parts) -> "Readiness":
-        """The answer that travelled; what is no answer is a refusal."""
+        """Decode an answer; one that is invalid counts as a refusal."""
         about = said(parts)
         word = about.get("ready", about.get("code"))
         if word == "yes":
@@ -140,7 +139,7 @@ def _number(value: object) -> float | None:
 
 
 def weigh(proposal: Proposal, terms: Terms, book: SiteLedger | None) -> Readiness:
-    """What a party's terms, and its book if the training is no test, say of a proposal."""
+    """A party's readiness by its terms and by its ledger, which is None for a test."""
     settings, plan = proposal.read()
     key = book_key(proposal, settings, plan)
     spent = max(proposal.paid, book.spent(key) if book else 0)
@@ -176,7 +175,7 @@ def weigh(proposal: Proposal, terms: Terms, book: SiteLedger | None) -> Readines
 
 @dataclass(frozen=True)
 class Party:
-    """One row of the table that the coordinator sees before anything is paid for."""
+    """A row of the table that the coordinator sees before anything is charged."""
 
     name: str
     role: Role
@@ -196,18 +195,18 @@ class Party:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Party":
-        """The row of plain values."""
+        """The row from plain values."""
         numbers = {name: values[name] for name in ("epsilon", "limit", "delta", "accountant")}
         code = Code(values["code"]) if values["code"] else None
         return cls(values["party"], values["role"], Readiness(code, **numbers), values["version"])
 
     @property
     def asked(self) -> bool:
-        """Whether it could be asked."""
+        """Whether the party answered."""
         return self.readiness.code not in (Code.ABSENT, Code.NO_ANSWER)
 
     def sentence(self) -> str:
-        """What the party says, with the numbers of its ε."""
+        """The party's answer as a sentence, with its ε."""
         ready = self.readiness
         counting = ""
         if ready.epsilon is not None and ready.accountant and ready.delta is not None:
@@ -225,10 +224,10 @@ class Party:
 
 
 def refuse_unready(parties: Iterable[Party], least: int) -> None:
-    """Refuse a training, before it is paid for, in which too few parties would take part.
+    """Refuse a training, before it is charged, in which too few parties would take part.
 
-    All aggregators must, and at least so many sites. Those that are away are waited for: only who
-    was asked and said no is a reason to refuse.
+    Aggregators and the server must be willing, and at least `least` sites. Absent parties are no
+    reason to refuse, but once a site refuses, only willing sites count.
     """
     rows = list(parties)
     needed = [one for one in rows if one.role != "site" and one.readiness.code and one.asked]

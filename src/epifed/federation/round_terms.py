@@ -1,9 +1,9 @@
-"""What the parties of a round with aggregators agree on, and the messages that only they have.
+"""The terms of a round with aggregators, and the messages that only such a round has.
 
-A *pact* is everything that prices a round and says which it is. Its digest is in every seal and
-signature, so that nothing of one round, training, N, c or S passes for another. A *report* is what
-a site sends, a *question* what an aggregator is asked, a *partial sum* what it answers. The signed
-partial sums of all rounds are the *evidence* of a release: from them everybody computes its state.
+A *pact* identifies a round and fixes its price. Its digest is in every seal and signature, so
+nothing of one round, training, N, c or S is valid for another. A *report* is what a site sends. A
+*question* goes to an aggregator, and a *partial sum* is its answer. The signed partial sums of all
+rounds are the *evidence* of a release: every party computes the state from them.
 """
 
 import json
@@ -42,7 +42,7 @@ MOST_NUMBERS = MOST_ARRAY // 8
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """What all parties of a round agree on."""
+    """The pact: all terms that the parties of a round must agree on."""
 
     training: str
     round: int
@@ -52,20 +52,20 @@ class RoundTerms:
     last_day: str
     enrolled: int
     noise_multiplier: float
-    """c of the share that each aggregator adds, and that the price is for."""
+    """c of the noise that each aggregator adds, and from which the price follows."""
     randomness: str
     length: int
-    """The numbers of a contribution."""
+    """The length of a contribution."""
     aggregators: tuple[tuple[str, str], ...]
     """Their names and public keys, in the roster's order."""
     start: str
     """The digest of the state from which the round starts."""
     least: int
-    """Sites that the sum must be of, to be used."""
+    """The fewest sites of a sum that may be used."""
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "RoundTerms":
-        """The pact of a message; what cannot be one is refused."""
+        """The pact from a message's fields; raises `MessageError` if they are invalid."""
         try:
             said = {field.name: values[field.name] for field in fields(cls)}
             named = tuple(
@@ -96,22 +96,22 @@ class RoundTerms:
 
     @classmethod
     def of_task(cls, task: Task) -> "RoundTerms":
-        """The pact that a site's task belongs to."""
+        """The pact to which a site's task belongs."""
         return cls.of(vars(task) | {"start": state_digest(task.state)})
 
     @property
     def period(self) -> tuple[date, date]:
-        """The days that are learned from."""
+        """First and last day of the training data."""
         return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
 
     @property
     def numbers(self) -> int:
-        """The size of what is added up."""
+        """The length of the vectors that are added up."""
         return self.length
 
     @property
     def repeated(self) -> int:
-        """No round is: an answer is kept, and given again."""
+        """Always 0: no round is repeated, because an answer is kept and given again."""
         return 0
 
     @cached_property
@@ -121,27 +121,27 @@ class RoundTerms:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """What parties pin of them."""
+        """The fingerprints of the aggregators' keys by name, as parties pin them."""
         return {name: keys.fingerprint for name, keys in self.keys.items()}
 
     @cached_property
     def digest(self) -> bytes:
-        """What stands for the pact in seals and signatures."""
+        """SHA-256 of the pact, which every seal and signature covers."""
         return digest(json.dumps(asdict(self), sort_keys=True).encode())
 
     def last(self, name: str) -> bool:
-        """Whether an aggregator gets what the seeds of the others leave."""
+        """Whether this aggregator gets the last share, which is the only one that is not a seed."""
         return self.aggregators[-1][0] == name
 
 
 def state_digest(state: Vector) -> str:
-    """What stands for a packed state in the terms of a round."""
+    """Digest of a packed state, in hexadecimal digits."""
     return digest(state.astype("<f4").tobytes()).hex()
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a site sends in a round: a sealed share for each aggregator, and one signature."""
+    """A site's message in a round: a sealed share for each aggregator, and one signature."""
 
     site: str
     shares: tuple[bytes, ...]
@@ -149,12 +149,12 @@ class Report:
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """What was signed of the shares."""
+        """The digests of the sealed shares, which the signature covers."""
         return tuple(map(digest, self.shares))
 
 
 def make_report(pact: RoundTerms, site: str, key: ReportKey, steps: NDArray[np.int64]) -> Report:
-    """A site's vector, in whole steps of the grid, split, sealed and signed."""
+    """Split a site's vector, in whole steps of the grid; seal each share and sign them all."""
     parts = split(steps, len(pact.aggregators))
     shares = tuple(
         keys.seal(part, seal_info(pact, site, name))
@@ -165,25 +165,25 @@ def make_report(pact: RoundTerms, site: str, key: ReportKey, steps: NDArray[np.i
 
 
 def seal_info(pact: RoundTerms, site: str, aggregator: str) -> bytes:
-    """What a share is sealed with: it opens for this round, site and aggregator alone."""
+    """The context of a sealed share: it opens only for this round, site and aggregator."""
     return bound("share", pact.digest, site, aggregator)
 
 
 def pack_report(pact: RoundTerms, report: Report) -> Parts:
-    """A report as it travels; its size depends on the pact alone."""
+    """Encode a report as a message; its size depends on the pact alone."""
     about = {"training": pact.training, "round": pact.round}
     content = b"".join((report.signature, *report.shares))
     return {"about": json.dumps(about), "array": content}
 
 
 def report_bytes(aggregators: int, length: int) -> int:
-    """The bytes of a report of so many numbers to so many aggregators."""
+    """The number of bytes of a report of `length` numbers to so many aggregators."""
     lasts = (place == aggregators - 1 for place in range(aggregators))
     return SIGNATURE + sum(sealed_bytes(length, last=last) for last in lasts)
 
 
 def accept_report(parts: Parts, pact: RoundTerms, site: str, public: str | None) -> Report:
-    """The report in a site's answer. Refused is what everybody can see to be wrong."""
+    """The report in a site's answer; raises `MessageError` if its form or signature is wrong."""
     about = read_about(parts)
     if about.get("training") != pact.training or about.get("round") != pact.round:
         raise MessageError(Code.LATE)
@@ -196,7 +196,7 @@ def accept_report(parts: Parts, pact: RoundTerms, site: str, public: str | None)
 
 @dataclass(frozen=True)
 class Relayed:
-    """What one aggregator gets of a report: its own share, and what all were signed with."""
+    """The part of a report that one aggregator gets: its own share, all digests, the signature."""
 
     site: str
     digests: tuple[bytes, ...]
@@ -212,15 +212,15 @@ class Relayed:
 
 @dataclass(frozen=True)
 class Statement:
-    """What an aggregator signs: of which reports it gave which partial sum."""
+    """What an aggregator signs: the digests of the reports that it added up and of its sum."""
 
     aggregator: str
     reported: bytes
-    """What stands for the reports."""
+    """The digest of the reports."""
     partial: bytes
     """The digest of the partial sum."""
     opened: int
-    """Reports whose shares are in it: those that could be opened."""
+    """The number of reports whose shares could be opened and are in the sum."""
     signature: bytes
 
     def holds(self, pact: RoundTerms) -> bool:
@@ -230,7 +230,7 @@ class Statement:
         return keys is not None and keys.signed(self.signature, content)
 
     def to_dict(self) -> dict[str, Any]:
-        """As it travels."""
+        """The statement as plain values."""
         return {
             "aggregator": self.aggregator,
             "reports": self.reported.hex(),
@@ -241,7 +241,7 @@ class Statement:
 
     @classmethod
     def of(cls, values: Any) -> "Statement":
-        """The statement that travelled."""
+        """The statement from plain values; raises `MessageError` if they are invalid."""
         try:
             reported, partial, signature = (
                 bytes.fromhex(values[name]) for name in ("reports", "partial", "signature")
@@ -256,17 +256,17 @@ class Statement:
 
 @dataclass(frozen=True)
 class Question:
-    """What an aggregator is asked in a round: to add up these reports."""
+    """The request to an aggregator to add up these reports."""
 
     pact: RoundTerms
     aggregator: str
     reports: tuple[Relayed, ...]
     before: tuple[Statement, ...]
-    """Of the aggregators that have answered before it."""
+    """The statements of the aggregators that have answered before it."""
 
     @property
     def reported(self) -> bytes:
-        """What stands for the reports: the same for every aggregator that got the same."""
+        """Digest of the reports, equal for all aggregators that were given the same ones."""
         told = (
             (report.site, *(d.hex() for d in report.digests), report.signature.hex())
             for report in sorted(self.reports, key=lambda report: report.site)
@@ -275,7 +275,7 @@ class Question:
 
 
 def pack_question(question: Question) -> Parts:
-    """A question as it travels."""
+    """Encode a question as a message."""
     about = asdict(question.pact) | {
         "aggregator": question.aggregator,
         "sites": [report.site for report in question.reports],
@@ -288,7 +288,7 @@ def pack_question(question: Question) -> Parts:
 
 
 def unpack_question(parts: Parts) -> Question:
-    """The question that travelled; one that cannot be meant is refused."""
+    """Decode a question; raises `MessageError` if it is invalid."""
     about = read_about(parts)
     pact = RoundTerms.of(about)
     names = [name for name, _ in pact.aggregators]
@@ -312,7 +312,7 @@ def unpack_question(parts: Parts) -> Question:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """What an aggregator answers: its shares added up, with its noise."""
+    """An aggregator's answer: the sum of its shares, with its noise."""
 
     statement: Statement
     total: Words
@@ -323,7 +323,7 @@ class PartialSum:
 def pack_partial(
     question: Question, keys: SecretKeys, total: Words, unopened: Sequence[str]
 ) -> Parts:
-    """A partial sum as it travels, signed."""
+    """Sign a partial sum and encode it as a message."""
     pact, name, content = question.pact, question.aggregator, to_bytes(total)
     opened = len(question.reports) - len(unopened)
     signature = keys.sign(_stated(pact, name, question.reported, digest(content), opened))
@@ -333,7 +333,7 @@ def pack_partial(
 
 
 def accept_partial(parts: Parts, question: Question) -> PartialSum:
-    """The partial sum in an aggregator's answer, if it is the one of this question."""
+    """The partial sum in an aggregator's answer; raises if it does not fit this question."""
     about = read_about(parts)
     pact = question.pact
     if about.get("training") != pact.training or about.get("round") != pact.round:
@@ -367,19 +367,19 @@ def _stated(
 
 @dataclass(frozen=True)
 class Closed:
-    """What a round with aggregators comes to."""
+    """The result of a round with aggregators."""
 
     state: Any
     released: NDArray[np.float64] | None
-    """The noisy mean; none if nothing of the round could be used."""
+    """The noisy mean; None if the round could not be used."""
     code: Code | None = None
-    """Why not."""
+    """Why the round could not be used."""
 
 
 def close_round(
     pact: RoundTerms, sums: Sequence[PartialSum], rounds: Rounds[Any], state: Any
 ) -> Closed:
-    """The state after a round, by what its aggregators signed: server and parties use this rule."""
+    """The state after a round from its signed sums; the server and all parties use this rule."""
     if min(one.statement.opened for one in sums) < pact.least:
         return Closed(state, None, Code.TOO_FEW)
     total = np.zeros(pact.length, dtype=np.uint64)
@@ -393,13 +393,13 @@ def close_round(
 
 
 MOST_EVIDENCE = 256 * 2**20
-"""Bytes of the signed sums of a training: 1,423 rounds of 11,777 numbers with two aggregators."""
+"""Most bytes of a training's signed sums: 1,423 rounds of 11,777 numbers, two aggregators."""
 _OPENED = 8
 """Bytes of the number of opened reports."""
 
 
 def pack_sums(sums: Iterable[PartialSum]) -> bytes:
-    """The partial sums of a round with their signatures, as a delivery carries them."""
+    """The partial sums of a round with their signatures, as bytes of a delivery."""
     return b"".join(
         b"".join(
             (
@@ -414,25 +414,25 @@ def pack_sums(sums: Iterable[PartialSum]) -> bytes:
 
 
 def evidence_bytes(aggregators: int, length: int, rounds: int) -> int:
-    """The bytes of the signed sums of a training."""
+    """The number of bytes of the signed sums of a training."""
     return rounds * aggregators * (DIGEST + _OPENED + SIGNATURE + 8 * length)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """From what a release of a training with aggregators was made: all sums that they signed."""
+    """The proof of a release made with aggregators: all sums that they signed."""
 
     first: RoundTerms
     """The terms of the first round; those of the others follow from it and from the sums."""
     sums: bytes
 
     def pack(self) -> Parts:
-        """What a delivery carries beside the release."""
+        """The evidence as parts of a delivery."""
         return {"terms": json.dumps(asdict(self.first)), "sums": self.sums}
 
     @classmethod
     def of(cls, parts: Parts) -> "Evidence | None":
-        """What a delivery carries; none where there were no aggregators."""
+        """The evidence in a delivery; None without aggregators."""
         if parts.get("terms") is None:
             return None
         sums = parts.get("sums")
@@ -441,10 +441,10 @@ class Evidence:
         return cls(RoundTerms.of(read_about({"about": parts["terms"]})), sums)
 
     def replay(self, rounds: Rounds[Any], start: Any) -> tuple[Any, int]:
-        """The state that the signed sums give, and the rounds of which nothing could be used.
+        """The state that the signed sums give, and the number of rounds that could not be used.
 
-        Refused is what is not exactly the rounds of one training, each from the state before it, in
-        order, signed by every aggregator of the terms.
+        Raises `MessageError` unless the sums are exactly the rounds of one training, in order. Each
+        must start from the state before it and be signed by every aggregator of the terms.
         """
         first, state, unused = self.first, start, 0
         each = evidence_bytes(len(first.aggregators), first.length, 1)
@@ -454,7 +454,7 @@ class Evidence:
         for number, content in enumerate(contents, start=1):
             now = replace(first, round=number, start=state_digest(rounds.learner.pack(state)))
             closed = close_round(now, self._signed_sums(now, content), rounds, state)
-            # As the server does, which keeps the state of each round as it is packed.
+            # As on the server, which keeps the packed state of each round.
             state = rounds.learner.unpack(rounds.learner.pack(closed.state))
             unused += closed.released is None
         return state, unused
@@ -488,7 +488,7 @@ def _check_signature(
 
 
 def _cut(content: object, sizes: Sequence[int]) -> list[bytes]:
-    """Bytes as pieces of these sizes, which they must be."""
+    """Cut bytes into pieces of these sizes; raises if the total differs."""
     if not isinstance(content, bytes):
         raise MessageError(Code.MESSAGE)
     if len(content) != sum(sizes):

@@ -1,7 +1,7 @@
 """The files of a new federation: roster, settings and schedule with a comment on every line.
 
-And what is handed over with them, in the federation's language: a readme for the coordinator and
-one for each kit, with the commands to type.
+With them come a readme for the coordinator and one for each kit. They are in the federation's
+language and list the commands to type.
 """
 
 import re
@@ -29,11 +29,11 @@ ROSTER, SETTINGS, SCHEDULE, README = (
 LEDGER = "budget.ledger"
 LEARNER = "real-time"
 ACCOUNTANT = "pld"
-"""One for settings, terms and ledger, so that all count the same ε."""
+"""The same in settings, terms and ledger, so that all count the same ε."""
 Language = Literal["en", "de"]
 LANGUAGES: tuple[Language, ...] = ("en", "de")
 ROOM = 1.0001
-"""How far terms lie above what is planned, so that rounding refuses nothing."""
+"""Factor by which terms exceed the planned ε, so that rounding causes no refusal."""
 
 COMMENTS = {
     "schedule": {
@@ -80,12 +80,12 @@ LIMITS = {
     "learning_rate": "protects from settings that only a mistake explains",
     "window": "days of input; protects this machine's memory",
 }
-"""What each limit of a site's terms protects."""
+"""The comment on each limit in a site's terms: what it protects."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What somebody who begins a federation must say; all else has a default."""
+    """The values needed to begin a federation; most have a default."""
 
     name: str
     host: str
@@ -102,17 +102,17 @@ class Outline:
     coordinator: str = "coordinator@epifed.org"
     language: Language = "en"
     changes: dict[str, object] = field(default_factory=dict)
-    """Of the roster, for tests."""
+    """Changes of the roster, for tests."""
 
     @property
     def settings(self) -> Settings:
-        """What each week's training is."""
+        """The settings of each week's training."""
         clients = sum(len(clients) for clients in self.sites.values())
         return Settings.resolve(clients, self.settings_said)
 
     @property
     def settings_said(self) -> dict[str, object]:
-        """What the file of settings says; the rest is the learner's preset."""
+        """The values in the settings file; the others come from the learner's preset."""
         said: dict[str, object] = {
             "learner": LEARNER,
             "epsilon": self.epsilon,
@@ -130,12 +130,12 @@ class Outline:
 
     @property
     def federation_clients(self) -> tuple[str, ...]:
-        """All clients."""
+        """All clients of all sites."""
         return tuple(client for clients in self.sites.values() for client in clients)
 
     @property
     def cap(self) -> Cap:
-        """The budget: what all weeks and one trial cost together."""
+        """The budget: the cost of all weeks and one trial together."""
         plan = self.plan
         each = (plan.priced_rate, plan.noise_multiplier, plan.rounds * (self.weeks + 1))
         price = Cap(1e9, plan.delta, ACCOUNTANT).price(together([each]))
@@ -143,7 +143,7 @@ class Outline:
 
     @property
     def federation(self) -> Federation:
-        """The roster, whose proposed terms fit the settings and the schedule."""
+        """The roster; its proposed terms fit the settings and the schedule."""
         least = max(1, (len(self.sites) + 1) // 2)
         terms = Terms(
             epsilon_per_release=float(rounded_up(self.epsilon * ROOM)),
@@ -168,7 +168,7 @@ class Outline:
 
     @property
     def schedule(self) -> Schedule:
-        """When it trains."""
+        """The schedule of the weekly trainings."""
         least = max(1, (len(self.sites) + 1) // 2)
         return Schedule(
             first=self.first,
@@ -180,7 +180,7 @@ class Outline:
 
 
 def parse_site(text: str) -> tuple[str, tuple[str, ...]]:
-    """A site and its clients as an option says them.
+    """Parse the site and its clients from a command-line option.
 
     >>> parse_site("north=01001, 01002")
     ('north', ('01001', '01002'))
@@ -195,10 +195,10 @@ def parse_site(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def commented(table: Table, comments: Mapping[str, Mapping[str, str]], own: str = "") -> str:
-    """A table as TOML with a comment behind every value.
+    """A table as TOML with a comment on every value.
 
-    Comments are the descriptions of the table's own fields, and `comments` by the name of a table
-    inside it; `own` names the comments of the outermost one.
+    Comments come from the descriptions of the table's fields. `comments` adds those of tables
+    inside it by name; `own` names the comments of the outermost table.
     """
     texts = {name: one.description or "" for name, one in type(table).model_fields.items()}
     known: dict[str, Mapping[str, str]] = {"": texts | dict(comments.get(own, {}))}
@@ -220,7 +220,7 @@ def commented(table: Table, comments: Mapping[str, Mapping[str, str]], own: str 
 
 
 def described(table: type[Table]) -> dict[str, str]:
-    """The descriptions of a table's fields."""
+    """The descriptions of a table's fields by name."""
     return {name: one.description or "" for name, one in table.model_fields.items()}
 
 
@@ -234,7 +234,7 @@ def _comment(known: Mapping[str, Mapping[str, str]], where: str, key: str) -> st
 
 
 def settings_text(said: Mapping[str, object]) -> str:
-    """Settings as TOML with a comment behind every value."""
+    """Settings as TOML with a comment on every value."""
     comments = COMMENTS["settings"]
     lines = [
         f"{name} = {_toml(value)}  # {comments.get(name, 'see docs/reference')}"
@@ -248,7 +248,7 @@ def _toml(value: object) -> str:
 
 
 def write_scaffold(outline: Outline, folder: Path) -> list[Path]:
-    """Write roster, settings, schedule and the coordinator's readme: the files, in order."""
+    """Write roster, settings, schedule and the coordinator's readme; returns the paths."""
     taken = [name for name in (ROSTER, SETTINGS, SCHEDULE) if (folder / name).exists()]
     if taken:
         raise EpifedError(
@@ -270,7 +270,7 @@ def _text(language: str, english: str, german: str) -> str:
 
 
 def coordinator_readme(federation: Federation, folder: Path) -> str:
-    """What the coordinator does: the commands in order, and what goes to whom."""
+    """The coordinator's readme: the commands in order, and which folder goes to whom."""
     names = [site.name for site in federation.sites]
     language = federation.language
     lines = [
@@ -335,7 +335,7 @@ def _handed(folder: Path, name: str, own_key: bool) -> Path:
 
 
 def party_readme(federation: Federation, party: Site | Aggregator) -> str:
-    """What a party finds in its kit: what it is, what to type, what leaves the machine."""
+    """The readme in a party's kit: its role, the commands to type, what leaves the machine."""
     language, name = federation.language, party.name
     server = f"{federation.server.host}:{federation.server.port}"
     if isinstance(party, Aggregator):
@@ -398,7 +398,7 @@ Es verbindet sich mit {server} und öffnet keinen Port.
 
 
 def request_readme(federation: Federation, name: str) -> str:
-    """What a party finds beside the form with which it makes its own key."""
+    """The readme beside the form with which a party makes its own key."""
     english = f"""# {name}: make your own key for the federation {federation.name}
 
 1. `epifed federation key . --out key` makes your private key, which stays in `key`, and a request.

@@ -1,13 +1,12 @@
-"""The weekly run: which week is due, and what becomes of it. One rule for every week.
+"""The weekly run: which week is due, and with what outcome it ends. All weeks follow one rule.
 
-A week is due at its weekday and time on the wall clock of its time zone. It is run until it is
-finished; a week that was missed is made up while it is younger than `make_up_hours`, and skipped
-after that. Too few sites by the deadline skip the week, or do not, as was said before. Nothing is
-spent on a week that is skipped. What became of each week stands in a journal, and one process at a
-time writes it; the training of a week has the week's name, so that whatever runs it twice goes on
-with the same training and the ledger pays it once.
+A week is due at its weekday and time on the wall clock of its time zone. It runs until it is
+finished. A missed week is made up within `make_up_hours` and skipped after that. If too few sites
+are there by the deadline, `if_too_few` decides. A skipped week costs nothing. A journal records
+each week's outcome, and only one process at a time writes it. A week's training has the week's
+name. So if it is started twice, the same training resumes and is charged to the ledger once.
 
-A clock that jumped is not believed (`ClockWatch`): nothing is begun or skipped until it is right
+After a jump of the clock (`ClockWatch`), nothing is begun or skipped until the clock is right
 again, or somebody confirms it.
 """
 
@@ -38,43 +37,43 @@ from epifed.privacy.plan import PrivacyPlan
 JOURNAL = "weeks.jsonl"
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 Outcome = Literal["done", "skipped", "refused", "wasted"]
-"""A week that was refused cost nothing: too few sites would have taken part. A wasted one was paid
-for and nothing was learned."""
+"""A refused week cost nothing: too few sites would have taken part. A wasted week was charged, but
+nothing was learned."""
 _NAMED = re.compile(r"week-(\d{4}-\d\d-\d\d)")
 EARLIEST, LATEST = date(2000, 1, 1), date(2999, 12, 31)
-"""Of a schedule's first day."""
+"""Bounds on a schedule's first day."""
 ASK_AGAIN = 600.0
 """Seconds after which sites that refused a week are asked again."""
 LONGEST_SLEEP = 300.0
-"""Seconds after which the clock is looked at again: it may have been set."""
+"""Most seconds of sleep until the next look at the clock, which may have been set."""
 CLOCK = "clock.json"
 LARGEST_STEP = timedelta(hours=1)
-"""By how much a clock may be corrected while the scheduler runs."""
+"""The most by which a clock may be corrected while the scheduler runs."""
 LONGEST_PAUSE = timedelta(days=3)
-"""How long a scheduler may be away without anybody confirming the time afterwards."""
+"""The longest absence of a scheduler after which nobody needs to confirm the time."""
 
 
 class Schedule(Table):
-    """When a federation trains, and what is done about a week that goes wrong."""
+    """When a federation trains, and how it handles a week that goes wrong."""
 
     first: date
     """A day in the first week."""
     weeks: int = Field(52, ge=1, le=520)
     weekday: Weekday = "monday"
     at: wall_time = wall_time(6)
-    """On the wall clock: six in the morning is six in summer and in winter."""
+    """On the wall clock of the zone, in summer and in winter."""
     zone: str = "UTC"
     days: int = Field(180, ge=14, le=3660)
-    """Days that are learned from."""
+    """Days of training data."""
     lag: int = Field(1, ge=1, le=28)
-    """How many days before the week's day the last of them is: what all sites have by then."""
+    """Days from the last day of data to the week's day; all sites have their counts by then."""
     least_sites: int = Field(1, ge=1)
     deadline_minutes: int = Field(240, ge=0, le=7 * 24 * 60)
-    """How long too few sites are waited for."""
+    """Minutes to wait if too few sites are connected or willing."""
     if_too_few: Literal["skip", "go-on", "wait"] = "skip"
-    """What is done then; who waits, waits until the week is too old to be begun, and skips it."""
+    """The action then; with `wait`, a week is skipped once it is too old to begin."""
     make_up_hours: int = Field(72, ge=1, le=7 * 24)
-    """How old a week may be when it is begun; an older one is skipped."""
+    """The greatest age, in hours, at which a week is begun; an older one is skipped."""
 
     @field_validator("zone")
     @classmethod
@@ -98,18 +97,18 @@ class Schedule(Table):
         return first
 
     def planned(self) -> list["Week"]:
-        """All weeks, the first one first."""
+        """All weeks, in order."""
         monday = self.first - timedelta(days=self.first.weekday())
         offset = get_args(Weekday).index(self.weekday)
         days = [monday + timedelta(days=7 * week + offset) for week in range(self.weeks)]
         return [Week(day, self._moment(day)) for day in days]
 
     def period(self, week: "Week") -> Period:
-        """The days that a week's training learns from."""
+        """First and last day of the data for a week's training."""
         return self.period_to(week.day - timedelta(days=self.lag))
 
     def period_to(self, last: date) -> Period:
-        """The days of a training whose last one is given."""
+        """First and last day of the data for a training with this last day."""
         return last - timedelta(days=self.days - 1), last
 
     def missed(self, week: "Week", now: datetime) -> bool:
@@ -117,7 +116,7 @@ class Schedule(Table):
         return now > self._last_begin(week)
 
     def patience(self, week: "Week", now: datetime) -> datetime:
-        """Until when a week that could begin now waits for enough sites."""
+        """The time until which a week that can begin now waits for enough sites."""
         deadline = now + timedelta(minutes=self.deadline_minutes)
         return self._last_begin(week) if self.if_too_few == "wait" else deadline
 
@@ -125,13 +124,12 @@ class Schedule(Table):
         return week.due + timedelta(hours=self.make_up_hours)
 
     def _moment(self, day: date) -> datetime:
-        """The moment of a week. A time that the clock skips is as long after midnight; of one that
-        it shows twice, the first."""
+        """The UTC time of a week: moved on if the clock skips it, the first if it occurs twice."""
         local = datetime.combine(day, self.at.replace(fold=0), tzinfo=ZoneInfo(self.zone))
         return local.astimezone(UTC)
 
     def local(self, week: "Week") -> str:
-        """The moment of a week as the clock on the wall shows it, and how far that is from UTC.
+        """The local time of a week, with its offset from UTC.
 
         >>> berlin = Schedule(first=date(2026, 11, 23), zone="Europe/Berlin")
         >>> berlin.local(berlin.planned()[0])
@@ -149,11 +147,11 @@ class Week:
 
     @property
     def name(self) -> str:
-        """Of its training."""
+        """The name of its training."""
         return f"week-{self.day}"
 
     def same(self, training: str) -> bool:
-        """Whether a training's name is that of another day of the same week, Monday to Sunday."""
+        """Whether a training is named after another day of the same week (Monday to Sunday)."""
         found = _NAMED.fullmatch(training)
         if found is None or training == self.name:
             return False
@@ -161,34 +159,34 @@ class Week:
 
 
 class Running(Protocol):
-    """What runs a week: a federation that is connected."""
+    """Runs the training of a week in a connected federation."""
 
     def connected(self) -> Collection[str]:
-        """The sites that are there."""
+        """The names of the connected sites."""
         ...
 
     def train(self, week: Week, least: int) -> str:
-        """Train until the week's release is made; called again, it goes on.
+        """Train until the week's release is made; a repeated call resumes.
 
-        Nothing is spent and `NotReadyError` raised if fewer than `least` sites would take part.
-        What is told is why nothing was learned; usually nothing.
+        If fewer than `least` sites would take part, raises `NotReadyError` and nothing is spent.
+        Returns the reason why nothing was learned, or an empty string.
         """
         ...
 
     def rival(self, week: Week) -> str | None:
-        """Another training of the same week that was paid for, if there is one."""
+        """Another training of the same week that was charged, or None."""
         ...
 
     def give_back(self, week: Week) -> None:
-        """Let go of what is reserved in the budget for a week that is skipped."""
+        """Release the budget reserved for a week that is skipped."""
         ...
 
 
 class Journal:
-    """What became of each week, in a folder.
+    """The outcome of each week, as lines of a file in a folder.
 
-    One scheduler at a time holds its budget: whatever folders they write to, those that pay from
-    one ledger take turns.
+    One scheduler at a time holds the lock of its ledger, or of the file without one. So those that
+    charge the same ledger take turns, whatever folders they write to.
     """
 
     def __init__(self, folder: Path, ledger: Path | None = None) -> None:
@@ -198,7 +196,7 @@ class Journal:
         self.lock = FileLock(held.with_name(f"{held.name}.schedule"))
 
     def held(self) -> Any:
-        """The right to run weeks; refused while another has it."""
+        """Lock the weeks for this scheduler; raises `EpifedError` while another holds them."""
         try:
             return self.lock.acquire(timeout=0)
         except Timeout:
@@ -207,11 +205,11 @@ class Journal:
             ) from None
 
     def outcomes(self) -> dict[str, dict[str, Any]]:
-        """The last line of each week. A line that a crash cut off has not been written."""
+        """The last line of each week, by week. A line cut off by a crash is ignored."""
         return read_outcomes(self.path)
 
     def write(self, week: Week, outcome: Outcome, reason: str, now: datetime) -> None:
-        """Add what became of a week."""
+        """Append the outcome of a week."""
         entry = {"week": week.name, "outcome": outcome, "reason": reason, "time": now.isoformat()}
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(f"\n{json.dumps(entry)}\n" if self._cut_off() else f"{json.dumps(entry)}\n")
@@ -222,7 +220,7 @@ class Journal:
 
 
 def read_outcomes(path: Path) -> dict[str, dict[str, Any]]:
-    """The last line of each week in a journal, which is not touched."""
+    """The last line of each week in a journal, by week; the file is not changed."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
@@ -234,16 +232,16 @@ def read_outcomes(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def steady_seconds() -> float:
-    """Seconds by a clock that nobody can set; it goes on while the machine sleeps, where it can."""
+    """Seconds by a clock that nobody can set; where possible it counts while the machine sleeps."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class ClockWatch:
-    """Notices a clock that jumped, by a steady one and by when a scheduler last looked at it.
+    """Detects a clock that jumped, by a steady clock and the time of the last look.
 
-    The last look is kept in the schedule's folder. `confirm` says that the clock is right; a
-    scheduler that waits reads it with its next look.
+    The last look is stored in the schedule's folder. `confirm` records that the clock is right; a
+    waiting scheduler reads it at its next look.
     """
 
     def __init__(self, folder: Path, steady: Callable[[], float] = steady_seconds) -> None:
@@ -252,13 +250,13 @@ class ClockWatch:
         self._looked: tuple[datetime, float] | None = None
 
     def confirm(self, now: datetime) -> None:
-        """Note that somebody has compared the clock with another one."""
+        """Record that somebody has compared the clock with another one."""
         self._note(now, now)
 
     def doubts(
         self, missed: Sequence[Week], now: datetime, say: Callable[[str], None] = lambda _: None
     ) -> bool:
-        """Whether the clock is not believed, given the weeks that are missed by it; said once."""
+        """Whether the clock is in doubt, given the weeks that it shows as missed; reported once."""
         looked, confirmed = self._read()
         sure = confirmed is not None and timedelta(0) <= now - confirmed <= timedelta(days=1)
         reason = None if sure else self._jumped(looked, now) or _many(missed)
@@ -284,7 +282,7 @@ class ClockWatch:
         return None
 
     def _read(self) -> tuple[datetime | None, datetime | None]:
-        """When the clock was looked at last, and confirmed last; what cannot be read is not."""
+        """The times of the last look and the last confirmation; None for both if unreadable."""
         try:
             values = json.loads(self.path.read_text(encoding="utf-8"))
             looked, confirmed = (
@@ -301,7 +299,7 @@ class ClockWatch:
 
 
 def _many(missed: Sequence[Week]) -> str | None:
-    """Several weeks that would be skipped at once: a clock that is wrong, or a schedule that is."""
+    """The reason for doubt if several weeks would be skipped at once, by clock or schedule."""
     if len(missed) < 2:
         return None
     return f"by it {len(missed)} weeks were missed, {missed[0].name} to {missed[-1].name}"
@@ -324,10 +322,10 @@ def run_due(
     sleep: Callable[[float], None] = time.sleep,
     watch: ClockWatch | None = None,
 ) -> Week | None:
-    """Bring every week that is due to its end; the next week that is not, if there is one.
+    """Run every due week to its end; return the next week that is not due, or None.
 
-    `begun` says whether something was spent on a week: then it is run to its end, however late.
-    With a `watch`, the next week may be one that is due by a clock that is not believed.
+    `begun` shows whether something was spent on a week; then it is run to its end, however late.
+    With a `watch`, the returned week may be due by a clock that is in doubt.
     """
     with journal.held():
         weeks = open_weeks(schedule, journal, now())
@@ -345,10 +343,10 @@ def run_due(
 
 
 def open_weeks(schedule: Schedule, journal: Journal, now: datetime) -> list[Week]:
-    """The weeks of which nothing is in the journal.
+    """The weeks without an outcome in the journal.
 
-    A week that cost nothing and was skipped or refused by a clock that showed more than this one is
-    open again.
+    A skipped or refused week is open again if its entry is later than the present time: the clock
+    was wrong then.
     """
     outcomes = journal.outcomes()
 
@@ -421,12 +419,12 @@ def _run(
 
 
 def _learned(nothing: str) -> tuple[Outcome, str]:
-    """What became of a week that was trained; `nothing` says why it taught nobody anything."""
+    """The outcome of a trained week; `nothing` is the reason why nothing was learned, or empty."""
     return ("wasted", nothing) if nothing else ("done", "")
 
 
 def begun_in(ledger: Ledger) -> Callable[[Week], bool]:
-    """Says whether a ledger has paid for something of a week."""
+    """A function that returns whether a ledger has charged any round of a week."""
 
     def begun(week: Week) -> bool:
         run = ledger.book().named(week.name)
@@ -436,7 +434,7 @@ def begun_in(ledger: Ledger) -> Callable[[Week], bool]:
 
 
 def weeks_left(schedule: Schedule, journal: Journal, book: Book, now: datetime) -> list[Week]:
-    """The weeks that are still to be paid for."""
+    """The open weeks that the ledger does not have yet and that can still begin."""
     return [
         week
         for week in open_weeks(schedule, journal, now)
@@ -447,9 +445,9 @@ def weeks_left(schedule: Schedule, journal: Journal, book: Book, now: datetime) 
 def budgeted(
     cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int, fits: int | None = None
 ) -> str:
-    """What so many weeks to come will spend; refused if the budget ends before them.
+    """A sentence on the cost of the coming weeks; raises if the budget ends before them.
 
-    `fits`, of a cap that renews, is how many of them its book has room for.
+    `fits` is the number of them that the budget has room for; it is used if the cap renews.
     """
     rate, noise, rounds = plan.priced_rate, plan.noise_multiplier, plan.rounds
     if fits is None or cap.weeks is None:

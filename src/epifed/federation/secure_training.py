@@ -1,9 +1,9 @@
 """A training with aggregators: the server relays encrypted reports and adds up partial sums.
 
-The reports of a round are on the disk and charged before an aggregator is asked, one after the
-other. Each is told what those before it signed, so all add up the same reports. After a crash the
-same question gets the same bytes. A finished release is compared with those of earlier weeks; an
-unusual one is reported, so that somebody checks it before forecasting.
+The reports of a round are on disk and charged before an aggregator is asked, one after the other.
+Each gets the statements that those before it signed, so all add up the same reports. After a crash
+the same question gets the same bytes. A finished release is compared with those of earlier weeks.
+An unusual one is reported, so that somebody checks it before forecasting.
 """
 
 import json
@@ -42,17 +42,17 @@ from epifed.settings import of_training
 
 RELEASED = "released"
 LEAST_WEEKS, MOST_WEEKS = 4, 12
-"""Earlier trainings that make a comparison, and the most that are looked at."""
+"""Fewest earlier trainings for a comparison, and the most that are used."""
 FAR = 6.0
-"""Deviations from the earlier ones' median from which on a number is unusual."""
+"""A number more than this many deviations from the median of earlier ones is unusual."""
 LEAST_SPREAD = 0.05
-"""Deviation that is usual in any case, relative to the clip norm."""
+"""Deviation that is always expected, relative to the clip norm; added in squares."""
 MOST_NUMBERS = 64
-"""Of a longer vector only its norm is compared."""
+"""For a longer vector, only the norm is compared."""
 
 
 def keep(folder: Path, number: int, released: NDArray[np.float64]) -> None:
-    """Remember what a round of the training in a folder has released."""
+    """Store a round's released vector, or its norm if it is long, for later comparisons."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -69,9 +69,9 @@ def unlike(
     released: NDArray[np.float64],
     noise_std: float,
 ) -> bool:
-    """Whether a release is far from those of the same round of earlier trainings like this one.
+    """Whether a release is far from those of the same round of similar earlier trainings.
 
-    Like this one are those beside it with the same learner and clip norm and an earlier last day.
+    Those lie beside it, with the same learner and clip norm and an earlier last day.
     """
     now = _compared(released)
     weeks = [week for week in _weeks(folder, order, number) if week.shape == now.shape]
@@ -89,9 +89,9 @@ def _compared(released: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _weeks(folder: Path, order: Order, number: int) -> list[NDArray[np.float64]]:
-    """What the same round of earlier trainings released, the oldest first.
+    """The vectors that the same round of earlier trainings released, oldest first.
 
-    One that cannot be read, of another version of epifed say, is no reason to stop a training.
+    A file that cannot be read, for example from another version of epifed, is ignored.
     """
     found = []
     for path in folder.parent.glob(f"*/{RELEASED}/{number}.npy"):
@@ -112,7 +112,7 @@ def _weeks(folder: Path, order: Order, number: int) -> list[NDArray[np.float64]]
 
 REPORTS, SPOILERS = "reports.npz", "spoilers.json"
 SUMS, FIRST = "sums", "terms.json"
-"""The aggregators' signed sums, a file for each round, and the terms of the first one."""
+"""The aggregators' signed sums, a file for each round, and the terms of the first round."""
 
 
 class AwayError(Exception):
@@ -120,24 +120,24 @@ class AwayError(Exception):
 
 
 class Post(Protocol):
-    """Brings questions to the parties and their answers back."""
+    """Sends questions to the parties and returns their answers."""
 
     def keys(self) -> Mapping[str, str]:
-        """The public keys of the aggregators that are there."""
+        """The public keys of the connected aggregators."""
         ...
 
     def sites(self, tasks: dict[str, Task]) -> tuple[Mapping[str, Parts], list[Problem]]:
-        """The sites' answers that came, and who is missing."""
+        """The answers that arrived, by site, and the problems of the other sites."""
         ...
 
     def aggregator(self, name: str, question: Parts) -> Parts | None:
-        """An aggregator's answer; none if it does not come."""
+        """An aggregator's answer; None if none arrives."""
         ...
 
 
 @dataclass(frozen=True)
 class Collected:
-    """The reports of a round, and what was wrong with others."""
+    """The accepted reports of a round, and the problems of other sites."""
 
     pact: RoundTerms
     reports: tuple[Report, ...]
@@ -147,7 +147,7 @@ class Collected:
 def collect(
     answers: Mapping[str, Parts], pact: RoundTerms, signs: Mapping[str, str]
 ) -> tuple[list[Report], list[Problem]]:
-    """The reports of the answers that came, and what was wrong with each site's."""
+    """The valid reports among the answers, and the problems of the others."""
     reports, problems = [], []
     for site, parts in sorted(answers.items()):
         try:
@@ -160,14 +160,14 @@ def collect(
 def question_of(
     pact: RoundTerms, name: str, reports: tuple[Report, ...], before: list[PartialSum]
 ) -> Question:
-    """What an aggregator is asked."""
+    """The question to an aggregator: its own share of each report, and the statements before it."""
     place = [one for one, _ in pact.aggregators].index(name)
     relayed = tuple(Relayed(r.site, r.digests, r.signature, r.shares[place]) for r in reports)
     return Question(pact, name, relayed, tuple(one.statement for one in before))
 
 
 class SecureTraining(StoredTraining):
-    """A training with aggregators."""
+    """A training whose aggregators add up sealed reports and add the noise."""
 
     noise = "aggregators"
 
@@ -189,7 +189,7 @@ class SecureTraining(StoredTraining):
             )
 
     def delivery(self) -> Parts:
-        """What parties are given: the release, and the signed sums from which they compute it."""
+        """The release, and the signed sums from which each party computes it again."""
         first = self._first()
         if first is None:
             return super().delivery()
@@ -198,7 +198,7 @@ class SecureTraining(StoredTraining):
         return super().delivery() | Evidence(first, sums).pack()
 
     def _keep_sums(self, pact: RoundTerms, sums: list[PartialSum]) -> None:
-        """Keep what the aggregators signed in a round, for those who check the release."""
+        """Store the signed sums of a round, for those who check the release."""
         (self.folder / SUMS).mkdir(exist_ok=True)
         content = pack_sums(sums)
         write_atomic(
@@ -208,17 +208,17 @@ class SecureTraining(StoredTraining):
             write_text(self.folder / SUMS / FIRST, json.dumps(asdict(pact)))
 
     def _first(self) -> RoundTerms | None:
-        """The terms of the first round, once it is done."""
+        """The terms of the first round; None before it is done."""
         path = self.folder / SUMS / FIRST
         return RoundTerms.of(json.loads(path.read_text())) if path.exists() else None
 
     def _least(self) -> int:
-        """Sites that a sum must be of: as in the first round, whatever became of the roster."""
+        """The fewest sites of a sum: as in the first round, even if the roster has changed."""
         first = self._first()
         return first.least if first else self.federation.min_sites
 
     def _refuse_other_terms(self, pact: RoundTerms) -> None:
-        """Refuse a round whose sums would be no evidence beside those of the first."""
+        """Refuse a round whose terms differ from the first one's: its sums would be no evidence."""
         first = self._first()
         if first and replace(first, round=pact.round, start=pact.start) != pact:
             raise EpifedError(
@@ -227,7 +227,7 @@ class SecureTraining(StoredTraining):
             )
 
     def play(self, post: Post, report: Callable[[dict[str, Any]], None]) -> None:
-        """One round: collect sealed reports, pay, have them added up, add the partial sums."""
+        """Run one round: collect sealed reports, charge it, and combine the partial sums."""
         number = self.done + 1
         collected = self._stored(number) or self._collect(number, post)
         problems = list(collected.problems)
@@ -255,7 +255,7 @@ class SecureTraining(StoredTraining):
         report(self.line(number, problems))
 
     def _collect(self, number: int, post: Post) -> Collected:
-        """Ask the sites, and keep what they sent for as long as the round lasts."""
+        """Ask the sites, and store their reports until the round is over."""
         pact, tasks = self._pact(number, post.keys())
         self._refuse_other_terms(pact)
         answers, problems = post.sites(tasks)
@@ -273,7 +273,7 @@ class SecureTraining(StoredTraining):
         return Collected(pact, tuple(reports), problems)
 
     def _refuse_spoiled(self, avoided: set[str]) -> None:
-        """End a training that can never have enough sites again."""
+        """Raise if too few sites remain without those whose reports cannot be opened."""
         left = len(self.federation.sites) - len(avoided)
         if left < self.federation.min_sites:
             raise EpifedError(
@@ -284,7 +284,7 @@ class SecureTraining(StoredTraining):
             )
 
     def _ask(self, collected: Collected, post: Post, problems: list[Problem]) -> list[PartialSum]:
-        """The aggregators' partial sums, in the roster's order. A refusal ends the training."""
+        """The aggregators' partial sums, in the roster's order; raises if one of them refuses."""
         sums: list[PartialSum] = []
         for name, _ in collected.pact.aggregators:
             question = question_of(collected.pact, name, collected.reports, sums)
@@ -326,7 +326,7 @@ class SecureTraining(StoredTraining):
         return RoundTerms.of_task(next(iter(tasks.values()))), tasks
 
     def _predictable(self, number: int) -> list[int]:
-        """The cohort of a test's round, as anybody can draw it; of another training, nobody."""
+        """The public cohort of a test's round; empty for a training with secure randomness."""
         if not self.order.seeded:
             return []
         _, sampling, noise = of_training(self.settings.seed)
@@ -345,7 +345,7 @@ class SecureTraining(StoredTraining):
         save_part(self.folder / REPORTS, {"about": np.array(json.dumps(about)), "content": content})
 
     def _stored(self, number: int) -> Collected | None:
-        """The reports of a round that was begun, if this is it."""
+        """The stored reports of a round that was begun; None if they are of another round."""
         path = self.folder / REPORTS
         if not path.exists():
             return None
@@ -369,7 +369,7 @@ class SecureTraining(StoredTraining):
         return Collected(pact, reports, problems)
 
     def _avoided(self) -> set[str]:
-        """Sites that have signed what cannot be opened: their reports are not relayed again."""
+        """Sites that signed a share which cannot be opened: their reports are not relayed again."""
         path = self.folder / SPOILERS
         return set(json.loads(path.read_text())) if path.exists() else set()
 

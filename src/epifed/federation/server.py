@@ -1,10 +1,10 @@
-"""A training as the server of a federation sees it: rounds that survive a crash.
+"""A training on the server of a federation: rounds that survive a crash.
 
-The rules of a round are `epifed.training.rounds`'; here is only what makes them survive. The
-result of a round waits on the disk, where nobody reads it, until the round has been paid for; then
-it becomes the state. A crash before the payment has released nothing, and the round is run again;
-after the payment the result is still there. So no round is paid for twice, unless the disk loses
-the result too: then it is run and paid for again, and the model's ε counts both.
+The rules of a round are in `epifed.training.rounds`; this module makes rounds durable. The result
+of a round waits on disk, where nobody reads it, until the round is charged. Then it becomes the
+state. A crash before the charge has released nothing, and the round is run again. After the charge,
+the result is still there. So no round is charged twice unless the disk loses the result too. Then
+it is run and charged again, and the model's ε counts both.
 """
 
 import base64
@@ -38,20 +38,20 @@ REPORT, MODEL, DELIVERED = "report.jsonl", "model.epifed", "delivered.json"
 
 @dataclass(frozen=True)
 class Order:
-    """What was asked for: a training by name, its settings and days. Fixed with the first round."""
+    """A requested training: its name, settings and days. Fixed with the first round."""
 
     training: str
     settings: Settings
     first_day: date
     last_day: date
     seeded: bool
-    """A test: predictable noise, no ledger, not for release."""
+    """Whether it is a test: predictable noise, no ledger, not for release."""
 
     @classmethod
     def of(
         cls, name: str, settings: Settings, first: date, last: date, *, seeded: bool = False
     ) -> "Order":
-        """An order whose name can be a folder's."""
+        """An order; raises if its name cannot be a folder's or its days are reversed."""
         if not NAME.fullmatch(name):
             raise EpifedError(
                 f"name: found '{name}'; expected up to 61 letters, digits and hyphens"
@@ -62,26 +62,26 @@ class Order:
 
     @property
     def period(self) -> Period:
-        """The days that are learned from."""
+        """First and last day of the training data."""
         return self.first_day, self.last_day
 
     def sealed(self) -> str:
-        """The order as one word, in which FLARE finds no variables to fill in."""
+        """The order in base64, so that FLARE finds no variables to fill in."""
         return base64.b64encode(self.to_json().encode()).decode()
 
     @classmethod
     def unsealed(cls, text: str) -> "Order":
-        """The order of one word."""
+        """The order from base64."""
         return cls.from_json(base64.b64decode(text).decode())
 
     def to_json(self) -> str:
-        """The order as text."""
+        """The order as JSON."""
         days = {"first_day": str(self.first_day), "last_day": str(self.last_day)}
         return json.dumps(vars(self) | days | {"settings": self.settings.to_toml()}, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> "Order":
-        """The order of a text."""
+        """The order from JSON."""
         values = json.loads(text)
         days = (date.fromisoformat(values[name]) for name in ("first_day", "last_day"))
         settings = Settings.from_toml(values["settings"])
@@ -90,34 +90,34 @@ class Order:
 
 @dataclass(frozen=True)
 class Problem:
-    """A site that did not contribute to a round, or not all, and why."""
+    """A party that did not contribute to a round, or only in part, and the reason."""
 
     site: str
     code: Code
 
 
 class TooFewError(Exception):
-    """Fewer sites answered than a round may be spent on; it was not paid for."""
+    """Fewer sites answered than a round requires; it was not charged."""
 
 
 class Answers(NamedTuple):
-    """What came back in a round."""
+    """The result of asking the sites in a round."""
 
     vectors: dict[str, Vector]
-    """Those that were accepted, by drawn client."""
+    """The accepted vectors, by drawn client."""
     problems: list[Problem]
     sites: frozenset[str]
-    """The sites that answered with vectors, whoever of their clients was drawn."""
+    """The sites that answered with vectors, whether or not their clients were drawn."""
 
 
 Ask = Callable[[dict[str, Task], Rounds[Any]], Answers]
-"""Brings tasks to sites and their answers back."""
+"""Sends tasks to sites and returns their answers."""
 
 
 def take_in(
     answers: Mapping[str, Parts], tasks: Mapping[str, Task], rounds: Rounds[Any]
 ) -> Answers:
-    """The vectors of the answers that came, and what was wrong with each site's."""
+    """The vectors in the answers that arrived, and the problems of each site."""
     vectors: dict[str, Vector] = {}
     problems: list[Problem] = []
     answered = set[str]()
@@ -134,13 +134,13 @@ def take_in(
 
 
 class StoredTraining:
-    """The rounds of one training, in a folder of the server that one process at a time holds.
+    """The rounds of one training, in a folder of the server that only one process may use.
 
-    How a round comes to its sum, those say that build on it.
+    Subclasses define how the sum of a round is made.
     """
 
     noise: ClassVar[NoiseName]
-    """Who adds the noise, in the settings' word."""
+    """The party that adds the noise, as the settings name it."""
 
     def __init__(
         self, folder: Path, federation: Federation, order: Order, ledger: Ledger | None
@@ -183,11 +183,11 @@ class StoredTraining:
             self._replay()
 
     done: int
-    """Rounds whose result is on the disk."""
+    """Rounds whose result is on disk."""
     paid: int
-    """Rounds paid for: at least as many."""
+    """Charged rounds, including repeated ones; never fewer than `done`."""
     unused: int
-    """Rounds paid for of which nothing could be used."""
+    """Charged rounds that could not be used."""
     run: str | None
     state: Any
 
@@ -198,16 +198,16 @@ class StoredTraining:
 
     @property
     def epsilon(self) -> float:
-        """The ε of the rounds paid for so far."""
+        """The ε of the rounds charged so far."""
         return self.plan.price(self.paid).epsilon_spent if self.paid else 0.0
 
     @property
     def epsilon_without_amplification(self) -> float:
-        """The same against whoever sees who is drawn: the server, say."""
+        """The same against a party that sees which clients are drawn, such as the server."""
         return self.plan.epsilon_without_amplification(self.paid) if self.paid else 0.0
 
     def line(self, number: int, problems: list[Problem]) -> dict[str, Any]:
-        """What is reported of a round: who was missing and why, never who was drawn."""
+        """The report of a round: missing sites and reasons, never who was drawn."""
         said = [{"site": p.site, "reason": p.code.value} for p in problems]
         return {"round": number, "epsilon": self.epsilon, "problems": said}
 
@@ -233,7 +233,7 @@ class StoredTraining:
         return release
 
     def delivery(self) -> Parts:
-        """What parties are given of the finished training."""
+        """The message that brings the finished training to each party."""
         about = json.dumps({"training": self.order.training, "paid": self.paid})
         return {"about": about, "array": (self.folder / MODEL).read_bytes()}
 
@@ -283,14 +283,14 @@ class StoredTraining:
             self.ledger.resume(name, left)
 
     def _replay(self) -> None:
-        """Bring seeded randomness to where the rounds on the disk have left it."""
+        """Advance seeded randomness past the rounds on disk."""
         self.paid = self.done
         for _ in range(self.done):
             self.rounds.draw()
             self.rounds.randomness.release(self.rounds.empty_rows(), self.plan)
 
     def _hold(self) -> None:
-        """Two must never play: raises Timeout while a crashed server's worker lives on."""
+        """Lock the folder; raises Timeout while the worker of a crashed server lives on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self.folder / "lock")
         self._lock.acquire(timeout=0)
@@ -322,9 +322,9 @@ class StoredTraining:
             self.unused = int(stored["unused"]) if "unused" in stored else 0
 
     def _refuse_too_few(self, answered: int, problems: list[Problem]) -> None:
-        """Refuse to spend a round on fewer sites' vectors than the roster says.
+        """Refuse to spend a round if fewer sites answered with vectors than the roster requires.
 
-        A site answers with vectors whoever was drawn, so their number tells nothing of the draw.
+        A site answers with vectors whoever was drawn, so their number shows nothing of the draw.
         """
         if answered < self.federation.min_sites:
             reasons = ", ".join(sorted({f"{p.site}: {p.code.value}" for p in problems}))
@@ -334,9 +334,9 @@ class StoredTraining:
             )
 
     def _wait(self, number: int, state: Any, paid: int, unused: int = 0) -> None:
-        """Keep the result of a round for the moment when more than `paid` have been paid for.
+        """Store the result of a round until more than `paid` rounds are charged.
 
-        `unused` is 1 if nothing of it could be used.
+        `unused` is 1 if the round could not be used.
         """
 
         def write(temporary: Path) -> None:
@@ -353,12 +353,12 @@ class StoredTraining:
         write_atomic(self.folder / WAITING, write)
 
     def _save(self) -> None:
-        """Make the result that waited the state."""
+        """Make the waiting result the state."""
         (self.folder / WAITING).replace(self.folder / STATE)
         self._load()
 
     def _recover(self) -> None:
-        """After a crash: take the result that was paid for, drop one that was not."""
+        """After a crash: adopt a waiting result that was charged, or delete one that was not."""
         path = self.folder / WAITING
         if not path.exists():
             return
@@ -376,9 +376,9 @@ class ServedTraining(StoredTraining):
     noise = "server"
 
     def play(self, ask: Ask, report: Callable[[dict[str, Any]], None]) -> None:
-        """One round of Algorithm 1 over the enrolled clients, whoever of them is drawn.
+        """Run one round of Algorithm 1 over the enrolled clients.
 
-        Every site gets a task and answers, whoever was drawn; the report tells nothing of the draw.
+        Every site gets a task and answers, whoever was drawn; the report shows nothing of the draw.
         """
         number, clients = self.done + 1, self.federation.clients
         drawn = {clients[k] for k in self.rounds.draw()}
@@ -394,13 +394,13 @@ class ServedTraining(StoredTraining):
 
 
 def write_line(folder: Path, line: Mapping[str, Any]) -> None:
-    """Add what is reported of a round to the report of its training."""
+    """Append the report of a round to its training's report file."""
     with (folder / REPORT).open("a", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps(line) + "\n")
 
 
 def read_state(folder: Path) -> tuple[int, Vector] | None:
-    """The last round on the disk and its packed state, if there is one."""
+    """The number of rounds on disk and the packed state; None if there is no state."""
     try:
         with np.load(folder / STATE, allow_pickle=False) as stored:
             return int(stored["done"]), stored["state"]

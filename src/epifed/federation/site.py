@@ -1,7 +1,7 @@
-"""What a site does with a task: read its file, check the terms, train, clip, book; and the preview.
+"""A site's work on a task: read its file, check the terms, train, clip, book. Also the preview.
 
-With aggregators it also draws its clients itself and sends one encrypted report of their sum. The
-preview shows what would be sent this week; nothing is sent, spent or written.
+With aggregators, the site also draws its clients itself and sends one encrypted report of their
+sum. The preview shows what would be sent this week; nothing is sent, spent or written.
 """
 
 import contextlib
@@ -74,17 +74,17 @@ from epifed.training.release import Release
 from epifed.training.rounds import contribution
 
 _MOST_BLANK = 4096
-"""Bytes of a file that may be blank."""
+"""Most bytes of a file that may be blank."""
 
 
 @dataclass(frozen=True)
 class Hosted:
-    """What a file has of the clients that were looked for."""
+    """The counts that a file has of the wanted clients."""
 
     panel: CasePanel | None
-    """The clients whose rows are good; none if there is no such client."""
+    """The clients whose rows are valid; None if there are none."""
     left_out: dict[str, str]
-    """The clients with a bad row, and what is wrong with it."""
+    """The clients with an invalid row, and its error."""
 
 
 def load_hosted(
@@ -95,13 +95,13 @@ def load_hosted(
     step: Step = "day",
     **options: Any,
 ) -> Hosted:
-    """The panel of these clients, without those whose rows are bad; other rows are not looked at.
+    """The panel of these clients, without those with invalid rows; other rows are not checked.
 
-    Rows that count another step than the training's are bad. Weeks go by their Mondays here,
-    whatever day each client dates its own by. In a tidy CSV a line is a row, whatever quotation
-    marks say. Other formats are refused as a whole for one bad row, so a site with several clients
-    cannot have them. A file without a sign in it is one without rows: that a client is gone must
-    not show.
+    Rows of another step than the training's are invalid. Weeks are dated by their Mondays here,
+    whatever day each client uses. In a tidy CSV every line is a row, whatever its quotation marks.
+    Other formats are refused as a whole for one invalid row, so a site with several clients cannot
+    use them. A blank file counts as one without rows, so that the absence of a client does not
+    show.
     """
     if _blank(Path(path)):
         return Hosted(None, {})
@@ -149,14 +149,14 @@ def load_hosted(
 
 
 def _blank(path: Path) -> bool:
-    """Whether nothing stands in a file."""
+    """Whether a file is empty or has only white space."""
     if not path.is_file() or path.stat().st_size > _MOST_BLANK:
         return False
     return not path.read_bytes().strip(b"\xef\xbb\xbf \t\r\n")
 
 
 def _counted(tidy: Tidy, step: Step) -> pl.DataFrame:
-    """The counts of a client; refused if they are of another step, or no weeks in a row."""
+    """The counts of a client; raises if they have another step or are not whole weeks apart."""
     if tidy.step != step:
         raise EpifedError(f"{tidy.where}: found a row for each {tidy.step}; expected each {step}")
     counted = tidy.frame.drop_nulls("cases").select("day", "region", "cases")
@@ -169,7 +169,7 @@ def _counted(tidy: Tidy, step: Step) -> pl.DataFrame:
 def _by_client(
     frame: pl.DataFrame, clients: Collection[str], said: Assumptions
 ) -> dict[str, pl.DataFrame]:
-    """The rows of each client that has some, as they were read."""
+    """The rows of each wanted client that has some, as they were read."""
     named = pl.col("region").cast(pl.String, strict=False)
     names = frame.select(named).to_series()
     found = frame.with_columns(spelled(names).alias("client"))
@@ -182,7 +182,7 @@ def _by_client(
 def _read_lines(
     content: Content, said: Assumptions, clients: Collection[str], left_out: dict[str, str]
 ) -> RawTable:
-    """The lines of a CSV as text; those that are not rows are bad ones of the client they name."""
+    """The lines of a CSV as text; a broken line makes the client that it names invalid."""
     header = read_header(content, said, wanted_names(said))
     names = tuple(name.strip() for name in header.names)
     wanted = (said.region or "region").casefold()
@@ -210,19 +210,19 @@ def _read_lines(
 
 FETCHED, TODAY = "fetched.json", "today.csv"
 MOST_SAID = 300
-"""Characters that are kept of what a command that failed said last."""
+"""Most characters that are kept of a failed command's last line."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """How the command went the last time."""
+    """The time and the problem of the command's last run."""
 
     time: str = ""
     problem: str = ""
 
     @classmethod
     def of(cls, kit: Path) -> "Fetched":
-        """What a kit remembers; of a site without a command, nothing."""
+        """The last run as stored in a kit; empty for a site without a command."""
         try:
             return cls(**json.loads((kit / FETCHED).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -231,31 +231,31 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Fetch:
-    """A command, and the file that it writes or, without one, whose content it prints."""
+    """A command, and the file that it writes; without a file, its output is used."""
 
     kit: Path
     command: str
     file: Path | None
     patience: float
-    """Seconds that it may take."""
+    """Most seconds that it may take."""
 
     @property
     def path(self) -> Path:
-        """Where the site reads the file."""
+        """The file that the site reads."""
         return self.file or self.kit / TODAY
 
     def age(self) -> float:
-        """Seconds since it was last run."""
+        """Seconds since the last run; infinite before the first."""
         try:
             return max(0.0, time.time() - (self.kit / FETCHED).stat().st_mtime)
         except OSError:
             return math.inf
 
     def run(self, goes_on: Callable[[], bool] = lambda: True) -> str:
-        """Run the command once: what is wrong, or nothing.
+        """Run the command once; returns the problem, or an empty string.
 
-        What it prints takes the place of the last file only if it ends with exit code 0; what it
-        writes itself, it writes itself. Given up when `goes_on` says no.
+        Its output replaces the last file only if the exit code is 0 and there is some. A file that
+        it writes itself need only exist. The run is ended when `goes_on` returns false.
         """
         problem = self._run(goes_on)
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -267,7 +267,7 @@ class Fetch:
         try:
             words = self.command if os.name == "nt" else shlex.split(self.command)
             with printed.open("wb") as out, said.open("wb") as log:
-                # Files and no pipes: whatever it has started may hold those open for ever.
+                # Files, not pipes: a process that the command started may keep those open for ever.
                 started = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=self.kit
                 )
@@ -291,7 +291,7 @@ class Fetch:
         return ""
 
     def first(self) -> None:
-        """The first time, when a person looks on: refused where it fails. Later, nothing."""
+        """Run the command if it never ran, and raise if it fails: a person is present then."""
         if math.isinf(self.age()) and (problem := self.run()):
             (self.kit / FETCHED).unlink(missing_ok=True)
             raise EpifedError(f"--command: {problem}")
@@ -300,7 +300,7 @@ class Fetch:
 def _waited(
     started: "subprocess.Popen[bytes]", patience: float, goes_on: Callable[[], bool]
 ) -> int | None:
-    """The exit code of a process; none if it took too long, or is not wanted any more."""
+    """The exit code of a process; None if it was ended, after `patience` or by `goes_on`."""
     left = patience
     while left > 0 and goes_on():
         try:
@@ -318,16 +318,16 @@ CLIENTS, LOG, ASKED = Owner.CLIENTS, Owner.LOG, "asked.json"
 
 
 LEAST_FREE = 20
-"""MB of a disk that a site's logs, answers and reports need."""
+"""Least MB of free disk for a site's logs, answers and reports."""
 
 
 def hosted_clients(kit: Path) -> tuple[str, ...]:
-    """The clients that the roster says the site of a kit hosts."""
+    """The clients that the site of a kit hosts, by the roster."""
     return tuple(json.loads((kit / CLIENTS).read_text(encoding="utf-8")))
 
 
 def full_disk(folder: Path) -> str:
-    """Why a site cannot go on writing into a folder, if its disk is full."""
+    """The problem if the disk of a folder is full; else an empty string."""
     free = shutil.disk_usage(folder).free // 2**20
     if free >= LEAST_FREE:
         return ""
@@ -338,20 +338,20 @@ def full_disk(folder: Path) -> str:
 
 
 def archive_of(kit: Path, client: str) -> Path:
-    """The folder in which a site keeps what it was given of a client."""
+    """The folder in which a site keeps the counts that it received of a client."""
     return kit / ARCHIVE / hashlib.sha256(client.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a site's case counts are and how they are read."""
+    """The location of a site's case counts, and how to read them."""
 
     path: str
     format: str | None
     options: dict[str, Any]
 
     def load(self, clients: Collection[str], step: Step = "day") -> Hosted:
-        """What it has of these clients, for a training on such steps."""
+        """The counts of these clients, for a training in days or weeks."""
         return load_hosted(Path(self.path), clients, self.format, step=step, **self.options)
 
     @property
@@ -360,9 +360,9 @@ class Source:
         return is_simulated(Path(self.path))
 
     def written(self) -> date:
-        """The last day that a file can have counts of, by when it was written and not by its rows.
+        """The last day of which the file can have counts, by its time of writing, not by its rows.
 
-        A day more than the system's clock shows: some zone has it already.
+        It is a day later than the UTC date of writing, which some time zone has reached already.
         """
         path = Path(self.path)
         files = (path, *path.iterdir()) if path.is_dir() else (path,)
@@ -370,17 +370,17 @@ class Source:
         return datetime.fromtimestamp(newest, UTC).date() + timedelta(days=1)
 
     def write(self, kit: Path) -> None:
-        """Remember the source in the kit, for the worker that FLARE starts."""
+        """Store the source in the kit, for the worker that FLARE starts."""
         write_text(kit / DATA, json.dumps(vars(self), indent=2))
 
     @classmethod
     def of(cls, kit: Path) -> "Source":
-        """The source that was remembered."""
+        """The source stored in a kit; raises if there is none."""
         return cls(**json.loads((kit / DATA).read_text(encoding="utf-8")))
 
 
 def remembered(kit: Path) -> Source | None:
-    """The source that a kit remembers, if it does."""
+    """The source stored in a kit; None if there is none."""
     try:
         return Source.of(kit)
     except (OSError, ValueError, TypeError):
@@ -389,7 +389,7 @@ def remembered(kit: Path) -> Source | None:
 
 @dataclass(frozen=True)
 class LastAsked:
-    """What a site was asked for last and what became of it, for the site's own eyes."""
+    """The last request to a site and its result; it stays at the site."""
 
     training: str
     settings: str
@@ -397,15 +397,15 @@ class LastAsked:
     last_day: str
     enrolled: int
     sent: bool
-    """Whether an answer with numbers was given, be they zero."""
+    """Whether an answer with numbers was given, even if all are zero."""
     left_out: dict[str, str]
     """The clients that counted as zero, and why."""
     problem: str = ""
-    """Why no numbers were sent."""
+    """Why no numbers were sent; empty if they were."""
 
     @classmethod
     def of(cls, kit: Path) -> "LastAsked | None":
-        """What is written down in a kit; none before the first training."""
+        """The request stored in a kit; None before the first training."""
         try:
             return cls(**json.loads((kit / ASKED).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -413,35 +413,35 @@ class LastAsked:
 
     @property
     def period(self) -> tuple[date, date]:
-        """The days that were learned from."""
+        """First and last day of the training data."""
         return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
 
     def write(self, kit: Path) -> None:
-        """Write it down."""
+        """Store it in the kit."""
         write_text(kit / ASKED, json.dumps(vars(self), indent=2, ensure_ascii=False))
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a site has ready for a training: its learner, plan, and what is read of whom."""
+    """A site's learner, plan and data for one training."""
 
     key: tuple[str, str, str, int, tuple[str, ...]]
     learner: Learner[Any, Any]
     plan: PrivacyPlan
     read: tuple[tuple[View, tuple[str, ...]], ...] | None = None
-    """What the learner reads, and of which clients; a client that is missing, that has a bad row or
-    whose days do not cover the training's is not there, and counts as zero. None before the data
-    are read."""
+    """The learner's view of each panel, and the panel's clients. A client is left out if it is
+    missing, has an invalid row, or lacks some of the training's days. It then counts as zero. None
+    before the data are read."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """The clients that are not there, and why."""
+    """The clients that are left out, and why."""
 
 
 class SiteWork:
-    """A site at work, in its kit. Its answers hold vectors or a code, never words.
+    """A site working in its kit. Its answers hold vectors or a code, never free text.
 
-    What `say` is told, a client that is left out and why, stays at the site. Without `keeps`
-    nothing is written down: for a look ahead, perhaps at another source than the kit's. Whoever
-    gives a source of its own says whether tests with predictable noise may read it.
+    `say` gets the reasons why clients are left out; they stay at the site. Without `keeps`,
+    `vectors` writes nothing; this is for a preview, perhaps of another `source` than the kit's. A
+    caller that gives a `source` decides whether tests with predictable noise may read it.
     """
 
     def __init__(
@@ -461,14 +461,14 @@ class SiteWork:
         self._foreign = False
 
     def greeted(self, about: Mapping[str, Any]) -> bool:
-        """Whether the server that greets is understood; tasks of another are refused."""
+        """Read the server's greeting; if it is not understood, the server's tasks are refused."""
         self._foreign = not ProtocolRange.own().understands(hear(self.kit, about))
         return not self._foreign
 
     def prepare(self, settings: str) -> None:
-        """Load what takes a while before a round waits: the data, and what the learner needs.
+        """Load the data and the learner before a round waits for them.
 
-        What is wrong with them, a round says.
+        Errors are ignored here; a round reports them.
         """
         with contextlib.suppress(EpifedError, OSError, ValueError):
             wanted = Settings.from_toml(settings)
@@ -479,7 +479,7 @@ class SiteWork:
     def ready(self, parts: Parts) -> Parts:
         """Whether the site would take part in a training, by its terms, ledger and file.
 
-        Nothing is booked. That a client's rows are missing or bad is no reason: it counts as zero.
+        Nothing is booked. Missing or invalid rows of a client are no reason: it counts as zero.
         """
         try:
             return self._weighed(Proposal.unpack(parts)).pack()
@@ -503,7 +503,7 @@ class SiteWork:
         return readiness
 
     def answer(self, parts: Parts) -> tuple[Parts, EpifedError | Exception | None]:
-        """The answer to a task, and for the site's own log what went wrong."""
+        """Answer a task; also returns the error, if any, for the site's own log."""
         try:
             task = unpack_task(parts)
         except Exception as error:
@@ -519,17 +519,17 @@ class SiteWork:
         return given, None
 
     def receive(self, content: bytes, training: str, evidence: Evidence | None = None) -> Release:
-        """Keep the finished release, once it has been checked.
+        """Check and keep the finished release.
 
-        A site that has pinned aggregators takes only what their signed sums give.
+        A site that has pinned aggregators accepts only what their signed sums give.
         """
         self.terms.refuse_trust(evidence.first.fingerprints if evidence else {})
         return keep_release(self.kit, LEDGER, self.terms, content, training, evidence)
 
     def vectors(self, task: Task) -> tuple[Vector, Work]:
-        """The clipped vector of every client of a task, drawn or not, and what they are made from.
+        """The clipped vector of every client of a task, drawn or not, and the work they come from.
 
-        Refused is what the terms refuse; nothing is booked and nobody is told.
+        Raises what the terms refuse; nothing is booked or sent.
         """
         settings, plan = self._asked_for(task)
         self.terms.refuse(task, settings, plan)
@@ -546,7 +546,7 @@ class SiteWork:
             raise MessageError(Code.BAD_TASK) from None
 
     def _made_ready(self, task: Task, settings: Settings, plan: PrivacyPlan) -> tuple[Work, Any]:
-        """The site's side of a training, its data read, and the state that a task brings."""
+        """The learner and data of a training, and the state that the task brings."""
         try:
             work = self._work(task, settings, plan)
             state = work.learner.unpack(task.state)
@@ -602,12 +602,12 @@ class SiteWork:
         )
 
     def _rows(self, task: Task, work: Work, state: Any, drawn: Collection[int]) -> Vector:
-        """A clipped vector for each client of the site, zero for those who were not drawn."""
+        """A clipped vector for each client of the site; zero for clients not drawn."""
         length = work.learner.contribute(state, work.learner.empty_view()).shape[1]
         rows = np.zeros((len(task.clients), length), dtype=np.float32)
         marked = {task.clients[i]: i for i in drawn}
         for view, clients in work.read or ():
-            # All are computed and the drawn sent, so that the time of an answer tells nothing.
+            # All are computed and the drawn ones sent, so the time of an answer shows nothing.
             alone = task.randomness == "secure"
             every = contribution(work.learner, state, view, work.plan, alone=alone)
             for client, row in zip(clients, every, strict=True):
@@ -618,14 +618,14 @@ class SiteWork:
         return rows
 
     def _work(self, task: Task, settings: Settings, plan: PrivacyPlan) -> Work:
-        """The training that a task belongs to, made once."""
+        """The work of the task's training, created once."""
         key = settings.digest(), task.first_day, task.last_day, task.enrolled, task.clients
         if self._ready is None or self._ready.key != key:
             self._ready = Work(key, make_learner(settings), plan)
         return self._ready
 
     def _read(self, task: Task, work: Work) -> Work:
-        """The same with what the learner reads of the site's clients, each by its own days."""
+        """The work with the data that the learner reads, each client checked for its own days."""
         if work.read is None:
             step = work.learner.settings.step
             found, (first, last) = self._load(task.clients, step), counted_by(task.period, step)
@@ -649,7 +649,7 @@ class SiteWork:
     def _views(
         self, work: Work, panels: Sequence[CasePanel], period: Period
     ) -> tuple[tuple[tuple[View, tuple[str, ...]], ...], dict[str, str]]:
-        """What the learner reads of each panel; one client's that it cannot read is left out."""
+        """The learner's view of each panel; a single client that it cannot read is left out."""
         read, unread = [], dict[str, str]()
         for panel in panels:
             try:
@@ -661,18 +661,18 @@ class SiteWork:
         return tuple(read), unread
 
     def _remember(self, panel: CasePanel) -> CasePanel:
-        """What the site was given of a client today is kept, for itself; with all that is kept.
+        """Store today's counts of a client, and return them with all that is stored of it.
 
-        Each client has an archive of its own: what is known of one decides nothing about another.
+        Each client has an archive of its own, so one client's data do not affect another.
         """
         try:
             return remember(archive_of(self.kit, panel.regions[0]), panel, write=self.keeps)
-        except Exception as error:  # what is kept of one client must not silence the others
+        except Exception as error:  # a failure for one client must not silence the others
             self.say(f"today's counts of client {panel.regions[0]} are not kept: {error}")
             return panel
 
     def _load(self, clients: tuple[str, ...], step: Step) -> Hosted:
-        """What the site's file has of its clients, read once."""
+        """The counts of the site's clients in its file, read once."""
         if self._hosted is None or self._hosted[0] != (clients, step):
             source = self.source or Source.of(self.kit)
             self._simulated = self.source is not None or source.simulated
@@ -686,7 +686,7 @@ class SiteWork:
         return self._hosted[1]
 
     def _keep_asked(self, task: Task, problem: str = "") -> None:
-        """Write down what was asked for, where it is not written yet; no reason to fail."""
+        """Store the request if it has changed; a failure to write is only reported."""
         now = LastAsked(
             task.training,
             task.settings,
@@ -760,18 +760,18 @@ class Preview:
     period: Period
     clients: tuple[str, ...]
     entries: tuple[str, ...]
-    """What each number is."""
+    """The meaning of each number."""
     rows: Vector
     """[clients, numbers]; zero for a client that is left out."""
     left_out: dict[str, str]
     plan: PrivacyPlan
     about: str
-    """The line that goes with the numbers."""
+    """The JSON text that is sent with the numbers."""
     bytes: int
-    """Of the line and the numbers; with aggregators, of the sealed report."""
+    """Size of text and numbers; with aggregators, of the sealed report."""
     sealed: bool
     fits: bool
-    """Whether the site's own total still has room for it."""
+    """Whether the site's own total ε has room for it."""
 
     @property
     def norms(self) -> list[float]:
@@ -779,7 +779,7 @@ class Preview:
         return [float(norm) for norm in np.linalg.norm(self.rows.astype(np.float64), axis=1)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """All fields as plain values."""
         return {
             "first_day": self.period[0],
             "last_day": self.period[1],
@@ -798,7 +798,7 @@ class Preview:
 
 
 def this_week(asked: LastAsked, today: date) -> Period:
-    """The days of a week's training like the last one: the same, whole weeks later.
+    """The days of this week's training: the last one's, moved on by whole weeks.
 
     >>> last = LastAsked("week-2026-11-02", "", "2026-08-01", "2026-11-01", 40, True, {})
     >>> [str(day) for day in this_week(last, date(2026, 11, 17))]
@@ -814,8 +814,7 @@ def preview(
 ) -> Preview:
     """What the site of a kit would answer to the first round of such a training.
 
-    Of a training with several rounds only the first can be known before it: later ones start from
-    what was released.
+    Later rounds start from what was released, so they cannot be known before.
     """
     plan, learner = PrivacyPlan.of(settings, enrolled), make_learner(settings)
     clients = hosted_clients(kit)

@@ -1,8 +1,8 @@
 """The state of a federation as its coordinator may know it, and the alerts that follow from it.
 
 It is read from the roster, the server's folder, the schedule's journal and the ledger, without
-changing them. Who was drawn, what a site sent and what is not yet charged is not read. The page and
-the metrics show this object and nothing else.
+changing them. It does not read who was drawn, what a site sent, or what is not yet charged. The
+page and the metrics show this object and nothing else.
 """
 
 from dataclasses import dataclass, field
@@ -51,54 +51,54 @@ NOTICE_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
 
 
 class Live(Known):
-    """What the server itself said when it was last asked."""
+    """The server's own answer when it was last asked."""
 
     asked: datetime
     reached: bool
     connected: tuple[str, ...] = ()
     training: str | None = None
-    """That is running."""
+    """The training that is running."""
     round: int | None = None
     rounds: int | None = None
     versions: dict[str, str] = Field(default_factory=dict)
-    """Of epifed at each party that has said it."""
+    """The version of epifed at each party that has stated it."""
 
 
 class Certificate(Known):
-    """When a party's certificate ends."""
+    """The end of a party's certificate."""
 
     party: str
     ends: datetime
     days: int
-    """Whole days from now; negative: it is over."""
+    """Whole days from now; negative after the end."""
 
     @classmethod
     def of(cls, party: str, ends: datetime, now: datetime) -> "Certificate":
-        """The certificate of a party as of now."""
+        """The certificate of a party, with the days from now to its end."""
         return cls(party=party, ends=ends, days=(ends - now) // timedelta(days=1))
 
 
 class SiteSeen(Known):
-    """One site: whether it is there, and how it stood in the last training."""
+    """One site: whether it is connected, and its state in the last training."""
 
     name: str
     clients: int
     state: SiteState
     connected: bool | None
-    """None: the server could not be asked."""
+    """None if the server could not be asked."""
     code: str | None
-    """Why the last round was without it."""
+    """Why the last round was without it; None if it took part."""
     without: int
     """Rounds of the last training that were without it."""
     weeks: str
-    """Of the last trainings, the oldest first: t there, a absent, l late, r refused, f faulty."""
+    """By training, oldest first: t took part, a absent, l late, r refused, f faulty."""
     has_release: bool | None
-    """Whether the last release was delivered to it."""
+    """Whether it has the last release; None before the first one."""
     version: str | None
 
 
 class WeekSeen(Known):
-    """The week at hand, by the schedule."""
+    """The newest due week of the schedule, or the first week to come."""
 
     name: str
     day: date
@@ -108,18 +108,18 @@ class WeekSeen(Known):
     next_due: datetime | None
     done: int
     skipped: int
-    """Or refused: nothing was spent on them."""
+    """Skipped or refused weeks: nothing was spent on them."""
     wasted: int
     planned: int
 
 
 class Alert(Known):
-    """A warning or an alert."""
+    """A matter for the coordinator's attention; urgent or not."""
 
     kind: NoticeKind
     urgent: bool
     names: tuple[str, ...] = ()
-    """Whom it concerns."""
+    """The parties, trainings or codes that it concerns."""
     detail: str = ""
 
 
@@ -136,33 +136,33 @@ class FederationState(Known):
     sites: tuple[SiteSeen, ...]
     week: WeekSeen | None
     trainings: tuple[Training, ...]
-    """The oldest first; rounds and names of the last one only."""
+    """Oldest first; only the last one that is no test has all its rounds, and names."""
     budget: Budget | None
     certificates: tuple[Certificate, ...]
     worth: tuple[ReleaseSkill, ...]
     truth: str | None
-    """The file of published counts that releases are compared with."""
+    """The name of the file of published counts with which releases are compared."""
     reasons: dict[str, dict[str, str]]
-    """What codes mean, by language."""
+    """The meaning of each code, by language."""
     notices: tuple[Alert, ...]
 
     def counted(self) -> dict[SiteState, int]:
-        """How many sites there are in each state."""
+        """The number of sites in each state."""
         states = [site.state for site in self.sites]
         return {state: states.count(state) for state in SITE_STATES}
 
     @property
     def releases(self) -> list[Training]:
-        """The trainings that were released, tests left out."""
+        """The released trainings, without tests."""
         return [one for one in self.trainings if one.release and not one.seeded]
 
 
 VERY_SOON = 7
-"""Days before a certificate's end from which on it is urgent."""
+"""A certificate with at most this many days left is urgent."""
 LOW = 0.1
 """Share of the budget below which it is low."""
 SLACK = timedelta(hours=2)
-"""That a week's training may take after its deadline before it is overdue."""
+"""Time that a week's training may take after its deadline before it is overdue."""
 
 
 def alerts_of(
@@ -172,7 +172,7 @@ def alerts_of(
     unread: str | None,
     now: datetime,
 ) -> tuple[Alert, ...]:
-    """What somebody should look at, the urgent first. `unread`: why the ledger could not be."""
+    """The alerts, urgent ones first; `unread` is the reason if the ledger could not be read."""
     found = [
         *_about_sites(seen, schedule),
         *_about_weeks(seen, schedule, book, now),
@@ -276,33 +276,33 @@ def _about_parties(seen: FederationState) -> list[Alert]:
 
 ROSTER, TRAININGS = "federation.toml", "trainings"
 SHOWN_WEEKS = 12
-"""Of each site."""
+"""The number of past trainings shown for each site."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the state is read from."""
+    """The files from which the state is read."""
 
     kit: Path
-    """The server's."""
+    """The server's kit."""
     ledger: Path | None = None
     weeks: Path | None = None
     schedule: Schedule | None = None
     plan: PrivacyPlan | None = None
-    """Of one week's training."""
+    """The privacy plan of one week's training."""
     truth: Truth | None = None
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What files of the server do not tell: what it says itself, and when certificates end."""
+    """State that is not in the server's files: its own answer, and the ends of certificates."""
 
     live: Live | None = None
     ends: dict[str, datetime] = field(default_factory=dict)
 
 
 def read_status(places: Places, beside: Beside, now: datetime | None = None) -> FederationState:
-    """The state of the federation now."""
+    """Read the state of the federation now."""
     now = now or datetime.now(UTC)
     roster = Federation.read(places.kit / ROSTER)
     folder = places.kit / TRAININGS
@@ -349,7 +349,7 @@ def read_status(places: Places, beside: Beside, now: datetime | None = None) -> 
 
 
 def _book(ledger: Path | None) -> tuple[Book | None, str | None, str | None]:
-    """The ledger's book, what speaks against it, and why it could not be read."""
+    """The ledger's book, a fault of its file, and the reason if it could not be read."""
     if ledger is None:
         return None, None, None
     try:
@@ -360,7 +360,7 @@ def _book(ledger: Path | None) -> tuple[Book | None, str | None, str | None]:
 
 
 def _brief(training: Training) -> Training:
-    """A training of the past: its last round, and no names."""
+    """An earlier training, reduced to its last round and without names."""
     update = {"done": training.done[-1:], "without": {}, "delivered": ()}
     return training.model_copy(update=update)
 
@@ -405,7 +405,7 @@ def _week(
     live: Live | None,
     now: datetime,
 ) -> WeekSeen:
-    """The newest week that is due, or the first one to come."""
+    """The state of the newest week that is due, or of the first week to come."""
     weeks = schedule.planned()
     due = [week for week in weeks if week.due <= now]
     week, coming = (due[-1] if due else weeks[0]), weeks[len(due) :]

@@ -1,8 +1,8 @@
 """The roster of a federation, and a site's own terms (`site.toml`) with its ledger.
 
-The site prices every training itself, from the announced noise and sampling rate, and writes it
-into its own ledger before it contributes. So it refuses what is beyond its terms, whatever the
-coordinator's budget says.
+The site prices every training itself, from the announced noise and sampling rate. It books the
+training in its own ledger before it contributes. So it refuses what exceeds its terms, whatever the
+coordinator's budget allows.
 """
 
 import hashlib
@@ -37,13 +37,13 @@ from epifed.training.release import Release, read_release
 
 
 class Table(BaseModel):
-    """A frozen table of a TOML file. What does not fit is one sentence."""
+    """A frozen table of a TOML file. Invalid values raise `EpifedError` with one sentence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The table in a file."""
+        """Read the table from a file."""
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
@@ -55,19 +55,19 @@ class Table(BaseModel):
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
-        """The table of these values; what does not fit is one sentence."""
+        """The table of these values; invalid values raise `EpifedError` with one sentence."""
         try:
             return cls(**values)
         except ValidationError as error:
             raise EpifedError(sentence_of(error)) from None
 
     def to_toml(self) -> str:
-        """The table as `read` takes it."""
+        """The table as TOML, in the form that `read` reads."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
 
 _price = lru_cache(maxsize=256)(spent)
-"""Asked twice a round, and always the same."""
+"""Cached: each round asks for the same price twice."""
 
 _LIMITS: dict[str, float] = {
     "clip_norm": 10.0, "rounds": 1000, "epochs": 300, "learning_rate": 1.0, "window": 100,
@@ -76,7 +76,7 @@ Fingerprint = Annotated[str, Field(pattern="^SHA256(:[0-9A-F]{2}){32}$")]
 
 
 class Asked(Protocol):
-    """What a party looks at before it takes part: a site's task, or an aggregator's pact."""
+    """What a party checks before it takes part: a site's task, or an aggregator's pact."""
 
     @property
     def training(self) -> str: ...  # noqa: D102
@@ -93,7 +93,7 @@ class Asked(Protocol):
 
 
 class Terms(Table):
-    """What a site, or an aggregator, agrees to."""
+    """The conditions under which a site, or an aggregator, takes part."""
 
     epsilon_per_release: float = Field(
         2.0,
@@ -134,7 +134,7 @@ class Terms(Table):
         return limits
 
     def refuse(self, task: Asked, settings: Settings, plan: PrivacyPlan) -> None:
-        """Raise the code of the first term that the training breaks."""
+        """Raise `MessageError` with the code of the first term that the training breaks."""
         first, last = task.period
         if (self.first_day and first < self.first_day) or (self.last_day and last > self.last_day):
             raise MessageError(Code.REFUSED_PERIOD)
@@ -147,19 +147,19 @@ class Terms(Table):
             raise MessageError(Code.REFUSED_EPSILON)
 
     def refuse_trust(self, aggregators: Mapping[str, str]) -> None:
-        """Refuse others than those pinned; of a training without any, if some are pinned."""
+        """Refuse a training whose aggregators are not exactly the pinned ones."""
         if dict(aggregators) != self.aggregators:
             raise MessageError(Code.REFUSED_TRUST)
 
     def within_limits(self, settings: Settings) -> bool:
-        """Whether no setting is larger than the site allows."""
+        """Whether no setting exceeds the site's limit for it."""
         values = settings.model_dump()
         return all(
             values.get(name) is None or values[name] <= most for name, most in self.limits.items()
         )
 
     def epsilon_of(self, noise_multiplier: float, plan: PrivacyPlan, rounds: int) -> float:
-        """What so many rounds cost, as the site counts them: at its own δ and accountant."""
+        """The ε of so many rounds, at the site's own δ and accountant."""
         if not (plan.private and noise_multiplier > 0):
             return math.inf
         rate = plan.priced_rate
@@ -167,7 +167,7 @@ class Terms(Table):
 
 
 def _numbers(wanted: Collection[str]) -> set[str]:
-    """The names of settings that are numbers; learners are asked for theirs only where needed."""
+    """The names of numeric settings; learners are loaded for theirs only where needed."""
     known = {*_LIMITS, *_fields_of_numbers(Settings)}
     if not known.issuperset(wanted):
         for name in LEARNERS:
@@ -187,7 +187,7 @@ def _fields_of_numbers(model: type[BaseModel]) -> set[str]:
 
 
 def book_key(asked: Asked, settings: Settings, plan: PrivacyPlan) -> Key:
-    """What a training is found by in a party's book: priced by the noise that was announced."""
+    """The key of a training in a party's ledger, with the noise that was announced."""
     key = ledger_key(plan, settings, asked.period, asked.training)
     key["noise_multiplier"] = asked.noise_multiplier
     return key
@@ -195,13 +195,13 @@ def book_key(asked: Asked, settings: Settings, plan: PrivacyPlan) -> Key:
 
 @dataclass(frozen=True)
 class Owner:
-    """The party whose kit it is: who must not get a second budget by losing its ledger."""
+    """The owner of a kit, who must not get a second budget by losing its ledger."""
 
     CLIENTS: ClassVar[str] = "clients.json"
     LOG: ClassVar[str] = "participation.jsonl"
     """The rounds that a site took part in."""
     MODELS: ClassVar[str] = "models"
-    """The releases that it was given."""
+    """The releases that it received."""
 
     kit: Path
     federation: str
@@ -210,7 +210,7 @@ class Owner:
 
     @classmethod
     def of(cls, kit: Path) -> "Owner":
-        """The owner of a kit, by its certificates; one without any is known by its folder."""
+        """The owner of a kit, by its certificates; without any, by the kit's folder."""
         startup, hosted = kit / "startup", kit / cls.CLIENTS
         root, own = startup / "rootCA.pem", startup / "client.crt"
         clients = json.loads(hosted.read_text(encoding="utf-8")) if hosted.is_file() else []
@@ -222,7 +222,7 @@ class Owner:
         return cls(kit, digest, str(name.value), tuple(clients))
 
     def refuse_lost(self, ledger: Path, terms: Terms) -> None:
-        """Tell a ledger that is lost from one that was never made."""
+        """Raise if the ledger is missing although the party has charged one before."""
         if ledger.exists() or (evidence := self._evidence()) is None:
             return
         raise EpifedError(
@@ -233,7 +233,7 @@ class Owner:
         )
 
     def remember(self, path: Path, book: Book) -> None:
-        """Note which ledger the party pays from; another with as large a total is refused."""
+        """Note which ledger the party charges; raises for another one with as large a total."""
         before = use_of(self.federation, self.party)
         if before and before.ledger != book.ledger and book.cap.epsilon >= before.epsilon:
             raise EpifedError(
@@ -245,7 +245,7 @@ class Owner:
         Use(*use).remember()
 
     def _evidence(self) -> str | None:
-        """What shows that the party has paid from a ledger before; nothing of a first start."""
+        """Evidence that the party has charged a ledger before; None at a first start."""
         for use in uses_in(self.federation):
             if use.party == self.party:
                 return f"this machine has seen this party pay from the ledger {use.ledger}"
@@ -257,7 +257,7 @@ class Owner:
         return self._traces() if self.party else None
 
     def _traces(self) -> str | None:
-        """What a kit that was restored without its ledger shows of trainings."""
+        """Evidence of charged trainings in a kit that was restored without its ledger."""
         log = self.kit / self.LOG
         if log.is_file() and '"randomness": "secure"' in log.read_text(encoding="utf-8"):
             return f"{self.LOG} shows rounds that this party has charged"
@@ -272,7 +272,7 @@ class Owner:
 
 
 class SiteLedger:
-    """A party's ledger and the names under which trainings stand in it."""
+    """A party's ledger, in which trainings stand by name."""
 
     def __init__(self, path: Path, terms: Terms) -> None:
         owner = Owner.of(path.parent)
@@ -291,28 +291,28 @@ class SiteLedger:
 
     @classmethod
     def of(cls, path: Path, terms: Terms) -> "SiteLedger":
-        """The book of a party at work; one that cannot be used is a code, like all that it says."""
+        """Open a party's ledger; raises `MessageError` with a code if it cannot be used."""
         try:
             return cls(path, terms)
         except EpifedError as error:
             raise MessageError(Code.LEDGER, str(error)) from None
 
     def take_part(self, task: Task, settings: Settings, plan: PrivacyPlan) -> None:
-        """Write this round of the training down, or refuse it.
+        """Book this round of the training, or refuse it.
 
-        Every answer counts as a round, whatever the server says it has paid for.
+        Every answer counts as a round, whatever number of charged rounds the server states.
         """
         key = book_key(task, settings, plan)
         done = max(task.paid, self.spent(key))
         self.enter(key, plan, done, task.rounds - task.round + 1)
 
     def spent(self, key: Key) -> int:
-        """The rounds of this very training that are written down."""
+        """The booked rounds of this training."""
         found = self.ledger.find(**key)
         return found.spent if found else 0
 
     def enter(self, key: Key, plan: PrivacyPlan, done: int, left: int) -> None:
-        """Write a round down after `done` others, if the `left` ones from it on fit the terms."""
+        """Book a round after `done` others, if the `left` rounds from it on fit the terms."""
         found, needed, terms = self.ledger.find(**key), done + left, self.terms
         if terms.epsilon_of(key["noise_multiplier"], plan, needed) > terms.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
@@ -331,9 +331,9 @@ class SiteLedger:
         self._catch_up(name, done + 1)
 
     def refuse_label(self, training: str, release: Release) -> None:
-        """Refuse a release whose label is not that of the training in which the party took part.
+        """Refuse a release whose label differs from the training that this ledger booked.
 
-        Of a training that it did not take part in, its book knows nothing.
+        A training in which the party did not take part is not in its ledger and is not checked.
         """
         record = self.ledger.book().named(training)
         if record is None:
@@ -360,13 +360,13 @@ class SiteLedger:
             )
 
     def finish(self, training: str, model_hash: str) -> None:
-        """Close the training with the model that came of it; what this book has spent, counts."""
+        """Close the training with its model's hash; the rounds booked here remain charged."""
         record = self.ledger.book().named(training)
         if record is not None and record.outcome == "open":
             self.ledger.close(record.run, "finished", model_hash=model_hash)
 
     def _catch_up(self, name: str, rounds: int) -> None:
-        """A round counts for every enrolled client, sampled or not."""
+        """Book rounds up to this number: each counts for every enrolled client, sampled or not."""
         for number in range(self.ledger.book().run(name).spent, rounds):
             self.ledger.spend(name, number + 1)
 
@@ -378,29 +378,29 @@ Mail = Annotated[
 ]
 
 QUESTIONS = 50
-"""For work, a second, of all waiting sites together: they keep about half a core busy."""
+"""Requests for work per second from all waiting sites, which keep about half a core busy."""
 SILENT = 60.0
 """Seconds without a sign of life after which the server drops a party, in a small federation."""
 AGAIN = 2.0
-"""Seconds without a sign of its reply before which no question is asked again."""
+"""Least seconds without a sign of a reply before a question is repeated."""
 START = 60.0
-"""Seconds that a site's worker has at least for its start."""
+"""Least seconds that a site's worker has for its start."""
 
 OLD_DAYS = 8
 """Days after which counts are old: a weekly training then probably finds too few."""
 SOON = 30
-"""Days before a certificate's end from which on it is a problem."""
+"""Days before a certificate's end from which on it is reported as a problem."""
 
 
 class Server(Table):
-    """Where the sites dial to: one host, one port."""
+    """The address that all parties connect to: one host, one port."""
 
     host: Host
     port: int = Field(8002, ge=1, le=65535)
 
 
 class Site(Table):
-    """One party with data: a machine that hosts one or more clients."""
+    """A party with data: a machine that hosts one or more clients."""
 
     name: Name
     clients: tuple[str, ...] = Field(min_length=1)
@@ -413,14 +413,14 @@ class Site(Table):
 
 
 class Aggregator(Table):
-    """One party without data that adds up sealed shares: of another legal entity than the rest."""
+    """A party without data that adds up sealed shares; it is another legal entity than the rest."""
 
     name: Name
     own_key: bool = Field(True, description="it makes the private key of its certificate itself")
 
 
 class Federation(Table):
-    """The roster and how its rounds are run."""
+    """The roster, and how its rounds are run."""
 
     name: Name = Field("epifed", description="of the federation")
     language: Literal["en", "de"] = Field("en", description="of the readme in each kit: en or de")
@@ -480,27 +480,27 @@ class Federation(Table):
 
     @cached_property
     def clients(self) -> tuple[str, ...]:
-        """The N enrolled clients in their one order, which sampling goes by."""
+        """The N enrolled clients, sorted; sampling uses this order."""
         return tuple(sorted(client for site in self.sites for client in site.clients))
 
     @cached_property
     def site_of(self) -> dict[str, str]:
-        """The site that hosts a client."""
+        """The site that hosts each client."""
         return {client: site.name for site in self.sites for client in site.clients}
 
     @property
     def parties(self) -> tuple[Site | Aggregator, ...]:
-        """All who dial the server: aggregators first, who must be there."""
+        """All parties that connect to the server: aggregators first, whose presence is required."""
         return (*self.aggregators, *self.sites)
 
     @cached_property
     def signs(self) -> dict[str, str]:
-        """The public keys with which sites sign their reports, of those that are known."""
+        """The public keys with which sites sign their reports, where known, by site."""
         return {site.name: site.signs for site in self.sites if site.signs}
 
     @property
     def request_interval(self) -> float:
-        """Seconds between two questions of a waiting site for work."""
+        """Seconds between two requests for work of a waiting site."""
         return max(0.2, len(self.sites) / QUESTIONS)
 
     @property
@@ -513,17 +513,16 @@ class Federation(Table):
 
     @property
     def ask_again(self) -> float:
-        """Seconds after which a site repeats a question, or its answer, that a cut line has lost:
-        several times in a round."""
+        """Seconds until a site repeats a lost question or answer, several times in a round."""
         return max(AGAIN, self.round_timeout / 4)
 
     @property
     def start_timeout(self) -> float:
-        """Seconds in which a site's worker must have started, or have taken the model."""
+        """Seconds in which a site's worker must have started, or have received the model."""
         return max(START, self.round_timeout)
 
     def with_signs(self, known: Mapping[str, str]) -> Self:
-        """The roster with the sites' public keys where it does not say them itself."""
+        """The roster with these public keys for sites whose keys it does not have."""
         sites = (
             site.model_copy(update={"signs": site.signs or known.get(site.name)})
             for site in self.sites
@@ -531,12 +530,12 @@ class Federation(Table):
         return self.model_copy(update={"sites": tuple(sites)})
 
     def party(self, name: str) -> Site | Aggregator:
-        """The site or aggregator of that name."""
+        """The site or aggregator of that name; raises `EpifedError` if there is none."""
         found = next((party for party in self.parties if party.name == name), None)
         return found or self.site(name)
 
     def site(self, name: str) -> Site:
-        """The site of that name."""
+        """The site of that name; raises `EpifedError` if there is none."""
         for site in self.sites:
             if site.name == name:
                 return site

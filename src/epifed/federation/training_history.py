@@ -1,8 +1,8 @@
 """Past trainings of a federation: participation, budget spent, and the skill of releases.
 
-Only files are read that say nothing of a draw. The skill of a release uses published counts of the
-nation: its growth extrapolates them, and the result is compared with the observed counts, beside
-persistence. No client's count is read.
+Only files are read that show nothing of a draw. The skill of a release uses published national
+counts. The release's growth extrapolates them, and the result is compared with the observed counts,
+beside persistence. No client's count is read.
 """
 
 import csv
@@ -32,38 +32,38 @@ ALL = "all"
 """Stands in a report for the whole round, not for a site."""
 MOST_REMEMBERED = 2048
 Stamp = tuple[int, int] | None
-"""When a file was changed, and its size; none: it is not there."""
+"""Time of change (ns) and size of a file; None if it does not exist."""
 
 
 class Known(BaseModel):
-    """Something that the coordinator may know, as JSON says it."""
+    """A record that the coordinator may know, in the form of JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Round(Known):
-    """One round as the report tells it."""
+    """One round, from the training's report."""
 
     number: int
     time: datetime
     epsilon: float
-    """Spent by the training so far."""
+    """The ε that the training has spent so far."""
     without: dict[Standing, int]
-    """Sites that it was without, by how they stood."""
+    """The number of sites that did not take part, by state."""
     codes: dict[str, int]
 
 
 class Without(Known):
-    """A site that rounds of a training were without."""
+    """A site that did not take part in some rounds of a training."""
 
     rounds: int
-    """How many."""
+    """The number of these rounds."""
     code: str | None
-    """Why the last round was; none: it was not."""
+    """Why it did not take part in the last round; None if it did."""
 
 
 class Released(Known):
-    """A finished release: what its label says."""
+    """A finished release, by its label."""
 
     created: datetime
     sha256: str
@@ -76,38 +76,38 @@ class Released(Known):
 
 
 class Training(Known):
-    """One training as the server's folder tells it."""
+    """One training, from the server's folder."""
 
     name: str
     learner: str
     first_day: date
     last_day: date
     seeded: bool
-    """A test: its noise is predictable, and it is no release."""
+    """Whether it is a test: its noise is predictable, and it is no release."""
     rounds: int
-    """That were asked for."""
+    """The number of requested rounds."""
     done: tuple[Round, ...]
     seconds: float | None
-    """Between two rounds, in the middle."""
+    """Median time between two rounds."""
     codes: dict[str, int]
-    """How often a round was without a site, by the reason."""
+    """The number of absences, by reason."""
     without: dict[str, Without]
-    """By site; who is not here was in every round."""
+    """Sites that did not take part in every round, by name."""
     remarks: tuple[str, ...]
-    """Codes that concern the whole training: a release that is unusual, a sum that cannot be."""
+    """Codes of the whole round: an unusual release, or a sum that is too large."""
     learned: bool
-    """Whether a round of it could be used; if not, ε was spent and nothing learned."""
+    """False if no round could be used: ε was spent and nothing learned."""
     believed: float | None
-    """The share of what its release says that can be believed beside its noise, where known."""
+    """The expected share of the release's variance that is signal; None if it is not known."""
     release: Released | None
     delivered: tuple[str, ...]
-    """Who has it."""
+    """The parties that have the release."""
     held: int
-    """How many have it."""
+    """The number of parties that have the release."""
 
 
 def read_trainings(folder: Path) -> list[Training]:
-    """All trainings of a server, the oldest first. One that cannot be read is left out."""
+    """All trainings of a server, oldest first. Those that cannot be read are left out."""
     found = []
     for order in folder.glob(f"*/{ORDER}"):
         stamps = tuple(_stamp(order.parent / name) for name in (ORDER, REPORT, MODEL, DELIVERED))
@@ -123,7 +123,7 @@ def _begun(training: Training) -> float:
 
 
 def release_of(folder: Path, training: str) -> Release:
-    """The release file of a training."""
+    """The release of a training, read from its file."""
     path = folder / training / MODEL
     return _release(path, _stamp(path))
 
@@ -167,7 +167,7 @@ def _training(folder: Path, stamps: tuple[Stamp, ...]) -> Training:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The report's lines, of a round that was played twice the last; what was cut off is none."""
+    """The report's lines by round; the last one of a repeated round. Broken lines are ignored."""
     found: dict[int, dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -201,7 +201,7 @@ def _without(lines: list[dict[str, Any]]) -> dict[str, Without]:
 
 
 def standing_of(code: str) -> Standing:
-    """How a site stands by a code, which a newer version may have made."""
+    """A site's state by a code; `faulty` for one that a newer version may have made."""
     return standing(Code(code)) if code in set(Code) else "faulty"
 
 
@@ -227,7 +227,7 @@ def _released(release: Release) -> Released:
 
 
 def _believed(release: Release) -> float | None:
-    """The share of a release that its noise leaves, by its settings and N."""
+    """The expected share of a release's variance that is signal, by its settings and N."""
     expected = expect(release.learner, PrivacyPlan.of(release.settings, release.clients))
     return expected.believed if expected else None
 
@@ -238,7 +238,7 @@ def _price(spent: tuple[Spent, ...], delta: float, accountant: str, seen: bool) 
 
 
 MOST_WEEKS = 520
-"""That are looked ahead."""
+"""Most weeks that are looked ahead."""
 
 
 class Point(Known):
@@ -249,7 +249,7 @@ class Point(Known):
 
 
 class Budget(Known):
-    """What the ledger has spent and keeps for open trainings, and how long the rest lasts."""
+    """The ledger's spent and reserved budget, and how long the rest lasts."""
 
     epsilon: float
     """The cap."""
@@ -257,28 +257,28 @@ class Budget(Known):
     accountant: str
     spent: float
     taken: float
-    """Spent, and reserved by trainings that run."""
+    """Spent, and reserved by running trainings."""
     left: float
     rounds: int
-    """Paid for, of all trainings."""
+    """Charged rounds of all trainings."""
     each: float | None
-    """ε of one further week alone."""
+    """The ε of one further week alone."""
     points: tuple[Point, ...]
     plan: tuple[Point, ...]
-    """What the schedule would have spent after each of its weeks, had none been skipped."""
+    """The ε that the schedule would have spent after each week if none had been skipped."""
     weeks_left: int | None
-    """That the schedule still has."""
+    """The number of weeks that the schedule still has."""
     weeks_fit: int | None
-    """That the rest of the budget pays for."""
+    """The number of weeks for which the rest of the budget suffices."""
     ends: date | None
-    """The day of the last week that can be paid for; none: nothing says what a week costs."""
+    """The day of the last week that the budget covers; None if a week's cost is unknown."""
     head: str
     fault: str | None
-    """Why this file is not the newest that this machine knows."""
+    """Why this file is not the newest that this machine has seen; None if it is."""
     window: int | None
-    """A cap that renews holds for every window of so many weeks; none: once and for all."""
+    """For a cap that renews: it holds for every window of this many weeks. None: for all time."""
     total: float
-    """ε since the beginning, which a cap that renews does not limit."""
+    """The ε since the beginning, which a cap that renews does not limit."""
 
     @property
     def short(self) -> bool:
@@ -298,7 +298,7 @@ def budget_of(
     over: set[str],
     now: datetime,
 ) -> Budget:
-    """The budget of a ledger. `over` are the weeks of the schedule that are done or skipped."""
+    """The budget of a ledger; `over` holds the names of weeks that are done or skipped."""
     cap, taken = book.cap, book.taken()
     runs = [run for run in book.runs.values() if run.spent]
     week = _week(plan, runs)
@@ -329,14 +329,14 @@ def budget_of(
 
 
 def _week(plan: PrivacyPlan | None, runs: list[RunRecord]) -> Part | None:
-    """What a further week costs: as planned, else as the last one did."""
+    """The cost of a further week: as planned, else as the last run."""
     if plan is not None:
         return plan.priced_rate, plan.noise_multiplier, plan.rounds
     return runs[-1].part(runs[-1].rounds) if runs else None
 
 
 def _points(book: Book, runs: list[RunRecord]) -> tuple[Point, ...]:
-    """What counted against the cap after each run."""
+    """The ε that counted against the cap after each run."""
     points = []
     for number, run in enumerate(runs):
         counting = book.counting(datetime.fromisoformat(run.closed or run.opened))
@@ -346,7 +346,7 @@ def _points(book: Book, runs: list[RunRecord]) -> tuple[Point, ...]:
 
 
 def _planned(book: Book, schedule: Schedule, week: Part) -> tuple[Point, ...]:
-    """What was spent before the schedule's first week, and its weeks on top."""
+    """The ε of runs outside the schedule, plus the schedule's weeks, after each week."""
     weeks = schedule.planned()
     names = {one.name for one in weeks}
     rate, noise, rounds = week
@@ -364,7 +364,7 @@ def _planned(book: Book, schedule: Schedule, week: Part) -> tuple[Point, ...]:
 
 
 def _day(run: RunRecord) -> date:
-    """The day of a week's training, by its name; of another, the day it was begun."""
+    """The day of a week's training, by its name; for another, the day it was begun."""
     try:
         return date.fromisoformat(run.training.removeprefix("week-"))
     except ValueError:
@@ -381,28 +381,28 @@ def _ends(coming: list[date], fits: int | None, today: date) -> date | None:
 
 
 class ReleaseSkill(Known):
-    """One release's forecast of the nation, beside what came."""
+    """One release's forecast of the national counts, beside persistence and the observed value."""
 
     training: str
     day: date
-    """The last day learned from."""
+    """The last day of the training data."""
     target: date
     forecast: float
     """Average of daily cases, or the cases of the week, at the target."""
     like_today: float
     came: float | None
-    """None: it is still to come."""
+    """The observed value; None before it is known."""
 
 
 class Truth:
-    """The published counts of the nation, one each day or each week."""
+    """The published national counts, one for each day or each week."""
 
     def __init__(self, counts: dict[date, float], source: str) -> None:
         self.counts, self.source = counts, source
 
     @classmethod
     def read(cls, path: Path) -> "Truth":
-        """The counts of a CSV with the columns date and value."""
+        """Read a CSV with the columns date and value; raises `EpifedError` if it is invalid."""
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
                 rows = list(csv.DictReader(file))
@@ -424,7 +424,7 @@ class Truth:
         return cls(counts, path.name)
 
     def averages(self, last: date, steps: int, apart: int) -> np.ndarray | None:
-        """The `steps` values up to a day as learners see them; none where a count is missing.
+        """The last `steps` values up to a day as learners see them; None if a count is missing.
 
         By day: averages of seven days. By week: the week's own count, or the sum of its days.
         """
@@ -447,7 +447,7 @@ class Truth:
 def release_skill(
     releases: Iterable[tuple[str, Release]], truth: Truth
 ) -> tuple[ReleaseSkill, ...]:
-    """What each release said of the nation, where it says something and the counts are there."""
+    """The skill of each release that has a national signal and enough published counts."""
     return tuple(one for name, release in releases if (one := _worth(name, release, truth)))
 
 

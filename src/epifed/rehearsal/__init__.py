@@ -1,1 +1,1 @@
-"""A year in an hour: a whole federation, week after week, on real processes and a fast clock."""
+"""A year in an hour: a whole federation, week after week, in real processes with a fast clock."""

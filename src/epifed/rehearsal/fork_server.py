@@ -1,12 +1,12 @@
-"""Parties of a rehearsal forked from a process that has imported everything, not started anew.
+"""Forks the parties of a rehearsal from a process that has already imported their modules.
 
-A party that starts, and again each worker of a job, spends about two processor seconds on imports
-before it does anything. On a machine of its own nobody minds; a rehearsal has them all on one.
+A party that starts, and each worker of a job, needs about two processor seconds for imports. On a
+machine of its own this hardly matters; in a rehearsal all of them share one machine.
 
-A *nursery* forks what it is asked for and tells when it ends. The rehearsal has one, of which the
-parties are born; each party has one of its own, of which its workers are, so that a worker is below
-its party and ends with it. Fork is safe there: a nursery has no thread, and uses nothing it has
-imported.
+A *fork server*, in the code also called nursery, forks programs on request and reports when they
+end. The rehearsal has one, which forks the parties. Each party has one of its own, which forks its
+workers. So a worker is a descendant of its party and ends with it. Fork is safe there: a fork
+server has no thread and uses nothing that it has imported.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 POSSIBLE = hasattr(os, "fork") and hasattr(os, "pidfd_open")
-"""Linux; elsewhere parties are started as they are in the field."""
+"""True on Linux; elsewhere parties are started as in a real federation."""
 LAUNCHER = "nvflare.app_common.job_launcher.process_launcher"
 _FLARE = (
     "app_common.executors.client_api_executor",
@@ -77,25 +77,25 @@ PRELOADED = (
     "holidays.countries",
     "joblib",
 )
-"""What a party or a worker has imported by its end; the networks' PyTorch is not among it."""
+"""The modules that a party or a worker has imported by its end, without the networks' PyTorch."""
 FATAL = 1
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A Python program: a module with arguments, in an environment and a folder."""
+    """A Python program to fork: a module with arguments, environment and folder."""
 
     module: str
     arguments: tuple[str, ...]
     environment: dict[str, str]
     folder: str
     log: str | None = None
-    """What it prints is added to this file; without one it goes where the nursery's goes."""
+    """The file to which its output is appended; None: the fork server's own output."""
     errors: str | None = None
-    """As `log`, for the standard error, where that has a file of its own."""
+    """The file for the standard error, if it differs from `log`."""
     nice: int = 0
     party: bool = False
-    """Whether it launches workers, and so has a nursery of its own."""
+    """Whether it launches workers and so needs a fork server of its own."""
 
     @classmethod
     def of(cls, program: Sequence[str], environment: dict[str, str], **more: Any) -> "Wanted":
@@ -106,7 +106,7 @@ class Wanted:
 
 
 class Child:
-    """A process that a nursery has forked, with what is used of a `subprocess.Popen`."""
+    """A forked process, with the parts of `subprocess.Popen` that are used."""
 
     stdin = None
 
@@ -116,33 +116,33 @@ class Child:
         self._ended = threading.Event()
 
     def end(self, code: int) -> None:
-        """The nursery has seen it end."""
+        """Record the exit code that the fork server has reported."""
         self.returncode = code
         self._ended.set()
 
     def poll(self) -> int | None:
-        """Its exit code, if it has ended."""
+        """The exit code; None while it runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Until it has ended."""
+        """Wait for its end or the timeout; returns the exit code, or None."""
         self._ended.wait(timeout)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """As to any process."""
+        """Send a signal, unless the process has ended."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """End it and all of its group, as FLARE ends a worker."""
+        """End the process and its whole group, as FLARE ends a worker."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(os.getpgid(self.pid), signal.SIGKILL)
 
 
 class ForkServer:
-    """The asking side: it may have threads, since another process forks."""
+    """The client of a fork server. It may have threads, since another process forks."""
 
     def __init__(
         self, connection: Connection, process: "subprocess.Popen[bytes] | None" = None
@@ -158,7 +158,7 @@ class ForkServer:
     def start(
         cls, modules: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> "ForkServer":
-        """A fresh process that imports what parties need, and more modules, and then forks."""
+        """Start a new process that imports the parties' modules and others, and then forks."""
         here, there = socket.socketpair()
         with there:
             program = "from epifed.rehearsal.fork_server import main; main()"
@@ -179,7 +179,7 @@ class ForkServer:
 
     @classmethod
     def fork(cls) -> "ForkServer":
-        """One below this process, which must have no thread yet."""
+        """Fork a server below this process, which must not have threads yet."""
         here, there = socket.socketpair()
         if not os.fork():
             here.close()
@@ -188,7 +188,7 @@ class ForkServer:
         return cls(Connection(here.detach()))
 
     def bear(self, wanted: Wanted) -> Child | None:
-        """Have a program forked; nothing if the nursery is gone."""
+        """Have a program forked; None if the fork server has ended."""
         with self._asking:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -216,17 +216,17 @@ class ForkServer:
 
 @cache
 def nursery(modules: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()) -> ForkServer:
-    """The one of this process that has imported these in that environment; it ends with it."""
+    """This process's fork server for these modules and environment; it ends with the process."""
     return ForkServer.start(modules, dict(environment))
 
 
 def learners_loaded() -> tuple[str, ...]:
-    """The learners' modules that this process has loaded, PyTorch's among them if it was needed."""
+    """The learners' modules that this process has loaded, including PyTorch's if it was needed."""
     return tuple(sorted(name for name in sys.modules if name.startswith("epifed.learners.")))
 
 
 def main() -> None:
-    """The program of a nursery that was started: import what is there, then fork on demand."""
+    """The program of a started fork server: import the modules, then fork on request."""
     asked = Connection(int(sys.argv[1]))
     for module in (*PRELOADED, *sys.argv[2:]):
         with contextlib.suppress(ModuleNotFoundError):
@@ -236,7 +236,7 @@ def main() -> None:
 
 
 def _use_a_key() -> None:
-    """Read a private key and make a TLS context, so that OpenSSL has fetched its algorithms."""
+    """Use a private key and a TLS context, so that OpenSSL has loaded its algorithms."""
     key = rsa.generate_private_key(65537, 2048)
     form = serialization.PrivateFormat.TraditionalOpenSSL
     plain = serialization.NoEncryption()
@@ -248,9 +248,9 @@ def _use_a_key() -> None:
 
 
 def _share() -> None:
-    """Do once what every party would do: pages that it only reads stay shared by all of them.
+    """Do what every party would do once, so that pages that it only reads stay shared.
 
-    FLARE's tables of classes are filled here, and the collector leaves alone what exists by now.
+    FLARE's tables of classes are filled here. The garbage collector ignores what exists by now.
     """
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module("nvflare.private.fed.utils.fed_utils").nvflare_fobs_initialize()
@@ -259,9 +259,9 @@ def _share() -> None:
         communicator.load_comm_drivers()
         communicator.CommConfigurator.reset()  # each party reads a configuration of its own
         logs: Any = importlib.import_module("nvflare.fuel.utils.log_utils")
-        # FLARE's own looks for its caller's name in every module, and so touches all of them.
+        # FLARE's own function looks for its caller's name in every module, and so touches all.
         logs.get_script_logger = partial(logging.getLogger, "nvflare.worker")
-        # Its question for a signature copies the table of modules, and so touches all of them.
+        # FLARE copies the table of modules to inspect a signature, and so touches all of them.
         decomposer: Any = importlib.import_module("nvflare.fuel.utils.fobs.decomposer")
         for container in (dict, list, set, tuple):
             decomposer._requires_init_args(container)
@@ -271,7 +271,7 @@ def _share() -> None:
 
 
 def _update_site(asked: Connection) -> None:
-    """Fork on demand and tell who has ended, until nobody is left to ask."""
+    """Fork on request and report ended processes, until the requesting process is gone."""
     children: dict[int, int] = {}
     try:
         while True:
@@ -298,7 +298,7 @@ def _update_site(asked: Connection) -> None:
 
 
 def _become(wanted: Wanted) -> None:
-    """In what was forked: be that program."""
+    """In a forked process: run the program."""
     os.setsid()
     os.chdir(wanted.folder)
     os.nice(wanted.nice)
@@ -318,7 +318,7 @@ def _become(wanted: Wanted) -> None:
 
 
 def _have_workers(nursery: ForkServer) -> None:
-    """Let FLARE's launcher in this party have its workers forked; without the nursery, started."""
+    """Have FLARE's launcher in this party fork its workers, or start them if that fails."""
     launcher: Any = importlib.import_module(LAUNCHER)
     started = launcher.spawn_process
 
@@ -330,7 +330,7 @@ def _have_workers(nursery: ForkServer) -> None:
 
 
 def _guarded(work: Callable[[], None]) -> None:
-    """Run to the end of this process, as the interpreter would; never return into the copy."""
+    """Run `work`, then end this process as the interpreter would; it never returns."""
     code = 0
     try:
         work()

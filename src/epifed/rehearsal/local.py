@@ -1,6 +1,6 @@
-"""A whole federation on one machine, as real processes with real certificates, and its rehearsal.
+"""A federation on one machine, as real processes with real certificates, and its rehearsal.
 
-Everything is in one folder, and every process is a child that ends with this one.
+All files are in one folder. Every process is a child that ends with this process.
 """
 
 import json
@@ -47,36 +47,34 @@ from epifed.training.loop import train
 from epifed.training.release import read_release
 
 START_SECONDS = 600.0
-"""Seconds in which a party must have started: a guard; one that has ended is noticed at once."""
+"""Most seconds for a party's start: a guard, since one that has ended is noticed at once."""
 START_EACH = 5.0
-"""Seconds more for each site, since all of them start on this one machine."""
+"""Further seconds for each site, since all of them start on this one machine."""
 NICE = 3
-"""How far a site stands back behind the server, whose cores it would not share elsewhere.
-
-Further back, other work on a busy machine would leave it almost nothing.
-"""
+"""How nice sites are, so that the server, elsewhere on a machine of its own, goes first. With a
+larger value, other work on a busy machine would leave sites almost nothing."""
 
 
 class _OverError(EpifedError):
-    """Waiting longer would not help."""
+    """The condition can no longer be met, so waiting ends."""
 
 
 @dataclass
 class LocalFederation:
-    """A federation whose parties are child processes. As a context it ends them all."""
+    """A federation whose parties are child processes. As a context manager it ends them all."""
 
     folder: Path
     federation: Federation
     ledger: Path | None = None
-    """A port of this machine for FLARE's own metrics of the server."""
+    """The ledger that the server charges; None for tests alone."""
     environment: dict[str, dict[str, str]] = field(default_factory=dict)
-    """More environment variables, by party."""
+    """Additional environment variables, by party."""
     services: bool = False
-    """Whether sites run as an office would: with the week's own reports, in `reports`."""
+    """Whether sites run as services, which also write weekly reports to `reports`."""
     preloaded: tuple[str, ...] | None = None
-    """Have parties forked with all imports done, and these modules'; none: start each anew."""
+    """Modules to import before parties are forked; None starts each party as a new program."""
     nice: int = NICE
-    """How far all parties but the server stand back."""
+    """The niceness of all parties but the server."""
     processes: dict[str, subprocess.Popen[bytes] | Child] = field(default_factory=dict)
 
     @classmethod
@@ -88,7 +86,7 @@ class LocalFederation:
         ledger: Path | None = None,
         preloaded: tuple[str, ...] | None = None,
     ) -> Self:
-        """Kits and a data file for each site, with the days of its own clients alone."""
+        """Make kits, and a data file for each site with the counts of its own clients alone."""
         write_text(folder / "federation.toml", federation.to_toml())
         make_kits(federation, folder)
         local = cls(folder, federation, ledger, preloaded=preloaded)
@@ -106,7 +104,7 @@ class LocalFederation:
         return self.folder / "data" / f"{site}.csv"
 
     def write_data(self, site: str, panel: CasePanel) -> None:
-        """Give a site a file with the days of its own clients alone, which tests may read."""
+        """Write a site's data file with its own clients alone, marked so that tests may read it."""
         clients = self.federation.site(site).clients
         mine = panel.of([client for client in clients if client in panel.regions])
         write_atomic(self.data(site), mine.to_table().write_csv)
@@ -116,11 +114,11 @@ class LocalFederation:
 
     @property
     def desk(self) -> CoordinatorSession:
-        """Where trainings are started."""
+        """The coordinator's session, from which trainings are started."""
         return CoordinatorSession(self.kit(COORDINATOR))
 
     def start(self, *parties: str) -> None:
-        """Start parties, by default all, and wait until the server has heard of the sites."""
+        """Start parties, by default all, and wait until the server has registered them."""
         chosen = parties or (SERVER, *(party.name for party in self.federation.parties))
         for party in chosen:
             self._launch(party)
@@ -143,11 +141,11 @@ class LocalFederation:
         return site_command(self.kit(party), Source(str(path), None, {}))
 
     def reports(self, site: str) -> Path:
-        """Where a site that runs as a service writes its weeks."""
+        """The folder in which a site that runs as a service writes its weeks."""
         return self.folder / "reports" / site
 
     def kill(self, party: str, how: signal.Signals = signal.SIGKILL) -> None:
-        """End a party's process at once; its workers are left to notice."""
+        """End a party's process at once; its workers must notice by themselves."""
         process = self.processes.pop(party)
         process.send_signal(how)
         process.wait()
@@ -155,7 +153,7 @@ class LocalFederation:
             process.stdin.close()
 
     def workers(self, party: str) -> list[int]:
-        """The process ids of a party's workers, and of theirs."""
+        """The process ids of all descendants of a party's process."""
         found: set[int] = set()
         left = [self.processes[party].pid]
         while left:
@@ -167,7 +165,7 @@ class LocalFederation:
         return sorted(found)
 
     def processor_seconds(self, party: str) -> float:
-        """Seconds that a party, its workers and those of them that ended had on a core."""
+        """Processor seconds of a party and its workers, including ended ones."""
         used = 0
         for pid in (self.processes[party].pid, *self.workers(party)):
             with suppress(OSError):
@@ -176,21 +174,21 @@ class LocalFederation:
         return used / os.sysconf("SC_CLK_TCK")
 
     def train(self, order: Order, watch: Watch = lambda _: None) -> dict[str, object]:
-        """Run a training to its end."""
+        """Run a training to its end; returns the last status."""
         return run_training(self.desk, self.federation, order, watch)
 
     def training_folder(self, order: Order) -> Path:
-        """Where the server keeps a training."""
+        """The server's folder of a training."""
         return self.kit(SERVER) / "trainings" / order.training
 
     def log(self, party: str) -> str:
-        """What a party has printed, and its engine's log."""
+        """The output of a party, and its FLARE log."""
         paths = (self.folder / "logs" / f"{party}.log", self.kit(party) / "log.txt")
         texts = (p.read_text(encoding="utf-8", errors="replace") for p in paths if p.exists())
         return "".join(texts)
 
     def wait_for_sites(self, sites: tuple[str, ...]) -> None:
-        """Until the server has these sites registered."""
+        """Wait until the server has registered these parties."""
         patience = START_SECONDS + START_EACH * len(sites)
 
         def there(connected: set[str]) -> bool:
@@ -203,16 +201,16 @@ class LocalFederation:
         self._wait(there, patience, f"not all of {', '.join(sites)} connected", every=0.2)
 
     def wait_until_gone(self, sites: tuple[str, ...]) -> None:
-        """Until the server has missed the signs of life of sites that were stopped."""
+        """Wait until the server has dropped these stopped sites for their silence."""
         still = f"the server still knows one of {', '.join(sites)}"
         self._wait(lambda connected: not connected & set(sites), START_SECONDS, still, every=1)
 
     def _wait(
         self, met: Callable[[set[str]], bool], patience: float, otherwise: str, every: float
     ) -> None:
-        """Ask the server who is connected until that is as wished.
+        """Ask the server for the connected parties until `met` accepts them.
 
-        A machine with too much to do lets a question run out of time: it is asked again.
+        On an overloaded machine a question can time out; it is asked again.
         """
         until = time.monotonic() + patience
         while True:
@@ -244,7 +242,7 @@ class LocalFederation:
                 os.kill(pid, signal.SIGKILL)
 
     def pin(self) -> None:
-        """Have every party know the aggregators' keys, which elsewhere each says by telephone."""
+        """Pin the aggregators' keys at every party; elsewhere each is given by telephone."""
         names = [one.name for one in self.federation.aggregators]
         pins = {name: own_keys(self.kit(name)).public.fingerprint for name in names}
         files = [self.kit(site.name) / TERMS for site in self.federation.sites if pins]
@@ -303,15 +301,15 @@ class LocalFederation:
 
 
 _CLAIMS: list[socket.socket] = []
-"""The UDP ports by which this process claims TCP ports of the same numbers, until it ends."""
+"""UDP sockets that reserve the TCP ports of the same numbers for this process."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""On Linux: the first and the last port that outgoing connections are given."""
+"""On Linux: the first and the last port given to outgoing connections."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that no other process is given while this one runs.
+    """A free port, reserved against other processes that use this function while this one runs.
 
-    It is below those of outgoing connections, any of which could take it before it is used.
+    It is below the ports of outgoing connections, any of which could take it before it is used.
     """
     end = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32768
     ports = [port for port in range(end // 2, end) if port > 1024]
@@ -334,12 +332,12 @@ NAME = "rehearsal"
 DAYS = 31
 """The length of the paper's periods."""
 END = date(2020, 12, 1)
-"""The last day of the paper's first one."""
+"""The last day of the paper's first period."""
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What came of a rehearsal."""
+    """The results of a rehearsal."""
 
     sites: int
     clients: int
@@ -352,24 +350,24 @@ class Rehearsed:
     sites_with_model: int
     sha256: str
     largest_difference: float
-    """Of any number of the state to a training in one process, with the same seeds."""
+    """Largest difference of a number of the state from the same training in one process."""
     loss: float
     seconds_start: float
     seconds_training: float
     seconds_per_round: float | None
-    """Between rounds of one job."""
+    """Median time between rounds of one job."""
     aggregator_memory: float | None
-    """MB of the processes of an aggregator together, at their peak; shared libraries once."""
+    """Peak MB of all processes of an aggregator; shared libraries are counted once."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """The fields as plain values, for JSON."""
         return asdict(self)
 
 
 def rehearsal_federation(
     panel: CasePanel, sites: int, aggregators: int = 0, **changes: Any
 ) -> Federation:
-    """The panel's regions dealt out to so many sites on this machine, with aggregators or none."""
+    """A roster that deals the panel's regions out to so many sites, with aggregators or without."""
     adding = tuple(
         Aggregator(name=f"aggregator-{i + 1}", own_key=False) for i in range(aggregators)
     )
@@ -391,7 +389,7 @@ def rehearse(
     losses: dict[int, float] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Rehearsed:
-    """Provision, start, train, stop, compare."""
+    """Provision, start and train a federation, stop it, and compare with one process."""
     period = (panel.day(max(panel.index(panel.end) - DAYS + 1, 0)), panel.end)
     aggregators = settings.aggregators or 0
     federation = rehearsal_federation(
@@ -445,7 +443,7 @@ def rehearse(
 
 
 def simulated_panel(clients: int, seed: int, step: Step = "day") -> CasePanel:
-    """The invented country of autumn 2020 with so many counties, counted by day or by week."""
+    """A simulated country of autumn 2020 with so many counties, counted by day or by week."""
     communities = min(10_786, 27 * clients)
     settings = SimulationSettings.of(counties=clients, communities=communities, seed=seed)
     panel = simulate(settings).county_panel
@@ -462,7 +460,7 @@ def round_seconds(folder: Path) -> float | None:
 
 
 class _Eye:
-    """Reads the server's saved states as they come, for the loss, which no site may send."""
+    """Computes the loss from the server's saved states, since no site may send it."""
 
     def __init__(
         self, folder: Path, panel: CasePanel, settings: Settings, losses: dict[int, float] | None
@@ -474,18 +472,18 @@ class _Eye:
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def loss(self, state: Vector) -> float:
-        """The mean absolute error over all windows: it was learned from them."""
+        """The mean absolute error over all windows, which were also used for training."""
         predicted = self._learner.predict(self._learner.unpack(state), self._windows.inputs)
         return float(np.abs(predicted - self._windows.targets).mean())
 
     def __enter__(self) -> "_Eye":
-        """Start looking."""
+        """Start watching."""
         if self._losses is not None:
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop looking."""
+        """Stop watching."""
         self._end.set()
         if self._losses is not None:
             self._thread.join()
@@ -509,16 +507,16 @@ class _Peaks:
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def largest(self) -> float | None:
-        """MB of the largest aggregator at its peak; none without any."""
+        """Peak MB of the largest aggregator; None without aggregators."""
         return self._largest
 
     def __enter__(self) -> Self:
-        """Start looking."""
+        """Start watching."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop looking."""
+        """Stop watching."""
         self._end.set()
         self._thread.join()
 
@@ -530,7 +528,7 @@ class _Peaks:
 
 
 def _memory(pids: tuple[int, ...]) -> float:
-    """MB of processes on a machine of their own: what each has alone, and what is shared once."""
+    """MB of these processes on a machine of their own: private memory, and shared memory once."""
     alone, shared = 0, [0]
     for pid in pids:
         with suppress(OSError):

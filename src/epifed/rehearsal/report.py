@@ -1,7 +1,7 @@
 """The report of a rehearsed year, and the check of all its ledgers.
 
 The check reads the schedule's journal, the ledgers of all parties, the server's trainings and the
-release files of each party: every release was charged once, and nothing else was.
+release files of each party. It verifies that every release was charged once, and nothing else was.
 """
 
 import html
@@ -40,12 +40,12 @@ from epifed.rehearsal.runner import (
 from epifed.training.release import read_release
 
 TOLERANCE = 1e-9
-"""Of an ε, relative: composing rounds all at once or one after the other rounds differently."""
+"""Relative tolerance of an ε: composing rounds at once or one by one rounds differently."""
 
 
 @dataclass
 class Accounts:
-    """What the books of a year say, and what is wrong with them."""
+    """The accounts of a year by its ledgers, and their faults."""
 
     outcomes: dict[str, dict[str, Any]]
     """By week, from the schedule's journal."""
@@ -58,19 +58,19 @@ class Accounts:
     took_part: dict[str, list[str]] = field(default_factory=dict)
     """By week, the sites whose answer counted."""
     without: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By week, the sites that did not count, and why."""
+    """By week, the sites whose answer did not count, with the reason."""
     holders: dict[str, list[str]] = field(default_factory=dict)
-    """By week, the parties that hold its release."""
+    """By week, the parties that have its release."""
     faults: list[str] = field(default_factory=list)
 
     @property
     def right(self) -> bool:
-        """Whether every release is accounted for and the ledger is the plan."""
+        """Whether every release was charged once and the ledger agrees with the plan."""
         return not self.faults
 
 
 def settle_accounts(folder: Path, plan: Plan) -> Accounts:
-    """Read all books of a year that is over."""
+    """Read and check all ledgers of a finished year."""
     outcomes = read_outcomes(folder / "weeks" / JOURNAL)
     book = Ledger(folder / BUDGET, copy=True).book()
     names = [week.name for week in plan.planned]
@@ -120,10 +120,10 @@ def _check_budget(book: Book, plan: Plan, done: list[str], accounts: Accounts) -
 def _check_runs(
     whose: str, book: Book, plan: Plan, allowed: list[str], fault: Callable[[str], None]
 ) -> None:
-    """Of a ledger: only these trainings, each once, with the plan's rounds, and closed."""
+    """Check a ledger: only the allowed trainings, each once, with the plan's rounds."""
     seen = set[str]()
     for run in book.runs.values():
-        if not run.counted:  # given back by a week that was skipped
+        if not run.counted:  # released by a week that was skipped
             continue
         if run.training not in allowed or run.training in seen:
             again = "a second time" if run.training in seen else "but no week that was to be run"
@@ -137,7 +137,7 @@ def _check_runs(
 
 
 def _check_training(folder: Path, name: str, accounts: Accounts) -> None:
-    """The server's folder of a week: its release is the ledger's, and who took part."""
+    """Check that the server's release is the ledger's; note which sites took part."""
     path = folder / "kits" / "server" / TRAININGS / name
     try:
         found = read_release(path / "model.epifed").sha256
@@ -155,7 +155,7 @@ def _check_training(folder: Path, name: str, accounts: Accounts) -> None:
 
 
 def _check_parties(folder: Path, plan: Plan, done: list[str], accounts: Accounts) -> None:
-    """The books and the releases of all parties, of those under their old names, too."""
+    """Check the ledgers and releases of all parties, also of those with former names."""
     known = {digest: name for name, digest in accounts.releases.items()}
     accounts.holders = {name: [] for name in done}
     for kit in sorted((folder / "kits").iterdir()):
@@ -179,7 +179,7 @@ def _check_parties(folder: Path, plan: Plan, done: list[str], accounts: Accounts
 def _check_site(
     folder: Path, plan: Plan, names: set[str], now: str, done: list[str], accounts: Accounts
 ) -> None:
-    """A site's own ledger: all weeks in which its answer counted, under each of its names."""
+    """Check that a site's ledger has all weeks in which its answer counted, under any name."""
     fault = accounts.faults.append
     counted = {week for week, sites in accounts.took_part.items() if names & set(sites)}
     path = folder / "kits" / now / LEDGER
@@ -217,7 +217,7 @@ svg .dot { fill: #2b6cb0 }
 
 
 def chart(found: dict[str, Any]) -> str:
-    """The three strips of a year's report."""
+    """The three charts of a year's report, as SVG."""
     weeks = found["weeks"]
     step = (WIDTH - LEFT - RIGHT) / max(1, len(weeks))
     middles = [LEFT + (n + 0.5) * step for n in range(len(weeks))]
@@ -298,7 +298,7 @@ def _errors(weeks: list[dict[str, Any]], middles: list[float]) -> str:
 
 
 def _months(weeks: list[dict[str, Any]], middles: list[float]) -> list[tuple[float, str]]:
-    """Where a month begins, every third of them."""
+    """Positions and names of months for the axis, every third one."""
     said, before = [], None
     for x, week in zip(middles, weeks, strict=True):
         month = str(week["day"])[:7]
@@ -346,7 +346,7 @@ th:nth-child(3), td:nth-child(3), th:nth-child(4), td:nth-child(4) { text-align:
 
 
 def year_report(folder: Path, plan: Plan, accounts: Accounts, final: CasePanel) -> dict[str, Any]:
-    """What came of a year, for JSON; the pages are written from it."""
+    """The results of a year, for JSON; the pages are written from them."""
     course, table = course_of(folder), forecasts_of(folder, final)
     weeks = []
     for number, week in enumerate(plan.planned, 1):
@@ -408,7 +408,7 @@ def write_year(folder: Path, found: dict[str, Any]) -> None:
 
 
 def sentences(found: dict[str, Any]) -> list[str]:
-    """What a year came to, in plain sentences."""
+    """The results of a year in plain sentences."""
     adding = (
         counted(found["aggregators"], "aggregator") if found["aggregators"] else "no aggregators"
     )

@@ -1,6 +1,6 @@
 """A rehearsed year: its plan of events, and the real schedule on a simulated clock.
 
-Parties are stopped, killed, restored and renamed as the plan says.
+Parties are stopped, killed, restored and renamed as the plan requires.
 """
 
 import json
@@ -66,11 +66,11 @@ SAID: dict[What, str] = {
     "restore": "the server lost, restored from backup on another machine",
     "lost-key": "{who}: key lost, new name",
 }
-"""Of each kind, in words; these are all there are."""
+"""A phrase for each kind of event; there are no other kinds."""
 
 
 class Event(Table):
-    """Something that happens in a week, before its training unless it says otherwise."""
+    """An event of a week; it happens before the week's training unless its kind differs."""
 
     week: int = Field(ge=1, description="the week, the first is 1")
     what: What
@@ -78,12 +78,12 @@ class Event(Table):
     hours: float = Field(0.0, ge=0, le=7 * 24, description="of 'late' and 'off'")
 
     def said(self) -> str:
-        """The event in words."""
+        """The event as a phrase."""
         return SAID[self.what].format(who=", ".join(self.who), hours=self.hours)
 
 
 class Events(Table):
-    """All events of a year, as a TOML file lists them under `[[events]]`."""
+    """All events of a year, as listed under `[[events]]` in a TOML file."""
 
     events: tuple[Event, ...] = ()
 
@@ -96,11 +96,11 @@ class Events(Table):
         return self
 
     def of(self, week: int) -> tuple[Event, ...]:
-        """Those of a week, in the order of the list."""
+        """The events of a week, in the order of the list."""
         return tuple(one for one in self.events if one.week == week)
 
     def within(self, weeks: int, parties: Sequence[str]) -> "Events":
-        """Those of a shorter year of fewer parties, as far as they are left."""
+        """The events of a shorter year with fewer parties."""
         kept = []
         for one in self.events:
             who = tuple(name for name in one.who if name in parties)
@@ -109,7 +109,7 @@ class Events(Table):
         return Events(events=tuple(kept))
 
     def refuse_unknown(self, weeks: int, sites: Sequence[str], others: Sequence[str]) -> None:
-        """Refuse what cannot happen in this year."""
+        """Refuse events that cannot happen in this year."""
         lost = set[str]()
         for one in sorted(self.events, key=lambda event: event.week):
             where = f"events: week {one.week}, '{one.what}'"
@@ -130,7 +130,7 @@ def renamed(site: str) -> str:
 
 
 def foreseen(schedule: Schedule, sites: Sequence[str], events: Events) -> list[Outcome]:
-    """What must become of each week by the schedule's rule, from the list of events alone."""
+    """The expected outcome of each week, by the schedule's rule and the list of events alone."""
     away: set[str] = set()
     outcomes: list[Outcome] = []
     for number in range(1, schedule.weeks + 1):
@@ -159,7 +159,7 @@ def _away(first: int, last: int, *who: str) -> tuple[Event, ...]:
 
 
 def usual(sites: int, least: int) -> Events:
-    """The year that is rehearsed unless another list is given, for so many sites."""
+    """The default events of a rehearsed year, for so many sites."""
     many = tuple(f"site-{i + 1}" for i in range(sites - least + 1))
     half = many[: max(1, math.ceil(len(many) / 2))]
     return Events(
@@ -187,18 +187,18 @@ def usual(sites: int, least: int) -> Events:
 
 
 FIRST = date(2020, 12, 7)
-"""The first Monday: the invented epidemic has run for 97 days."""
+"""The first Monday: the simulated epidemic has run for 97 days."""
 BEGINS = date(2020, 9, 1)
 MOST_WEEKS = 78
-"""That end before the invented epidemic does."""
+"""Most weeks of a year; the simulated epidemic lasts longer."""
 AFTER = 28
-"""Days after the last week whose counts are simulated: forecasts reach so far."""
+"""Days simulated after the last week, so that its forecasts can be scored."""
 LEARNED = 60
-"""Days that each week learns from."""
+"""Days of training data in each week."""
 SHARE_NEEDED = 0.6
-"""Of the sites, without which a week is skipped."""
+"""Share of the sites below which a week is skipped."""
 ROOM = 1.001
-"""How much more than its price a training may cost by a party's terms: it rounds by itself."""
+"""Factor by which a party's terms exceed the price of a training, because of its own rounding."""
 ORDER, SCHEDULE, SETTINGS, EVENTS = "year.json", "weekly.toml", "settings.toml", "events.toml"
 
 Kind = Literal["leave", "return", "files", "kill", "off", "restore", "lost-key", "close"]
@@ -206,7 +206,7 @@ Kind = Literal["leave", "return", "files", "kill", "off", "restore", "lost-key",
 
 @dataclass(frozen=True)
 class Act:
-    """One thing that is done at one time of the year."""
+    """An action of the rehearsal at a time of the year."""
 
     moment: datetime
     kind: Kind
@@ -217,7 +217,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Plan:
-    """A year, completely described; a folder that holds one is never used for another."""
+    """The complete description of a year; a folder with one is not used for another."""
 
     weeks: int
     sites: int
@@ -228,22 +228,22 @@ class Plan:
 
     @property
     def names(self) -> list[str]:
-        """The sites, as they are called in the beginning."""
+        """The first names of the sites."""
         return [f"site-{i + 1}" for i in range(self.sites)]
 
     @property
     def adders(self) -> list[str]:
-        """The aggregators."""
+        """The names of the aggregators."""
         return [f"aggregator-{i + 1}" for i in range(self.aggregators)]
 
     @property
     def least(self) -> int:
-        """Sites without which a week is skipped."""
+        """The fewest sites with which a week is run."""
         return least_sites(self.sites)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """When it trains."""
+        """The schedule of its trainings."""
         return Schedule(
             first=FIRST,
             weeks=self.weeks,
@@ -260,7 +260,7 @@ class Plan:
 
     @cached_property
     def privacy(self) -> PrivacyPlan:
-        """Of each week."""
+        """The privacy plan of each week."""
         return PrivacyPlan.of(self.settings, self.clients)
 
     def price(self, weeks: int) -> float:
@@ -272,12 +272,12 @@ class Plan:
 
     @property
     def cap(self) -> Cap:
-        """The budget: exactly what all weeks cost, so that not one more could be paid."""
+        """The budget: exactly the cost of all weeks, so that no further one fits."""
         return Cap(self.price(self.weeks), self.settings.delta, self.settings.accountant)
 
     @property
     def terms(self) -> Terms:
-        """What every party agrees to: each week, and the whole year."""
+        """The terms of every party: the cost of a week, and of the whole year."""
         return Terms(
             epsilon_per_release=ROOM * self.price(1),
             epsilon_total=ROOM * self.price(self.weeks),
@@ -286,7 +286,7 @@ class Plan:
         )
 
     def simulated(self) -> Mornings:
-        """The invented country, as it was known on each morning and as it was in the end."""
+        """The simulated country, with its data vintages and the final counts."""
         days = (self.planned[-1].day - BEGINS).days + AFTER
         communities = min(10_786, 27 * self.clients)
         about = SimulationSettings.of(
@@ -299,7 +299,7 @@ class Plan:
         return Mornings(simulate(about))
 
     def acts(self) -> list[Act]:
-        """Everything that is done, in its order."""
+        """All actions, in order of time."""
         found = []
         for number, week in enumerate(self.planned, 1):
             eve, files = week.due - timedelta(hours=18), week.due - timedelta(hours=1)
@@ -310,9 +310,9 @@ class Plan:
         return sorted(found, key=lambda act: act.moment)
 
     def keep(self, folder: Path) -> bool:
-        """Write it down in a folder that is new; whether it was there before, the same.
+        """Store the plan in a new folder; returns whether the same plan was there before.
 
-        Another one is refused.
+        Another plan in the folder is refused.
         """
         size = {name: getattr(self, name) for name in ("weeks", "sites", "aggregators", "clients")}
         files = {
@@ -339,7 +339,7 @@ class Plan:
 
 
 def least_sites(sites: int) -> int:
-    """Of so many sites, without how many a week is skipped."""
+    """The fewest of so many sites with which a week is run."""
     return max(1, round(SHARE_NEEDED * sites))
 
 
@@ -358,7 +358,7 @@ def _acts_of(event: Event, week: Week, eve: datetime) -> list[Act]:
 
 
 Action = Callable[[], bool]
-"""Does something; says whether the schedule has to be started again after it."""
+"""Does something; returns whether the schedule has to be started again."""
 _APART = timedelta(seconds=1)
 
 
@@ -368,21 +368,21 @@ class RestartError(Exception):
 
 @dataclass
 class Clock:
-    """The time of a year, kept in a file, and what is to be done at which time."""
+    """The simulated time of a year, stored in a file, with an agenda of actions."""
 
     path: Path
     time: datetime
     agenda: list[tuple[datetime, Action]] = field(default_factory=list)
-    """In the order of their times, no two at the same."""
+    """In order of time, no two at the same time."""
 
     @classmethod
     def at(cls, path: Path, beginning: datetime) -> "Clock":
-        """A clock at its beginning, or where it stood when it was stopped."""
+        """A clock at the beginning, or at the time stored when it was stopped."""
         said = path.read_text(encoding="utf-8").strip() if path.exists() else ""
         return cls(path, datetime.fromisoformat(said) if said else beginning)
 
     def enter(self, moment: datetime, action: Action) -> datetime:
-        """Have something done at a time, or right after what is done then: when it will be."""
+        """Schedule an action, a second later if the time is taken; returns its time."""
         while any(taken == moment for taken, _ in self.agenda):
             moment += _APART
         self.agenda.append((moment, action))
@@ -390,21 +390,21 @@ class Clock:
         return moment
 
     def forget_past(self) -> None:
-        """What was to be done up to now has been done before."""
+        """Drop actions up to now: they were done before."""
         self.agenda = [entry for entry in self.agenda if entry[0] > self.time]
 
     def now(self) -> datetime:
-        """The time."""
+        """The simulated time."""
         return self.time
 
     def sleep(self, seconds: float) -> None:
-        """Go on by so many seconds, and do what is to be done until then."""
+        """Advance by so many seconds, and do the actions due until then."""
         self.until(self.time + timedelta(seconds=seconds))
 
     def until(self, moment: datetime) -> None:
-        """Go on to a time, and do what is to be done until then.
+        """Advance to a time, and do the actions due until then.
 
-        What is interrupted is done again from its beginning by the next clock of this file.
+        An interrupted action is done again from its beginning by the next clock of this file.
         """
         while self.agenda and self.agenda[0][0] <= moment:
             due, action = self.agenda[0]
@@ -418,12 +418,12 @@ class Clock:
 
 
 HORIZONS = (7, 14)
-"""Days ahead that are looked at; the first is the one of the year's table."""
+"""Days ahead of the scored forecasts; the year's table shows the first."""
 KEPT = ("mae_ratio", "coverage_50", "coverage_95")
 
 
 def forecasts_of(folder: Path, final: CasePanel, day: date | None = None) -> pl.DataFrame:
-    """The forecasts of all offices beside what finally came, of one morning's week or of all."""
+    """All sites' forecasts with the observed counts, of one day's week or of all weeks."""
     wanted = f"{day.isocalendar().year}-W{day.isocalendar().week:02d}" if day else None
     frames = []
     for path in sorted((folder / "reports").glob("*/*")):
@@ -438,13 +438,13 @@ def forecasts_of(folder: Path, final: CasePanel, day: date | None = None) -> pl.
 
 
 def scores_of(folder: Path, final: CasePanel, day: date | None = None) -> dict[str, Any] | None:
-    """Error relative to like today, and coverage, at the first horizon; none without forecasts."""
+    """Relative MAE and coverage at the first horizon; None without forecasts."""
     table = forecasts_of(folder, final, day)
     return summed(table, HORIZONS[0]) if len(table) else None
 
 
 def summed(table: pl.DataFrame, horizon: int) -> dict[str, Any] | None:
-    """The scores of some forecasts at a horizon."""
+    """The scores of these forecasts at a horizon; None without any."""
     mine = table.filter(pl.col("horizon") == horizon)
     if mine.is_empty():
         return None
@@ -462,15 +462,15 @@ ROSTER, BUDGET, BACKUP, MACHINES, MACHINE = (
 )
 STATE = "EPIFED_STATE"
 PATIENCE = 300.0
-"""Seconds that a training may take until it has its budget."""
+"""Most seconds until a training has its budget."""
 DOWN = 2.0
-"""Seconds that a party that was killed stays down."""
+"""Seconds until a killed party is started again."""
 
 
 class Parties:
-    """A federation on this machine whose parties know of ledgers only what their own machine does.
+    """A federation on this machine, whose parties know only the ledgers of their own machine.
 
-    The folder is all there is: another process can go on with it.
+    All its state is in the folder, so another process can resume it.
     """
 
     def __init__(self, local: LocalFederation) -> None:
@@ -481,54 +481,54 @@ class Parties:
 
     @classmethod
     def make(cls, folder: Path, federation: Federation, panel: CasePanel) -> Self:
-        """Kits, and the data of the panel."""
+        """Make kits, and data files from the panel."""
         return cls(LocalFederation.make(folder, federation, panel, folder / BUDGET, ()))
 
     @classmethod
     def found(cls, folder: Path) -> Self:
-        """Those of a folder."""
+        """The federation of an existing folder."""
         federation = Federation.read(folder / ROSTER)
         return cls(LocalFederation(folder, federation, folder / BUDGET, preloaded=()))
 
     @property
     def folder(self) -> Path:
-        """Where everything is."""
+        """The folder of the federation."""
         return self.local.folder
 
     @property
     def ledger(self) -> Path:
-        """The federation's budget."""
+        """The federation's ledger."""
         return self.folder / BUDGET
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """All enrolled ones."""
+        """All enrolled sites."""
         return tuple(site.name for site in self.local.federation.sites)
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The sites that run."""
+        """The running sites."""
         return tuple(site for site in self.sites if site in self.local.processes)
 
     def machine(self, party: str) -> Path:
-        """What the machine of a party remembers; a server that was restored is on another one."""
+        """The folder of a party's machine state; a restored server has a new machine."""
         path = self.folder / MACHINE
         number = path.read_text().strip() if party == SERVER and path.exists() else ""
         return self.folder / MACHINES / f"{party}{number}"
 
     def environment(self, party: str) -> dict[str, str]:
-        """What the processes on the machine of a party have in theirs."""
+        """The environment variable of the processes on a party's machine."""
         return {STATE: str(self.machine(party).resolve())}
 
     def start(self, *parties: str) -> None:
-        """Start those that do not run, a server first, and wait until it knows the others."""
+        """Start the parties that do not run, and wait until the server knows them."""
         new = [party for party in parties if party not in self.local.processes]
         self.local.environment |= {party: self.environment(party) for party in new}
         if new:
             self.local.start(*new)
 
     def stop(self, party: str) -> None:
-        """End a party, if it runs."""
+        """End a party and its workers, if it runs."""
         if party in self.local.processes:
             workers = self.local.workers(party)
             self.local.kill(party)
@@ -537,15 +537,15 @@ class Parties:
                     os.kill(pid, 9)
 
     def leave(self, *sites: str) -> None:
-        """Stop sites, and wait until the server knows: on its clock that was hours ago."""
+        """Stop sites, and wait until the server has dropped them, as after hours of absence."""
         for site in sites:
             self.stop(site)
         self.local.wait_until_gone(sites)
 
     def write_files(self, panel: CasePanel, history: Vintages, broken: Collection[str]) -> None:
-        """Give each site that runs the list of this morning; some of them one without a header.
+        """Write this day's file for each running site; `broken` ones get no header.
 
-        What its service would have kept on the mornings before, each day, it has in its archives.
+        Their archives get the vintages that a service would have stored on the days before.
         """
         for site in self.running:
             for client in self.local.federation.site(site).clients:
@@ -556,7 +556,7 @@ class Parties:
                 write_text(path, path.read_text(encoding="utf-8").partition("\n")[2])
 
     def back_up(self) -> None:
-        """Copy the server's kit and ledger, as is done after each week."""
+        """Copy the server's kit and ledger, as after each week."""
         new = self.folder / f".{BACKUP}"
         shutil.rmtree(new, ignore_errors=True)
         shutil.copytree(self.local.kit(SERVER), new / SERVER)
@@ -569,7 +569,7 @@ class Parties:
         new.rename(self.folder / BACKUP)
 
     def restore_server(self) -> None:
-        """Lose the server with its machine, and put the last backup up on another one."""
+        """Delete the server, and restore the last backup on another machine."""
         self.stop(SERVER)
         number = int(self.machine(SERVER).name.removeprefix(SERVER) or 1) + 1
         shutil.rmtree(self.local.kit(SERVER), ignore_errors=True)
@@ -635,7 +635,7 @@ class Parties:
         thread.start()
 
     def settle(self) -> None:
-        """Wait for those that were killed to be up again; what went wrong with that is raised."""
+        """Wait until killed parties run again; raises the error of a failed restart."""
         for thread in self._killers:
             thread.join(PATIENCE)
         self._killers.clear()
@@ -644,16 +644,16 @@ class Parties:
         self.local.wait_for_sites(self.running)
 
     def processor_seconds(self) -> dict[str, float]:
-        """Seconds that each running party, its workers and those that ended had on a core."""
+        """Processor seconds of each running party and its workers, including ended ones."""
         return {name: self.local.processor_seconds(name) for name in self.local.processes}
 
     def start_again(self, *parties: str) -> None:
-        """Start parties, and wait until the server knows all that run."""
+        """Start parties, and wait until the server knows all running sites."""
         self.start(*parties)
         self.local.wait_for_sites(self.running)
 
     def _epifed(self, party: str, *words: str) -> None:
-        """Run a command on the machine of a party."""
+        """Run an epifed command on a party's machine."""
         program = (sys.executable, "-m", "epifed", *words)
         here = os.environ | self.environment(party)
         done = subprocess.run(program, capture_output=True, text=True, env=here, check=False)
@@ -661,7 +661,7 @@ class Parties:
             raise EpifedError(f"epifed {' '.join(words[:2])}: {done.stderr.strip()}")
 
     def __enter__(self) -> Self:
-        """From now on this process is on the server's machine, where the schedule runs."""
+        """Give this process the state of the server's machine, where the schedule runs."""
         self._before = os.environ.get(STATE)
         os.environ |= self.environment(SERVER)
         return self
@@ -677,28 +677,28 @@ class Parties:
 JOURNAL, COURSE, CLOCK = "weeks", "course.jsonl", "clock.txt"
 MODEL_NAME = "epifed-year"
 LOOKS = 6 * 3600.0
-"""Seconds on the clock after which the schedule looks at it again."""
+"""Most seconds on the simulated clock between two looks of the schedule."""
 ROUND_SECONDS = 60.0
-"""That a round waits for a party that was killed."""
+"""Seconds that a round waits for its sites, such as a killed one."""
 OFFICES = 2
-"""Offices that make their week at the same time."""
+"""Sites that make their weekly report at the same time."""
 
 
 @dataclass
 class Progress:
-    """How far a year is, for whoever waits for it."""
+    """The progress of a year."""
 
     weeks: int
     began: float = field(default_factory=time.monotonic)
     done: int = 0
-    """Weeks that were closed before and now."""
+    """Weeks closed, in this process and before."""
     here: int = 0
-    """Weeks that were closed since this process began."""
+    """Weeks closed since this process began."""
     text: str = "making certificates and kits"
 
     @property
     def left(self) -> float | None:
-        """Seconds until the end, if the weeks go on as they did; none before the first."""
+        """Seconds until the end at the present pace; None before the first week."""
         if not self.here:
             return None
         return (time.monotonic() - self.began) / self.here * (self.weeks - self.done)
@@ -722,7 +722,7 @@ class Course:
         progress.done = len(course_of(folder))
 
     def run(self, mornings: Mornings) -> None:
-        """Every week that is left, to the end of the year."""
+        """Run all remaining weeks, to the end of the year."""
         acts = self.plan.acts()
         for act in acts:
             self.clock.enter(act.moment, self._bound(act, mornings))
@@ -742,7 +742,7 @@ class Course:
             self.clock.until(self.clock.agenda[-1][0] if self.clock.agenda else self.clock.time)
 
     def _scheduled(self) -> bool:
-        """The schedule as its service would run it; false if it is to be started again."""
+        """Run the schedule as its service would; false if it has to be started again."""
         ledger, plan = Ledger(self.parties.ledger), self.plan
         book = ledger.book()
         left = weeks_left(plan.schedule, self.journal, book, self.clock.now())
@@ -780,7 +780,7 @@ class Course:
         return parties
 
     def _standing(self, acts: list[Act]) -> set[str]:
-        """The sites that are away now, by what was done so far."""
+        """The sites that are away now, after the actions done so far."""
         away: set[str] = set()
         for (moment, _), act in zip(self.clock.agenda, acts, strict=True):
             if moment <= self.clock.time and act.kind in ("leave", "return"):
@@ -829,7 +829,7 @@ class Course:
             self._close(act.week, week, mornings)
 
     def _close(self, number: int, week: Week, mornings: Mornings) -> None:
-        """The end of a week: the offices' own reports, the backup, and what it came to."""
+        """End a week: make the sites' reports, back up, and record the results."""
         parties = self.parties
         parties.settle()
         trained = time.monotonic()
@@ -871,18 +871,18 @@ class Course:
 
 
 class _Told(Trainings):
-    """Trainings that somebody waits for."""
+    """Trainings that report their progress."""
 
     progress: Progress
 
     def train(self, week: Week, least: int = 1) -> str:
-        """The week's training, to its end."""
+        """Run the week's training to its end."""
         self.progress.text = f"{week.name}: training"
         return super().train(week, least)
 
 
 def _update_site(kit: Path, out: Path, now: datetime, state: str) -> dict[str, Any]:
-    """What an office makes of its week, on its own machine."""
+    """Make a site's weekly report on its own machine."""
     os.environ[STATE] = state
     began = time.process_time()
     status = update_site(kit, out, MODEL_NAME, now)
@@ -891,7 +891,7 @@ def _update_site(kit: Path, out: Path, now: datetime, state: str) -> dict[str, A
 
 
 def course_of(folder: Path) -> dict[int, dict[str, Any]]:
-    """What is written down of each week that was closed."""
+    """The recorded results of each closed week."""
     path = folder / COURSE
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {line["week"]: line for line in map(json.loads, lines)}

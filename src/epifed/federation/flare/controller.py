@@ -1,4 +1,4 @@
-"""The server's side of a job: a few rounds of a training, from the state that is on the disk."""
+"""The server's side of a job: a few rounds of a training, from the state on disk."""
 
 import json
 import os
@@ -73,15 +73,15 @@ from epifed.training.rounds import Rounds
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
 SILENT_ROUNDS = 2
-"""Rounds without an answer after which a site is not waited for any more in this job."""
+"""Rounds without an answer after which this job no longer waits for a site."""
 LET_GO = 60.0
-"""Seconds in which the worker of a server that crashed must have let go of a training."""
+"""Seconds in which the worker of a crashed server must have released a training."""
 RECENT = 20
-"""Rounds that a status tells about."""
+"""The number of recent rounds in a status."""
 ROSTER, SERVER_FILE, TRAININGS = "federation.toml", "server.json", "trainings"
 
-# When a job ends FLARE looks for tensors in flight, and loads PyTorch for it, wherever it is
-# installed. Here are none: what cannot be imported is not looked for.
+# When a job ends, FLARE looks for tensors in flight, and loads PyTorch for it wherever it is
+# installed. There are none here; a module that cannot be imported is not searched.
 sys.modules.setdefault("nvflare.app_opt.pt.tensor_downloader", None)  # type: ignore[arg-type]
 
 
@@ -90,11 +90,11 @@ class _BrokenOffError(Exception):
 
 
 class FederationController(Controller):  # type: ignore[misc]
-    """Plays at most `rounds` rounds of a training, then ends the job; the next one goes on.
+    """Runs at most `rounds` rounds of a training, then ends the job; the next one resumes.
 
-    Short jobs are how a training survives: sites that came late or came back join the next one.
-    Before the first round of each all parties are asked whether they would take part; `least` sites
-    must, before anything is paid for. A job of no rounds asks, and ends.
+    Short jobs let a training survive failures: sites that were late or away join the next one.
+    Before each job's first round all parties are asked whether they would take part. To begin,
+    `least` sites must, before anything is charged. A job of no rounds asks, and ends.
     """
 
     def __init__(self, order: str, rounds: int, least: int = 1) -> None:
@@ -112,27 +112,27 @@ class FederationController(Controller):  # type: ignore[misc]
         self._aggregated = self.order.settings.noise == "aggregators"
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Offer the status to whoever submitted the job."""
+        """Register the command with which the coordinator gets the status."""
         fl_ctx.get_engine().register_app_command(TOPIC, self._command)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing is held but the lock, which goes with the process."""
+        """Nothing to release: the lock ends with the process."""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Put a site's own parcel into its copy of the task that is the same for all."""
+        """Put a site's own parcel into its copy of the common task."""
         super().handle_event(event_type, fl_ctx)
         if event_type == EventType.AFTER_TASK_DATA_FILTER:
             fl_ctx.get_prop(FLContextKey.TASK_DATA).update(fl_ctx.get_prop(PARCEL))
 
     def _command(self, topic: str, wish: dict[str, Any] | None, fl_ctx: FLContext) -> Any:
-        """The status, and if the coordinator wishes it, an end after this round."""
+        """The status; if the coordinator asks to stop, the job ends after this round."""
         del topic, fl_ctx
         if wish and wish.get("stop"):
             self.status["stopped"] = True
         return self.status
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """The rounds of this job, and the model if they were the last."""
+        """Run the rounds of this job and, after the last round, deliver the release."""
         workspace = fl_ctx.get_engine().get_workspace()
         kit = Path(workspace.get_root_dir())
         run = Path(workspace.get_run_dir(fl_ctx.get_job_id()))
@@ -208,7 +208,7 @@ class FederationController(Controller):  # type: ignore[misc]
     def _patiently(
         self, folder: Path, federation: Federation, ledger: Ledger | None
     ) -> ServedTraining | SecureTraining:
-        """The training, once the worker of a server that crashed has let go of them."""
+        """The training, after waiting until a crashed server's worker has released it."""
         until = time.monotonic() + LET_GO
         while True:
             try:
@@ -240,14 +240,14 @@ class FederationController(Controller):  # type: ignore[misc]
         }
 
     def _present(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
-        """The sites of this job that have not gone silent since it began."""
+        """The connected sites that speak a known protocol and have not gone silent in this job."""
         enrolled = {site.name for site in federation.sites}
         connected = {client.name for client in fl_ctx.get_engine().get_clients()} & enrolled
         here = connected - self._foreign.keys()
         return {name for name in here if self._silences.get(name, 0) < SILENT_ROUNDS}
 
     def _refuse_too_few(self, federation: Federation, fl_ctx: FLContext) -> None:
-        """Refuse to spend a round: who is present does not depend on whom it would draw."""
+        """Raise if too few sites are present, which does not depend on whom a round would draw."""
         present = len(self._present(federation, fl_ctx))
         if present < federation.min_sites:
             raise TooFewError(
@@ -255,7 +255,7 @@ class FederationController(Controller):  # type: ignore[misc]
             )
 
     def _wait(self, reason: str, fl_ctx: FLContext) -> None:
-        """Leave the rest of the rounds to the next job."""
+        """Leave the remaining rounds to the next job."""
         self.status["waiting"] = reason
         self.logger.warning(f"'{self.order.training}' waits: {reason}")
 
@@ -268,7 +268,7 @@ class FederationController(Controller):  # type: ignore[misc]
         abort_signal: Signal,
         fl_ctx: FLContext,
     ) -> list[Party]:
-        """Ask every party, before anything is paid for, whether it would take part."""
+        """Ask every party, before anything is charged, whether it would take part."""
         settings, learner = self.order.settings, make_learner(self.order.settings)
         plan = PrivacyPlan.of(settings, len(federation.clients))
         start = learner.start(of_training(settings.seed)[0])
@@ -292,7 +292,7 @@ class FederationController(Controller):  # type: ignore[misc]
         present = self._present(federation, fl_ctx)
         there = present | self._adders(federation, fl_ctx)
         able = {name for name in there if self._newest(name) >= ASKED_FROM}
-        if set(adders) - keys.keys():  # without a key nobody can say whether it is the pinned one
+        if set(adders) - keys.keys():  # a site compares all keys with its pins
             able -= present
         answers: dict[str, Parts] = {}
         asked = dict.fromkeys(sorted(able), proposal.pack())
@@ -332,9 +332,9 @@ class FederationController(Controller):  # type: ignore[misc]
     def _greet(
         self, federation: Federation, abort_signal: Signal, fl_ctx: FLContext
     ) -> dict[str, str]:
-        """Wait for the parties' workers, which take a while to start; who does not is absent.
+        """Wait for the parties' workers to start; one that does not counts as absent.
 
-        The public keys that aggregators say.
+        Returns the public keys of the aggregators that answered.
         """
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
@@ -357,7 +357,7 @@ class FederationController(Controller):  # type: ignore[misc]
         abort_signal: Signal,
         fl_ctx: FLContext,
     ) -> tuple[dict[str, Parts], list[Problem]]:
-        """What the sites answer to their tasks, and who is missing and why."""
+        """The sites' answers to their tasks, and the sites without one with the reason."""
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
         asked = pack_tasks({site: task for site, task in tasks.items() if site in present})
@@ -385,7 +385,7 @@ class FederationController(Controller):  # type: ignore[misc]
         abort_signal: Signal,
         fl_ctx: FLContext,
     ) -> Parts | None:
-        """What an aggregator answers; none if it does not, or not in time."""
+        """An aggregator's answer; None if it does not answer in time."""
         answers: dict[str, Parts] = {}
         if name in self._adders(federation, fl_ctx):
             asked = {name: question}
@@ -439,9 +439,9 @@ class FederationController(Controller):  # type: ignore[misc]
         abort_signal: Signal,
         fl_ctx: FLContext,
     ) -> None:
-        """Send each site its own parcel and wait for all answers, but not for ever.
+        """Send each party its own parcel; wait for all answers or until the timeout.
 
-        It is one task for all sites: FLARE looks through all tasks whenever a site asks for work.
+        It is one task for all parties: FLARE scans all tasks whenever a party asks for work.
         """
         if not parcels:
             return
@@ -474,33 +474,33 @@ class FederationController(Controller):  # type: ignore[misc]
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
     ) -> None:
-        """An answer that nobody waits for: the round is over, or it came before."""
+        """Record an answer for which nothing waits: its round is over, or it came before."""
         self._silences.pop(client.name, None)
         self._late.add(client.name)
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """How far a training was before this job."""
+    """The progress of a training before this job."""
 
     done: int = 0
     paid: int = 0
 
     @property
     def rounds(self) -> int:
-        """Rounds that were played or paid for."""
+        """The rounds that were run or charged, whichever is larger."""
         return max(self.done, self.paid)
 
     @classmethod
     def of(cls, folder: Path, ledger: Ledger | None, training: str) -> "_Begun":
-        """What the disk and the ledger have of a training."""
+        """The progress of a training, from the disk and the ledger."""
         state = read_state(folder)
         record = ledger.book().named(training) if ledger else None
         return cls(state[0] if state else 0, record.spent if record else 0)
 
 
 def _affords(ledger: Ledger | None, plan: PrivacyPlan, training: str) -> Readiness:
-    """Whether the server's ledger would pay for a training."""
+    """Whether the server's ledger has room for a training."""
     if ledger is None:
         raise EpifedError("the server has no ledger; expected one to charge the training to")
     book = ledger.book()
@@ -513,7 +513,7 @@ def _affords(ledger: Ledger | None, plan: PrivacyPlan, training: str) -> Readine
 
 @dataclass(frozen=True)
 class _Post:
-    """Brings questions to the parties of a job and their answers back."""
+    """Sends questions to the parties of a job and returns their answers."""
 
     controller: FederationController
     federation: Federation
@@ -522,20 +522,20 @@ class _Post:
     fl_ctx: FLContext
 
     def keys(self) -> dict[str, str]:
-        """The public keys of the aggregators that are there."""
+        """The public keys of the aggregators that answered the greeting."""
         return self.public
 
     def sites(self, tasks: dict[str, Task]) -> tuple[dict[str, Parts], list[Problem]]:
-        """The sites' answers that came, and who is missing."""
+        """The answers that arrived, by site, and the problems of the other sites."""
         return self.controller.ask(tasks, self.federation, self.abort_signal, self.fl_ctx)
 
     def vectors(self, tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-        """The vectors of the sites' answers, for a server that is trusted with them."""
+        """The accepted vectors of the sites' answers, for a server that is trusted with them."""
         answers, missing = self.sites(tasks)
         taken = take_in(answers, tasks, rounds)
         return taken._replace(problems=[*taken.problems, *missing])
 
     def aggregator(self, name: str, question: Parts) -> Parts | None:
-        """An aggregator's answer; none if it does not come."""
+        """An aggregator's answer; None if none arrives."""
         where = self.federation, self.abort_signal, self.fl_ctx
         return self.controller.consult(name, question, *where)

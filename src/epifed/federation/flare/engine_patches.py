@@ -1,11 +1,11 @@
-"""Changes to FLARE's behaviour: calls without end, its prints, orphaned processes, hostile sites.
+"""Changes to FLARE's behaviour: endless calls, its prints, orphaned processes, hostile sites.
 
-A call to a dead server is given up after a while. FLARE's client prints are dropped, per thread.
-A party's process ends with the one that started it: its standard input is a pipe that the system
-closes, and on Windows it watches its starter, since NumPy cannot be loaded while a thread waits at
-such a pipe (https://github.com/numpy/numpy/issues/24290). FLARE ends a whole job because of one
-site's undecodable answer, code, event or failure. Here that is refused, and `GATE` records whose
-it was.
+A call to a dead server is given up after a while. FLARE's client prints are dropped, per thread. A
+party's process ends with the one that started it. Its standard input is a pipe that the system
+closes. On Windows it watches its starter, since NumPy cannot be loaded while a thread waits at such
+a pipe (https://github.com/numpy/numpy/issues/24290). FLARE ends a whole job because of one site's
+undecodable answer, code, event or failure. Here such a message is refused, and `GATE` records its
+site.
 """
 
 import contextlib
@@ -46,10 +46,10 @@ class HungError(Exception):
 
 
 def watched(work: Callable[[Alive], T], patience: float) -> T:
-    """What `work` returns or raises, from a thread of its own.
+    """Run `work` in a thread of its own; returns or raises what it does.
 
-    `work` is handed a function to call as a sign of life. `HungError` is raised after `patience`
-    seconds without one; the thread ends when it calls the function again.
+    `work` gets a function to call as a sign of life. `HungError` is raised after `patience` seconds
+    without one. The thread ends when it next calls the function.
     """
     events: queue.SimpleQueue[Future[T] | None] = queue.SimpleQueue()
     abandoned = threading.Event()
@@ -80,32 +80,32 @@ def watched(work: Callable[[Alive], T], patience: float) -> T:
 
 _changing = threading.Lock()
 _quiet: Counter[int] = Counter()
-"""Threads that are not to be heard, and how often each of them asked for it."""
+"""Threads whose output is dropped, and how often each has asked for it."""
 
 
 class _Filter:
-    """A standard output on which, while somebody is quiet, the main thread alone is heard."""
+    """A standard output that prints only the main thread's text while any thread is quiet."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
 
     def write(self, text: str) -> int:
-        """Pass on what the main thread says, unless it is the quiet one."""
+        """Print the text of the main thread, unless that thread is quiet; drop all other text."""
         thread = threading.current_thread()
         if thread is threading.main_thread() and not _quiet[threading.get_ident()]:
             self.real.write(text)
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the output's own."""
+        """Pass all other attributes to the real output."""
         return getattr(self.real, name)
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Within, nothing is heard of this thread, nor of those that it started.
+    """Within, drop the output of this thread, and of all threads but the main one.
 
-    One that never comes back from within silences nobody else.
+    A thread that never leaves the block does not silence the main thread.
     """
     me = threading.get_ident()
     with _changing:
@@ -122,13 +122,13 @@ def quietly() -> Iterator[None]:
 
 
 LEASH = "EPIFED_LEASH"
-"""In the environment of a party on a leash: the id of the process that started it."""
+"""Environment variable with the id of the process with which a party must end."""
 ORPHANED, LOOKS = 60.0, 5.0
-"""Seconds that FLARE has to end a worker whose party is gone, and from one look to the next."""
+"""Seconds that FLARE has to end a worker whose party is gone, and seconds between two checks."""
 
 
 def with_parent() -> None:
-    """In the party: end with the process that started it, if it is on a leash."""
+    """In a party: end with the process that started it, if that process asked for it."""
     starter = os.environ.pop(LEASH, None)
     if starter is None:
         return
@@ -157,7 +157,7 @@ def _until_gone(starter: int, every: float = 1.0) -> None:
 def with_party(patience: float = ORPHANED, every: float = LOOKS) -> None:
     """In a worker: end if the party that started it is gone and FLARE does not end it.
 
-    FLARE asks the job to stop, once; one that waits for an answer goes on for ever.
+    FLARE asks the job to stop only once, and a job that waits for an answer never ends.
     """
     party = os.getppid()
 
@@ -172,25 +172,25 @@ def with_party(patience: float = ORPHANED, every: float = LOOKS) -> None:
 
 @dataclass
 class Gate:
-    """What a worker of the server lets in: messages of at most so many bytes that can be read."""
+    """The messages that a worker of the server accepts: readable, of at most `most` bytes."""
 
     most: int | None = None
     refused: dict[str, Code] = field(default_factory=dict)
-    """Sites whose message was refused before it became one, and why."""
+    """Sites whose message was refused before it was decoded, and why."""
 
     def refuse(self, headers: dict[str, Any] | None, code: Code) -> None:
-        """Remember the site that a message came from; FLARE has compared it with its token."""
+        """Record the site that sent a message; FLARE has compared its name with its token."""
         origin = (headers or {}).get(MessageHeaderKey.ORIGIN)
         if isinstance(origin, str):
             self.refused[FQCN.split(origin)[0]] = code
 
 
 GATE = Gate()
-"""Of this process."""
+"""The gate of this process."""
 
 
 class _BoundedBlob(blob_streamer.BlobTask):  # type: ignore[misc]
-    """A message that is refused by the size it declares, before there is memory for it."""
+    """A message that is refused by its declared size, before memory is allocated."""
 
     def __init__(
         self, future: Any, stream: Any, max_size: int = 0, preserve_chunks: bool = False
@@ -218,20 +218,20 @@ def _failed(stream: Any, future: Any, error: Exception) -> None:
 
 
 def _dropped(self: Any, topic: str, request: Shareable, fl_ctx: Any) -> Shareable:
-    """An event of a site, as the server could fire it: epifed has none."""
+    """Ignore an event that a site sends to be fired at the server: epifed uses none."""
     del self, topic, request, fl_ctx
     return make_reply(ReturnCode.OK)
 
 
 def _reported(self: Any, request: Message) -> Any:
-    """A site's report that its worker failed, without the code that would end the job."""
+    """Accept a site's report that its worker failed, without the code that would end the job."""
     if isinstance(request.payload, dict):
         request.payload = request.payload | {JobFailureMsgKey.CODE: None}
     return _report(self, request)
 
 
 def say_unwritten() -> None:
-    """Where a log cannot be written, as on a full disk: say so in one line, once."""
+    """Report a log that cannot be written, as on a full disk, in one line and once."""
     report, said = logging.Handler.handleError, set[str]()
 
     def handle(self: logging.Handler, record: logging.LogRecord) -> None:
@@ -246,7 +246,7 @@ def say_unwritten() -> None:
 
 
 def shield_worker() -> None:
-    """In the worker of a job on the server: no message of a site ends it."""
+    """In the worker of a job on the server: prevent any site's message from ending it."""
     cell._is_server_job_cell = lambda _: False
     cell.decode_payload = _decoded
     blob_streamer.BlobTask = _BoundedBlob
@@ -256,5 +256,5 @@ def shield_worker() -> None:
 
 
 def shield_server() -> None:
-    """In the server's own process: no report of a site ends a job."""
+    """In the server's own process: prevent any site's report from ending a job."""
     FederatedServer.process_job_failure = _reported

@@ -1,4 +1,4 @@
-"""A site's or an aggregator's side of a job, as FLARE calls it in the party's worker process."""
+"""A site's or an aggregator's side of a job, which FLARE calls in the party's worker process."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ HELLO, ASK, TRAIN, ADD, DELIVER = "hello", "ask", "train", "add", "deliver"
 
 
 class FederationExecutor(Executor):  # type: ignore[misc]
-    """Hands tasks to `SiteWork`, or `AggregatorWork`, and its answers back, as they are."""
+    """Passes tasks to `SiteWork` or `AggregatorWork` and returns their answers unchanged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class FederationExecutor(Executor):  # type: ignore[misc]
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """The answer to a task."""
+        """Answer a task; an error becomes a code."""
         del abort_signal
         try:
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
@@ -65,12 +65,12 @@ class FederationExecutor(Executor):  # type: ignore[misc]
 
 
 def _work(kit: Path, say: Callable[[str], None]) -> SiteWork | AggregatorWork:
-    """The party whose kit it is."""
+    """The site or aggregator of a kit."""
     return AggregatorWork(kit) if (kit / TERMS).exists() else SiteWork(kit, say)
 
 
 def _greeting(work: SiteWork | AggregatorWork, about: dict[str, Any]) -> Parts:
-    """What a party says before a round waits for it: what it speaks; an aggregator, its keys."""
+    """A party's answer to the greeting: its protocols, and an aggregator's public keys."""
     own = ProtocolRange.own().about
     if isinstance(work, AggregatorWork):
         return {"about": json.dumps(own | {"keys": work.keys.public.text})}

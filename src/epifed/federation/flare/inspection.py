@@ -1,4 +1,4 @@
-"""What a site should know before anything runs, in plain sentences."""
+"""Checks of a site's kit, connection and data before anything runs, in plain sentences."""
 
 import json
 import math
@@ -27,7 +27,7 @@ from epifed.settings import Settings, read_values, seed_sequence
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     ok: bool
@@ -35,9 +35,9 @@ class Finding:
 
 
 def check_settings(kit: Path, path: Path | None) -> Settings:
-    """The settings that a site is checked against.
+    """The settings with which a site is checked.
 
-    Those given, else those in its kit, else of its last training, else the operational ones.
+    Those of the given file, else of the kit, of the last training, or the operational preset.
     """
     asked = LastAsked.of(kit)
     own = kit / SETTINGS
@@ -50,7 +50,7 @@ def check_settings(kit: Path, path: Path | None) -> Settings:
 def inspect_site(
     kit: Path, source: Source, settings: Settings, period: tuple[date, date] | None = None
 ) -> list[Finding]:
-    """Kit, policies, certificate, terms, connection, data, and exactly what would be sent."""
+    """Check kit, policies, certificate, terms, connection and data; state exactly what is sent."""
     findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
     findings += [_version(kit), _disk(kit)]
     try:
@@ -78,7 +78,7 @@ def inspect_site(
 
 
 def other_regions(kit: Path, source: Source) -> str:
-    """What a file holds in which no client of the site is."""
+    """The problem of a file that has no client of the site, with the regions it has."""
     regions = "of others"
     with suppress(Exception):  # it is only for the sentence
         regions = _listed(load_panel(Path(source.path), source.format, **source.options).regions)
@@ -236,7 +236,7 @@ def _clients(kit: Path, panel: CasePanel) -> Finding:
 
 
 def planned_days(kit: Path, panel: CasePanel) -> tuple[date, date] | None:
-    """The days that a training by the kit's schedule learns from, if its last is the file's last.
+    """The data period of a scheduled training whose last day is the panel's last.
 
     None for a kit without a schedule, and for weeks.
     """
@@ -247,9 +247,9 @@ def planned_days(kit: Path, panel: CasePanel) -> tuple[date, date] | None:
 
 
 def too_short(kit: Path, panel: CasePanel) -> str:
-    """Why all clients of a site would count as zero in every training of its schedule, if so.
+    """The problem if all clients would count as zero in every scheduled training; else empty.
 
-    A site that offers days from a first one on says no by itself, and needs no warning.
+    A site whose terms have a `first_day` refuses such trainings itself and gets no warning.
     """
     days = planned_days(kit, panel)
     if days is None or Terms.read(kit / TERMS).first_day or panel.covers(*days).any():

@@ -43,38 +43,38 @@ Watch = Callable[[dict[str, Any]], None]
 
 POLL = 0.5
 REACH = 5.0
-"""Seconds in which something must listen at the server's port."""
+"""Most seconds to reach the server's port."""
 CONNECT = 30.0
-"""Seconds in which the server must have let the coordinator in, for a job."""
+"""Most seconds for the server to accept the coordinator, for a job."""
 LOST = 300.0
-"""Seconds without a server after which a training gives up waiting; it can be taken up again."""
+"""Seconds without a server after which a training stops waiting; it can be resumed."""
 MOST_FAILURES = 20
 SILENT = 45.0
-"""Seconds after which a running job that does not answer is given up."""
+"""Seconds without an answer after which a running job is given up."""
 HUNG = 60.0
-"""Seconds in which each call to the server must have returned."""
+"""Most seconds for each call to the server."""
 MOST_PATIENCE = 4.0
-"""Times both, after jobs were lost: a machine with too much to do looks like a dead one."""
+"""Largest factor of both, after jobs were lost: an overloaded machine looks like a dead one."""
 REJOIN = 20.0
-"""Seconds in which a site that was away at the end may come back for its model."""
+"""Seconds in which a site that was away at the end may connect again to get its release."""
 MOST_DELIVERIES = 3
 MOST_QUESTIONS = 3
-"""Jobs that are tried until parties have said whether they would take part."""
+"""Most jobs that are tried to ask the parties whether they would take part."""
 SOON = 10.0
-"""Seconds in which a job begins, if those whom it needs are there."""
+"""Seconds in which a job begins if the parties it needs are connected."""
 ENDED = (InternalError, JobNotFound, JobNotRunning)
-"""What FLARE says to the wish to end a job that has ended."""
+"""FLARE's errors when a job to be ended has ended already."""
 RUNNING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING", "STARTING")
 
 
 @dataclass(frozen=True)
 class CoordinatorSession:
-    """The coordinator's kit, from which trainings are started and looked after."""
+    """The coordinator's kit, which starts and follows trainings."""
 
     kit: Path
 
     def name(self) -> str:
-        """The coordinator's, from a kit that is one and still valid."""
+        """The coordinator's name; raises unless the kit is a valid one of a coordinator."""
         if not (self.kit / "startup" / "fed_admin.json").is_file():
             raise EpifedError(
                 f"{self.kit}: found {kind_of(self.kit)}; expected the coordinator's kit"
@@ -82,7 +82,7 @@ class CoordinatorSession:
         return valid_certificate(self.kit).name
 
     def refuse_unreachable(self) -> None:
-        """Say at once that nobody listens where the server should, before FLARE waits for it."""
+        """Raise at once if nothing listens at the server's address, before FLARE waits for it."""
         try:
             config = json.loads((self.kit / "startup" / "fed_admin.json").read_text())
             admin = config["admin"]
@@ -117,10 +117,10 @@ class CoordinatorSession:
 def write_job(
     folder: Path, federation: Federation, order: Order, rounds: int, least: int | None = None
 ) -> Path:
-    """The folder of a job: three JSON files, no code.
+    """Write the folder of a job: three JSON files, no code.
 
-    `least` sites must be willing for the first round to be spent, by default the roster's. A job of
-    no rounds asks the parties whether they would take part, and ends.
+    `least` sites must be willing before the first round is charged, never fewer than the roster
+    requires. A job of no rounds asks the parties whether they would take part, and ends.
     """
     job = folder / order.training
     config = job / "app" / "config"
@@ -181,12 +181,11 @@ def run_training(
     patience: float = LOST,
     least: int | None = None,
 ) -> dict[str, Any]:
-    """Submit jobs until the training is finished: the last status. It may be repeated.
+    """Submit jobs until the training is finished; returns the last status. It can be repeated.
 
-    Each job asks the parties first whether they would take part; if fewer than `least` sites would,
-    by default the roster's, nothing is spent and `NotReadyError` says who refused and why.
-    Sites that were away when the model was delivered get it in a further job, if they come back
-    soon.
+    Each job first asks the parties whether they would take part. If fewer than `least` sites would,
+    by default the roster's minimum, nothing is spent and `NotReadyError` names who refused and why.
+    Sites that missed the delivery get it in a further job, if they connect again soon.
     """
     deliveries = 0
     course = _Course(watch)
@@ -228,7 +227,7 @@ def run_training(
 
 
 def nothing_learned(status: dict[str, Any]) -> str:
-    """Why a finished training taught nobody anything, if that is so."""
+    """Why nothing was learned from a finished training; empty if something was."""
     if not status["finished"] or status.get("unused", 0) < status["paid"]:
         return ""
     reasons = sorted(
@@ -259,19 +258,19 @@ def ask_parties(
 
 @dataclass
 class _Course:
-    """How the jobs of a training have gone."""
+    """The progress of a training's jobs."""
 
     watch: Watch
     lost: int = 0
-    """Jobs without a round between them."""
+    """Jobs lost since the last new round."""
     furthest: int = -1
     given_up: set[str] = field(default_factory=set)
-    """Jobs that were left, but that the server may still be running."""
+    """Jobs that were given up, but that the server may still be running."""
     token: str | None = None
-    """Of the job at hand: submitted again under it, a job is not doubled but found again."""
+    """The token of the current job; a job submitted again under it is found, not doubled."""
     server_start: float | None = None
     heard: float = field(default_factory=time.monotonic)
-    """When the server last answered."""
+    """The time of the server's last answer."""
 
     @property
     def patience(self) -> float:
@@ -283,7 +282,7 @@ class _Course:
         self.watch(status)
 
     def token_for(self, session: Session) -> str:
-        """The token of the job at hand, or of a new one if the server has lost it in a crash."""
+        """The token of the current job, or a new one if the server has restarted."""
         start = session.get_system_info().server_info.start_time
         self.heard = time.monotonic()
         if self.token is None or start != self.server_start:
@@ -292,7 +291,7 @@ class _Course:
 
 
 def _return(desk: CoordinatorSession, away: set[str]) -> bool:
-    """Wait a little for one of these sites to connect."""
+    """Wait up to `REJOIN` seconds for one of these sites to connect."""
     until = time.monotonic() + REJOIN
     while time.monotonic() < until:
         with contextlib.suppress(Exception):  # the server may be restarting
@@ -310,9 +309,9 @@ def _one_job(
     least: int | None = None,
     rounds: int | None = None,
 ) -> dict[str, Any] | None:
-    """One job from submission to its end: the status it left, or none if it was lost.
+    """Run one job from submission to its end; returns its last status, or None if it was lost.
 
-    After an error on the way, the next call takes up the same job, if the server still has it.
+    After an error on the way, the next call resumes the same job, if the server still has it.
     """
 
     def work(alive: Alive) -> dict[str, Any] | None:
@@ -342,7 +341,7 @@ def _one_job(
 
 
 def _needed(federation: Federation, order: Order) -> str:
-    """Without whom a job does not begin."""
+    """The parties without which a job does not begin, in words."""
     aggregators = " and every aggregator" if order.settings.noise == "aggregators" else ""
     return f"{counted(federation.min_sites, 'site')}{aggregators}"
 
@@ -350,7 +349,7 @@ def _needed(federation: Federation, order: Order) -> str:
 def _followed(
     session: Session, name: str, course: _Course, alive: Alive, needed: str
 ) -> dict[str, Any] | None:
-    """A job that was submitted, until its end or until it has been silent for too long."""
+    """Follow a submitted job to its end; returns its status, or None if it failed or is silent."""
     submitted = spoke = time.monotonic()
     while (state := str(session.get_job_status(name))) in RUNNING:
         alive()
@@ -365,7 +364,7 @@ def _followed(
                 status = _asked(session, name)
                 spoke = time.monotonic()
                 course.follow(status)
-                if "delivered" in status:  # what is left is FLARE's tidying up
+                if "delivered" in status:  # the rest is FLARE's tidying up
                     return status
         if time.monotonic() - spoke > SILENT * course.patience:
             return None
@@ -379,7 +378,7 @@ def _followed(
 
 
 def _abort(session: Session, jobs: set[str]) -> None:
-    """End jobs that were given up, so that they hold up neither the next one nor the sites."""
+    """End jobs that were given up, so that they block neither the next one nor the sites."""
     while jobs:
         job = min(jobs)
         with quietly(), contextlib.suppress(*ENDED):
@@ -388,7 +387,7 @@ def _abort(session: Session, jobs: set[str]) -> None:
 
 
 def look(desk: CoordinatorSession) -> dict[str, Any]:
-    """Who is connected, and the status of what is running."""
+    """The connected parties, and the status of each running job."""
 
     def work(_: Alive) -> dict[str, Any]:
         with desk.session() as session:
@@ -399,7 +398,7 @@ def look(desk: CoordinatorSession) -> dict[str, Any]:
 
 
 def halt(desk: CoordinatorSession) -> list[str]:
-    """Stop what is running after its current round."""
+    """Stop running trainings after their current round; returns their names."""
 
     def work(_: Alive) -> list[str]:
         with desk.session() as session:
@@ -419,7 +418,7 @@ def _answered(work: Callable[[Alive], T]) -> T:
 def _running(session: Session, wish: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
     start = session.get_system_info().server_info.start_time
     for job in session.list_jobs(detailed=True):
-        # A server that was restarted still calls the job of before its crash running.
+        # A restarted server still lists the job from before its crash as running.
         if job["status"] == "RUNNING" and job["last_schedule_time"] >= start:
             try:
                 yield _asked(session, job["job_id"], wish)
@@ -434,7 +433,7 @@ def _asked(session: Session, job: str, wish: dict[str, Any] | None = None) -> di
 
 @dataclass
 class Trainings:
-    """What runs a week: one training of it, at the coordinator's desk."""
+    """Runs a week's training from the coordinator's machine."""
 
     desk: CoordinatorSession
     roster: Federation
@@ -443,22 +442,22 @@ class Trainings:
     ledger: Ledger
     say: Callable[[str], object]
     finished: Callable[[dict[str, Any]], object] = lambda _: None
-    """Told the status of each training that has come to its end."""
+    """Called with the status of each finished training."""
 
     def rival(self, week: Week) -> str | None:
-        """Another training of the same week that was paid for."""
+        """Another training of the same week that was charged, or None."""
         runs = self.ledger.book().runs.values()
         paid = [run.training for run in runs if run.spent and run.training]
         return next((name for name in paid if week.same(name)), None)
 
     def give_back(self, week: Week) -> None:
-        """Close a run of which no round was spent, so that it holds no budget."""
+        """Close a run without spent rounds, so that it reserves no budget."""
         run = self.ledger.book().named(week.name)
         if run is not None and run.outcome == "open" and not run.spent:
             self.ledger.close(run.run, "abandoned", note="the week was skipped")
 
     def connected(self) -> Collection[str]:
-        """The sites that are there; none while the server is away."""
+        """The connected sites; empty while the server is away."""
         try:
             there = look(self.desk)["connected"]
         except Exception as error:  # FLARE's own have no common base
@@ -467,7 +466,7 @@ class Trainings:
         return {site.name for site in self.roster.sites} & set(there)
 
     def train(self, week: Week, least: int = 1) -> str:
-        """The week's training, to its end; why nothing was learned, if that is so."""
+        """Run the week's training to its end; returns why nothing was learned, or ""."""
         order = Order.of(week.name, self.settings, *self.schedule.period(week))
         told = set[str]()
 

@@ -48,30 +48,29 @@ CONTROLLER = f"{PACKAGE}.controller.FederationController"
 EXECUTOR = f"{PACKAGE}.executor.FederationExecutor"
 
 ROLE = "lead"
-"""The one role that may start a training: the coordinator's."""
+"""The only role that may start a training: the coordinator's."""
 MORE_THAN_ENOUGH = 10_000
-"""Connections a server takes; the roster decides who they may be."""
+"""Most connections of a server; the roster decides who may connect."""
 
 MOST_STREAMS = 2_000
 """Connections served at once: two of each site, and the coordinator's."""
 MOST_BYTES = 256 * 2**20
-"""Of a message between parties; the server's worker knows what its training can need and takes
-less."""
+"""Most bytes of a message between parties. The server's worker accepts less: what its training can
+need."""
 CHUNK = 64 * 2**10
 """Bytes of a piece in which a message is sent; FLARE holds a buffer of this size for each message.
-
-FLARE's own 1 MB would be most of a server's memory where hundreds of sites ask for tasks at once.
-"""
+FLARE's own 1 MB would be most of a server's memory where hundreds of sites ask for tasks at
+once."""
 MOST_FRAME = 32 * 2**20
-"""Bytes of one piece of it on the wire, from whatever version of epifed."""
+"""Most bytes of one piece on the wire, from any version of epifed."""
 HANDSHAKE = 10
-"""Seconds in which a connection must have shown its certificate, or it is dropped."""
+"""Seconds in which a new connection must show its certificate, or it is dropped."""
 
 _NONE = "none"
 
 
 def authorization() -> dict[str, Any]:
-    """Who may ask for what. A role that is not named may do nothing."""
+    """The permissions of each role. A role that is not named may do nothing."""
     return {
         "format_version": "1.0",
         "permissions": {
@@ -92,7 +91,7 @@ def authorization() -> dict[str, Any]:
 
 
 def site_resources() -> dict[str, Any]:
-    """`resources.json` of a site: no log streaming, our executor alone."""
+    """`resources.json` of a site: no log streaming, epifed's executor alone."""
     return {
         "format_version": 2,
         "class_list_enforcement_mode": "enforce",
@@ -173,7 +172,7 @@ def server_resources(kit: Path) -> dict[str, Any]:
 
 
 def connections() -> dict[str, Any]:
-    """`comm_config.json`: how large a message may be, and how long a connection may say nothing."""
+    """`comm_config.json`: limits on message size and on the time to connect."""
     return {
         "allow_adhoc_conns": False,
         "streaming_max_blob_size": MOST_BYTES,
@@ -208,7 +207,7 @@ def lock(kit: Path) -> None:
 
 
 def own_lines_alone(config: dict[str, Any]) -> dict[str, Any]:
-    """FLARE's way of logging with epifed's own lines on the console; all goes to log.txt."""
+    """FLARE's logging with only epifed's lines on the console; all lines go to log.txt."""
     config["filters"]["own"] = {"name": "epifed"}
     config["formatters"]["plain"] = {"format": "%(asctime)s %(message)s", "datefmt": "%H:%M:%S"}
     config["handlers"]["consoleHandler"] |= {"filters": ["own"], "formatter": "plain"}
@@ -231,19 +230,19 @@ ORGANISATION = "epifed"
 
 @dataclass(frozen=True)
 class Made:
-    """What `make_kits` did."""
+    """The result of `make_kits`."""
 
     kits: tuple[Path, ...]
     requests: tuple[Path, ...]
-    """For the parties that make their own keys: what to hand them."""
+    """The folders to hand to parties that make their own keys."""
     fingerprint: str
     roster: Path | None
-    """With aggregators: the roster with the public keys of the sites that are known."""
+    """With aggregators: the roster with the known public keys of the sites."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a kit's certificate says."""
+    """The name and the ends in a kit's certificates."""
 
     name: str
     expires: datetime
@@ -271,18 +270,18 @@ class _Certificates(CertBuilder):  # type: ignore[misc]
 
 
 class _Quiet:
-    """What the provisioner would print."""
+    """A logger for the provisioner that keeps only errors."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
 
     def info(self, *_: object) -> None:
-        """Not needed."""
+        """Ignore a message."""
 
     debug = warning = info
 
     def error(self, message: str, *_: object) -> None:
-        """Kept for the one sentence."""
+        """Keep an error for the exception."""
         self.errors.append(message)
 
 
@@ -292,9 +291,9 @@ def make_kits(
     settings: Settings | None = None,
     schedule: Schedule | None = None,
 ) -> Made:
-    """Kits for all parties of the roster that have none in `folder`, under one root certificate.
+    """Make kits for all parties of the roster that have none in `folder`, under one root.
 
-    `settings` and `schedule` of the trainings go into the sites' kits, for `check` to look at.
+    `settings` and `schedule` of the trainings go into the sites' kits, for `check` to use.
     """
     planned = {SETTINGS: settings, SCHEDULE: schedule}
     papers = {name: table.to_toml() for name, table in planned.items() if table is not None}
@@ -340,7 +339,7 @@ def request_key(participant: Path, out: Path) -> Path:
 
 
 def request_signs(form: Path, out: Path) -> str | None:
-    """At a site with aggregators: make its key for reports beside the other; its public part."""
+    """At a site with aggregators: make its key for reports and return the public key."""
     federation = Federation.read(form / ROSTER)
     name = json.loads((form / "participant.yml").read_text())["participants"][0]["name"]
     if not federation.aggregators or not isinstance(federation.party(name), Site):
@@ -349,7 +348,7 @@ def request_signs(form: Path, out: Path) -> str | None:
 
 
 def approve(federation: Federation, folder: Path, request: Path, out: Path) -> Path:
-    """At the coordinator: sign a site's request into a folder. Its key never comes here."""
+    """At the coordinator: sign a party's request. The party's private key is never sent here."""
     answer = out / request.name.replace(".request.zip", ".signed.zip")
     out.mkdir(parents=True, exist_ok=True)
     _nvflare(
@@ -369,7 +368,7 @@ def approve(federation: Federation, folder: Path, request: Path, out: Path) -> P
 
 
 def assemble(federation: Federation, signed: Path, keys: Path, root: str, kit: Path) -> None:
-    """At the site: a kit of the signed certificate and its own key; checks the root."""
+    """At a party: make a kit of the signed certificate and its own key; checks the root."""
     if kit.exists():
         raise EpifedError(f"{kit}: exists already; expected a name that is not taken")
     with tempfile.TemporaryDirectory() as temporary:
@@ -391,10 +390,10 @@ def assemble(federation: Federation, signed: Path, keys: Path, root: str, kit: P
 
 
 def introduce(kit: Path, federation: Federation, party: Site | Aggregator) -> None:
-    """Give a kit its terms, which the party may change, and what it must know of the roster.
+    """Give a kit its terms, which the party may change, and its part of the roster.
 
-    A site gets the names of its clients, and with aggregators a key to sign with; an aggregator,
-    whose keys nobody makes but itself, the roster.
+    A site gets the names of its clients, and with aggregators a key to sign with. An aggregator
+    gets the roster; it alone makes its keys.
     """
     terms = kit / (TERMS if isinstance(party, Site) else aggregator.TERMS)
     if not terms.exists():
@@ -409,13 +408,13 @@ def introduce(kit: Path, federation: Federation, party: Site | Aggregator) -> No
 
 
 def _signs(kits: Path, federation: Federation) -> dict[str, str]:
-    """The public keys of the sites whose kits are here."""
+    """The public keys of the sites whose kits are in this folder."""
     paths = {site.name: kits / site.name / KEY for site in federation.sites}
     return {name: ReportKey.read(path).public for name, path in paths.items() if path.exists()}
 
 
 def certificate(kit: Path) -> Certificate:
-    """The certificate of a kit, which must be one."""
+    """The certificate of a kit; raises `EpifedError` if the folder is no kit."""
     startup = kit / "startup"
     name = "server.crt" if is_server(kit) else "client.crt"
     try:
@@ -430,7 +429,7 @@ def certificate(kit: Path) -> Certificate:
 
 
 def valid_certificate(kit: Path) -> Certificate:
-    """The certificate of a kit, which must not have run out: nobody would answer its party."""
+    """The certificate of a kit; raises if it has expired, since no party would accept it."""
     found = certificate(kit)
     if found.days_left < 0:
         day = min(found.expires, found.root_expires)
@@ -442,7 +441,7 @@ def valid_certificate(kit: Path) -> Certificate:
 
 
 def kind_of(kit: Path) -> str:
-    """What a folder is, in words: whose kit, or none."""
+    """Whose kit a folder is, in words."""
     if is_server(kit):
         return "the server's kit"
     if (kit / "startup" / "fed_admin.json").is_file():
@@ -519,12 +518,12 @@ def _provision(
 
 
 def _settle(built: Path, kit: Path) -> None:
-    """Move a kit to its place, locked, its key readable by its owner alone."""
+    """Move a kit to its place, locked, with its key readable by its owner alone."""
     kit.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(built, kit)
     kit.chmod(0o700)
     for place in (kit, kit / "startup"):
-        (place / "readme.txt").unlink(missing_ok=True)  # the engine's, whose commands are not ours
+        (place / "readme.txt").unlink(missing_ok=True)  # FLARE's, with other commands
     if not (kit / "startup" / "fed_admin.json").exists():
         lock(kit)
 

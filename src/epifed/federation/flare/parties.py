@@ -1,7 +1,7 @@
-"""How the parties are started: FLARE's own server and client programs, in the foreground.
+"""Start the parties: FLARE's own server and client programs, in the foreground.
 
-They run under the Python of this environment, so that their workers find the installed epifed. A
-site's service looks after its file and its weekly report beside them.
+They use the Python of this environment, so their workers find the installed epifed. A site's
+service also fetches its file and makes its weekly report.
 """
 
 import contextlib
@@ -53,20 +53,20 @@ HEARTBEAT = 10
 
 @dataclass(frozen=True)
 class Command:
-    """A program to run."""
+    """A program to run, with its environment."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
 
     def become(self) -> None:
-        """Replace this process by it; where that would end this one, wait for it."""
+        """Replace this process by the program; on Windows, run it and exit with its code."""
         if os.name == "nt":
             sys.exit(subprocess.run(self.arguments, env=self.environment, check=False).returncode)
         os.execve(self.arguments[0], self.arguments, self.environment)
 
 
 def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -> Command:
-    """The server of a kit. `ledger` pays for its trainings; `roster` replaces the kit's."""
+    """The server of a kit. `ledger` is charged for its trainings; `roster` replaces the kit's."""
     kit = kit.resolve()
     if not is_server(kit):
         raise EpifedError(f"{kit}: found {kind_of(kit)}; expected the server's kit")
@@ -84,7 +84,7 @@ def server_command(kit: Path, ledger: Path | None, roster: Path | None = None) -
 
 
 def aggregator_command(kit: Path, roster: Path | None = None) -> Command:
-    """The aggregator of a kit, which makes its keys if it has none; `roster` replaces the kit's."""
+    """The aggregator of a kit; makes its keys if it has none. `roster` replaces the kit's."""
     kit = kit.resolve()
     if not (kit / aggregator.TERMS).is_file():
         raise EpifedError(f"{kit}: found {kind_of(kit)}; expected an aggregator's kit")
@@ -105,7 +105,7 @@ def site_command(kit: Path, source: Source) -> Command:
         )
     Terms.read(kit / TERMS)
     if source != remembered(kit):
-        # A first start is a person's, who is told at once; later ones sit a week out instead.
+        # A person is present at a first start, so it raises; later starts miss a week instead.
         _refuse_other_data(kit, source)
         source.write(kit)
     return _client(kit)
@@ -122,7 +122,7 @@ def _refuse_other_data(kit: Path, source: Source) -> None:
 
 
 def _roster(kit: Path, changed: Path | None) -> Federation:
-    """The roster of a kit, replaced by a changed one, which keeps the sites' keys known before."""
+    """The roster of a kit; a changed one replaces it and keeps the sites' known keys."""
     federation = Federation.read(kit / ROSTER)
     if changed:
         federation = Federation.read(changed).with_signs(federation.signs)
@@ -131,7 +131,7 @@ def _roster(kit: Path, changed: Path | None) -> Federation:
 
 
 def _client(kit: Path) -> Command:
-    """A party that dials the server."""
+    """The client program of a party that connects to the server."""
     name = valid_certificate(kit).name
     lock(kit)
     who = (f"uid={name}", f"org={organisation(name)}", f"heart_beat_interval={HEARTBEAT}")
@@ -160,22 +160,22 @@ def _command(module: str, kit: Path, config: str, more: tuple[str, ...]) -> Comm
 
 
 LOOK = 2.0
-"""Seconds between two looks at what has changed."""
+"""Seconds between two checks for changed files."""
 SETTLED = 5.0
-"""Seconds that nothing has changed before something is made of it: a file may be half copied."""
+"""Seconds without a further change before changed files are used: one may be half copied."""
 AGAIN = 6 * 3600.0
-"""Seconds after which the office looks again though nothing has changed: data grow old."""
+"""Seconds after which a report is made although nothing has changed: data grow old."""
 LONGEST = 1800.0
-"""Seconds that the office may take for a week."""
+"""Most seconds that a week's report may take."""
 ENDING = 20.0
-"""Seconds that the client may take for its end."""
+"""Most seconds that the client may take to end."""
 
 Say = Callable[[str], object]
 
 
 @dataclass
 class Service:
-    """A site that is left alone until it is stopped."""
+    """A site that runs unattended until it is stopped."""
 
     kit: Path
     client: Command
@@ -188,7 +188,7 @@ class Service:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> int:
-        """Run until a signal, or until the client ends: the exit code."""
+        """Run until a signal arrives or the client ends; returns the exit code."""
         self._catch()
         environment = {**self.client.environment, LEASH: str(os.getpid())}
         client = subprocess.Popen(self.client.arguments, env=environment, stdin=subprocess.PIPE)
@@ -222,14 +222,14 @@ class Service:
         signal.signal(signal.SIGTERM, asked)
 
     def _fetch(self) -> None:
-        """Have the command make the file again and again."""
+        """Run the command for the data at regular intervals."""
         assert self.fetch is not None
         while not self._stop.wait(max(0.0, self.every - self.fetch.age())):
             if problem := self.fetch.run(lambda: not self._stop.is_set()):
                 self.say(f"the command for the data failed: {problem}")
 
     def _update_site(self) -> None:
-        """Have the office look whenever something has changed."""
+        """Make the report whenever a file has changed, and after `AGAIN` seconds."""
         done, seen, since, at = None, None, 0.0, 0.0
         while True:
             now, changed = time.monotonic(), self._signature()
@@ -238,7 +238,7 @@ class Service:
             old = done is not None and now - at > AGAIN
             if (old or seen != done) and (done is None or now - since >= SETTLED):
                 self._office()
-                # What the office itself wrote is no reason to look again.
+                # The report's own files are no reason to make it again.
                 done, at = seen, time.monotonic()
             if self._stop.wait(LOOK):
                 return
@@ -258,7 +258,7 @@ class Service:
         started.wait()
 
     def _signature(self) -> Any:
-        """What the office would look at, by the time and size of each file."""
+        """Time and size of each file that the report depends on; None without a source."""
         try:
             data = Path(Source.of(self.kit).path)
         except (OSError, ValueError, TypeError):

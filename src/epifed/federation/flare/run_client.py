@@ -16,7 +16,7 @@ PROGRAM = "nvflare.private.fed.app.client.client_train"
 
 
 def main() -> None:
-    """Run it."""
+    """Run FLARE's client with epifed's changes."""
     with_parent()
     say_unwritten()
     if os.name == "nt":
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def announce_connection() -> None:
-    """Have a party print a line when the server has let it in."""
+    """Have a party print a line when the server has accepted it."""
     register = Communicator.client_registration
 
     def registered(communicator: Communicator, *arguments: Any, **named: Any) -> Any:
@@ -41,7 +41,7 @@ def announce_connection() -> None:
 
 
 def keep_backslashes() -> None:
-    """Have FLARE start a job's worker by paths of Windows, whose backslashes it takes away."""
+    """Keep the backslashes of Windows paths, which FLARE drops when it starts a job's worker."""
 
     def split(command: str, comments: bool = False) -> list[str]:
         return shlex.split(command.replace("\\", "\\\\"), comments)

@@ -1,4 +1,4 @@
-"""FLARE's server program behind the shield: `python -m epifed.federation.flare.run_server`."""
+"""FLARE's server program with its protections: `python -m epifed.federation.flare.run_server`."""
 
 import logging
 import resource
@@ -19,7 +19,7 @@ PROGRAM = "nvflare.private.fed.app.server.server_train"
 
 
 def main() -> None:
-    """Run it, with as many open files as the system allows: each connection is one."""
+    """Run it with as many open files as the system allows; each connection needs one."""
     with_parent()
     say_unwritten()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
