@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from epifed.data import calendar
+from epifed.data import calendar, quality
 from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import LEAST_VINTAGES, MOST_LAGS, Vintages
@@ -208,11 +208,14 @@ def incomplete_days(panel: CasePanel) -> int:
     All regions together. A day is expected to equal the same weekdays of the two weeks before the
     run, times the growth of those weeks. A run of newest days is incomplete if each day is far
     below expectation, more than by chance. The run must also be lower than any run of its length
-    in the weeks before. Public holidays explain a low day.
+    in the weeks before. Public holidays explain a low day. A backlog counts as the expected cases:
+    otherwise the days after it would look low.
     """
     if panel.step != "day":
         return 0
-    totals, closed = panel.counts.sum(axis=0), _closed(panel)
+    cleaned = quality.clean(replace(panel, history=None))
+    counts = np.where(cleaned.kinds == quality.BACKLOG, cleaned.panel.counts, panel.counts)
+    totals, closed = counts.sum(axis=0), _closed(panel)
     for run in range(min(MOST_INCOMPLETE, (len(totals) - 3 * WEEK) // 2), 0, -1):
         shares, expected = _tail(totals, run)
         low = (shares < LOW_DAY) & ~closed[len(totals) - run :]
