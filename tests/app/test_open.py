@@ -658,3 +658,11 @@ def test_a_mistake_is_one_sentence() -> None:
     assert done.exit_code != 0 and "nowhere.csv: no such file" in str(done.exception)
     done = CliRunner().invoke(app, ["open", "--kit", "nowhere", "--no-browser"])
     assert done.exit_code != 0 and "expected a site's kit" in str(done.exception)
+
+
+def test_the_page_needs_nothing_of_the_other_extras() -> None:
+    others = ("cryptography", "nvflare", "psutil", "opendp", "fastapi", "prometheus_client", "dask")
+    blocked = f"import sys\nsys.modules.update(dict.fromkeys({others}))"
+    code = f"{blocked}\nimport epifed.app.server, epifed.app.session"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

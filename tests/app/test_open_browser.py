@@ -16,8 +16,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from epifed.app.reading import Memory
 from epifed.app.server import Door, make_app
-from epifed.app.session import Member, PageSession
+from epifed.app.session import PageSession
 from epifed.data.readers import load_panel
+from epifed.site_report import Member
 from tests.app.test_open import FIRST, office_csv, plain_csv, rows, workbook
 from tests.federation.test_site_report import FIRST as WEEK_OF_OFFICE
 from tests.federation.test_site_report import MODEL, Office

@@ -9,10 +9,11 @@ from starlette.testclient import TestClient
 
 from epifed.app.reading import Memory
 from epifed.app.server import Door, make_app
-from epifed.app.session import Member, PageSession
+from epifed.app.session import PageSession
 from epifed.federation.messages import GERMAN, SENTENCES, Code
 from epifed.federation.site import LastAsked, preview, remembered
 from epifed.settings import Settings
+from epifed.site_report import Member
 from tests.federation import test_site_report as test_office
 from tests.federation.test_site_report import FIRST, MODEL, Office
 

@@ -4,20 +4,19 @@ import hashlib
 import json
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from filelock import FileLock, Timeout
 
 from epifed.app.reading import ENTRY, LEFT_OUT, FileReading, Memory, read_file, shape_of
 from epifed.data.panel import CasePanel
@@ -27,125 +26,12 @@ from epifed.data.readers.vintage_files import load_vintages
 from epifed.data.vintages import Vintages
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError, in_german
-from epifed.federation.answers import MODELS
-from epifed.federation.site import LastAsked, Source, hosted_clients, preview, remembered, this_week
-from epifed.files import read_json
 from epifed.forecasting import TOTAL
 from epifed.intervals import LEVELS
 from epifed.local_forecast import LEAST_ORIGINS, LocalForecast, forecast_alone
-from epifed.privacy.accounting import rounded_up
-from epifed.settings import Settings
-from epifed.site_report import LATEST, REPORT, STATUS, update_site
-from epifed.training.release import Release, read_release
 
-MOST_NUMBERS = 2000
-"""Most numbers of a vector that the page shows."""
-
-
-@dataclass
-class Member:
-    """The site of a kit, as the page shows it."""
-
-    kit: Path
-    out: Path
-    """The folder of the site's own forecasts."""
-    model_name: str
-    sent: dict[str, Any] | None = field(default=None)
-    """The preview, after it was requested."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The site's current state, from the files of its kit."""
-        asked, newest = LastAsked.of(self.kit), self._newest()
-        status = self._status()
-        return {
-            "site": self.kit.name,
-            "clients": list(hosted_clients(self.kit)),
-            "release": None if newest is None else _release_dict(*newest),
-            "asked": None if asked is None else _asked_dict(asked),
-            "preview": self.sent,
-            "own": {
-                "week": status.get("week"),
-                "made": bool(status.get("made")),
-                "last_day": status.get("last_day"),
-            },
-            "problems": list(status.get("problems", ())),
-        }
-
-    def look_ahead(self, source: Mapping[str, Any] | None, today: date | None = None) -> None:
-        """Preview all numbers that would be sent for this week's training; nothing is sent."""
-        asked = LastAsked.of(self.kit)
-        if asked is None:
-            raise EpifedError(
-                "found no training that this site was asked for yet; expected one, so that its "
-                "settings are known"
-            )
-        chosen = remembered(self.kit)
-        if chosen is None and source is not None:
-            chosen = Source(source["path"], None, dict(source["options"]))
-        if chosen is None:
-            raise EpifedError("found no case data in the kit; expected a file on this page")
-        period = this_week(asked, today or datetime.now().date())
-        settings = Settings.from_toml(asked.settings)
-        sent = preview(self.kit, settings, period, asked.enrolled, source=chosen).to_dict()
-        numbers = {client: row[:MOST_NUMBERS] for client, row in sent["vectors"].items()}
-        days = {name: str(sent[name]) for name in ("first_day", "last_day")}
-        self.sent = sent | days | {"vectors": numbers}
-
-    def make_own(self) -> None:
-        """Make the office's own forecast of the newest week, unless it exists."""
-        update_site(self.kit, self.out, self.model_name)
-
-    def report(self) -> tuple[str, Path]:
-        """The newest week that has a report, and the report's path."""
-        path = self.out / LATEST / REPORT
-        if not path.is_file():
-            raise EpifedError("found no report of a week yet; expected the forecast made before")
-        return str(self._status().get("week") or "week"), path
-
-    def _status(self) -> dict[str, Any]:
-        path = self.out / STATUS
-        return read_json(path, "expected the status of a site") if path.is_file() else {}
-
-    def _newest(self) -> tuple[str, Release] | None:
-        """The newest release that the site holds, with the name of its training."""
-        releases = []
-        for path in (self.kit / MODELS).glob("*.epifed"):
-            try:
-                releases.append((path.stem, read_release(path)))
-            except EpifedError:
-                continue  # a damaged file is no release; the service reports it
-        return max(
-            releases, key=lambda release: (release[1].last_day, release[1].created), default=None
-        )
-
-
-def _release_dict(training: str, release: Release) -> dict[str, Any]:
-    return {
-        "training": training,
-        "first_day": str(release.first_day),
-        "last_day": str(release.last_day),
-        "epsilon": rounded_up(release.epsilon),
-        "epsilon_without_amplification": None
-        if release.epsilon_without_amplification == release.epsilon
-        else rounded_up(release.epsilon_without_amplification),
-        "accountant": release.accountant,
-        "delta": f"{release.delta:g}",
-        "secure": release.randomness == "secure",
-        "sentence": release.sentence(),
-    }
-
-
-def _asked_dict(asked: LastAsked) -> dict[str, Any]:
-    return {
-        "training": asked.training,
-        "first_day": asked.first_day,
-        "last_day": asked.last_day,
-        "enrolled": asked.enrolled,
-        "sent": asked.sent,
-        "problem": asked.problem or None,
-        "left_out": dict(asked.left_out),
-    }
-
+if TYPE_CHECKING:
+    from epifed.site_report import Member
 
 SHOWN_STEPS = {"day": 182, "week": 156}
 """Days or weeks of each region that the page draws."""
@@ -177,27 +63,14 @@ def private_folder() -> Iterator[Path]:
     A page holds a lock in its folder while it runs; the system releases the lock when it ends.
     """
     for old in Path(tempfile.gettempdir()).glob(f"{PRIVATE}*/{LOCK}"):
-        with suppress(OSError), old.open("r+b") as lock:
+        with suppress(OSError, Timeout):
             if time.time() - old.stat().st_mtime > JUST_MADE:
-                _take(lock)
-                shutil.rmtree(old.parent, ignore_errors=True)
+                with FileLock(old, blocking=False):
+                    shutil.rmtree(old.parent, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=PRIVATE, ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
-        with (folder / LOCK).open("x+b") as lock:
-            _take(lock)
+        with FileLock(folder / LOCK):
             yield folder
-
-
-def _take(lock: IO[bytes]) -> None:
-    """Take the lock of a file; raises OSError if another process has it."""
-    if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415
-
-        msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl  # noqa: PLC0415
-
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class PageSession:

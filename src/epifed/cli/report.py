@@ -11,7 +11,7 @@ from epifed.errors import EpifedError
 from epifed.files import to_json
 
 if TYPE_CHECKING:
-    from epifed.app.session import Member
+    from epifed.site_report import Member
 
 
 @reads_cases
@@ -133,6 +133,6 @@ def _member(kit: Path) -> "Member":
         if find_spec(name) is None:
             raise EpifedError(f"{name}: not installed; expected 'pip install epifed[federation]'")
 
-    from epifed.app.session import Member
+    from epifed.site_report import Member
 
     return Member(kit, kit / REPORTS, MODEL_NAME)
