@@ -304,7 +304,6 @@ CHECKS: dict[str, Callable[[SealedBench], Check]] = {
 """The checks of noise and price, by name."""
 
 
-CLOSE = 1e-4
 _WORD = 8
 
 

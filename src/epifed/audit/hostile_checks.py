@@ -120,10 +120,6 @@ class _Served:
     works: dict[str, SiteWork]
     rounds: Any
 
-    def fresh(self, name: str) -> SiteWork:
-        """The site of this name."""
-        return self.works[name]
-
 
 @contextmanager
 def _served(settings: Settings) -> Iterator[_Served]:

@@ -651,9 +651,6 @@ def _explained(settings: Settings) -> Check:
     )
 
 
-ROUNDS = 3
-
-
 class _StoppedError(EpifedError):
     """Raised by a ledger that cannot be written to."""
 
