@@ -264,7 +264,7 @@ class StatusPoller:
             try:
                 self._live = _remembering(self._live, self._ask())
                 self._said.pop("server", None)
-            except Exception as error:  # FLARE's own have no common base
+            except Exception as error:  # FLARE's errors share no base class
                 away = Live(asked=datetime.now(UTC), reached=False)
                 self._live = _remembering(self._live, away)
                 self._say("server", str(error))

@@ -1,7 +1,7 @@
 """Aggregator's side of a round, without FLARE: check reports, book the round, add up, add noise.
 
-The server, which it does not trust, relays the sites' sealed shares. It answers one question in
-each round, adds the noise of a whole release itself, and keeps the answer.
+The server relays the sites' sealed shares and is not trusted. The aggregator answers one question
+in each round, adds the noise of a whole release itself, and keeps the answer.
 """
 
 from collections.abc import Mapping
@@ -160,7 +160,7 @@ class AggregatorWork:
         return settings, plan
 
     def _check_reports(self, question: Question) -> None:
-        """Check that each report is of another site in the roster and signed for this round."""
+        """Check that the reports are of different sites of the roster, signed for this round."""
         pact, seen = question.pact, set[str]()
         place = len(_before(pact, question.aggregator))
         for report in question.reports:

@@ -65,7 +65,7 @@ def expand(seed: bytes, length: int) -> Words:
 
 
 def share(content: bytes, length: int, *, last: bool) -> Words | None:
-    """The share that these bytes encode, or None if their number is wrong."""
+    """The share that these bytes encode, or None if their length is wrong."""
     if len(content) != share_bytes(length, last=last):
         return None
     return words(content) if last else expand(content, length)

@@ -186,7 +186,7 @@ def refuse_foreign(
 ) -> None:
     """Refuse a training, before it is charged, that too few parties would understand.
 
-    Raises if one of `needed` is among `others`, or if fewer than `least` sites are `left`.
+    Raises if `others` include one of `needed`, or leave fewer than `least` sites (`left`).
     """
     missing = sorted(others.keys() & set(needed))
     if missing or (others and left < least):

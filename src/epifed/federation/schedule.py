@@ -345,8 +345,8 @@ def run_due(
 def open_weeks(schedule: Schedule, journal: Journal, now: datetime) -> list[Week]:
     """The weeks without an outcome in the journal.
 
-    A skipped or refused week is open again if its entry is later than the present time: the clock
-    was wrong then.
+    A skipped or refused week is open again if its entry is more than `LARGEST_STEP` later than the
+    present time: the clock was wrong then.
     """
     outcomes = journal.outcomes()
 

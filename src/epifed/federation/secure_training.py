@@ -1,8 +1,8 @@
 """A training with aggregators: the server relays encrypted reports and adds up partial sums.
 
-The reports of a round are on disk and charged before an aggregator is asked, one after the other.
-Each gets the statements that those before it signed, so all add up the same reports. After a crash
-the same question gets the same bytes. A finished release is compared with those of earlier weeks.
+The reports of a round are on disk and charged before any aggregator is asked. Aggregators are asked
+in turn; each gets the statements of those before it, so all add up the same reports. After a crash
+the same question gets the same bytes. Each round's release is compared with those of earlier weeks.
 An unusual one is reported, so that somebody checks it before forecasting.
 """
 

@@ -134,7 +134,7 @@ def take_in(
 
 
 class StoredTraining:
-    """The rounds of one training, in a folder of the server that only one process may use.
+    """The rounds of one training, in a server's folder that one process at a time may use.
 
     Subclasses define how the sum of a round is made.
     """

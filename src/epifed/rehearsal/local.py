@@ -223,7 +223,7 @@ class LocalFederation:
                     return
             except _OverError:
                 raise
-            except Exception:  # FLARE's own have no common base
+            except Exception:  # FLARE's errors share no base class
                 if time.monotonic() > until:
                     raise
                 time.sleep(1)

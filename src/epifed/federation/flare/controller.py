@@ -93,8 +93,8 @@ class FederationController(Controller):  # type: ignore[misc]
     """Runs at most `rounds` rounds of a training, then ends the job; the next one resumes.
 
     Short jobs let a training survive failures: sites that were late or away join the next one.
-    Before each job's first round all parties are asked whether they would take part. To begin,
-    `least` sites must, before anything is charged. A job of no rounds asks, and ends.
+    Before each job's first round all parties are asked whether they would take part. A training
+    begins, and is charged, only if `least` sites would. A job of no rounds asks, and ends.
     """
 
     def __init__(self, order: str, rounds: int, least: int = 1) -> None:

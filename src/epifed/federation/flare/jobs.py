@@ -194,7 +194,7 @@ def run_training(
             status = _one_job(desk, federation, order, course, least)
         except (AuthorizationError, InvalidJobDefinition) as error:
             raise EpifedError(f"the server refused the training: {error}") from None
-        except Exception as error:  # FLARE's own have no common base; a restart ends sessions too
+        except Exception as error:  # FLARE's errors share no base; a restart ends sessions too
             if time.monotonic() - course.heard > patience:
                 raise EpifedError(
                     f"training '{order.training}': the server has been away for {patience:g} "
@@ -460,13 +460,13 @@ class Trainings:
         """The connected sites; empty while the server is away."""
         try:
             there = look(self.desk)["connected"]
-        except Exception as error:  # FLARE's own have no common base
+        except Exception as error:  # FLARE's errors share no base class
             self.say(f"the server does not answer: {error}")
             return set()
         return {site.name for site in self.roster.sites} & set(there)
 
     def train(self, week: Week, least: int = 1) -> str:
-        """Run the week's training to its end; returns why nothing was learned, or ""."""
+        """Run the week's training to its end; returns why nothing was learned, if so."""
         order = Order.of(week.name, self.settings, *self.schedule.period(week))
         told = set[str]()
 

@@ -291,7 +291,7 @@ def make_kits(
     settings: Settings | None = None,
     schedule: Schedule | None = None,
 ) -> Made:
-    """Make kits for all parties of the roster that have none in `folder`, under one root.
+    """Make kits for parties that have none in `folder`, under one root certificate.
 
     `settings` and `schedule` of the trainings go into the sites' kits, for `check` to use.
     """
