@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from epifed.rehearsal.fork_server import POSSIBLE, Wanted, nursery
+from epifed.rehearsal.fork_server import POSSIBLE, Wanted, shared_server
 
 LIGHT = (
     "epifed.cli.forecast",
@@ -62,10 +62,10 @@ def _forked(
 ) -> "subprocess.CompletedProcess[str] | None":
     wanted = {name: environment.get(name, "") for name in AT_START}
     others = {name: said for name, said in wanted.items() if said != os.environ.get(name, "")}
-    parent = nursery(LIGHT, tuple(others.items())) if others else nursery(PRELOADED)
+    parent = shared_server(LIGHT, tuple(others.items())) if others else shared_server(PRELOADED)
     with tempfile.TemporaryDirectory() as written:
         log, errors = (Path(written) / name for name in ("log", "errors"))
-        child = parent.bear(
+        child = parent.start_program(
             Wanted.of(program, environment, log=str(log), errors=str(errors), folder=folder)
         )
         if child is None:

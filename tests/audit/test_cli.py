@@ -187,3 +187,11 @@ def test_the_picture_of_an_attack(tmp_path: Path) -> None:
     text = path.read_text()
     assert "<svg" in text
     assert command.membership_row("2", attacks[0])[1] == "70% (60% to 80%)"
+
+
+def test_an_audit_without_the_federation_names_what_to_install(
+    run: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epifed.cli.common.find_spec", lambda name: None)
+    done = run("--quick")
+    assert str(done.exception).endswith("expected 'pip install epifed[federation]'")

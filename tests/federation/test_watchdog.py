@@ -158,8 +158,8 @@ time.sleep(600)
 """
     starter = f"""
 import os, subprocess, sys
-from epifed.federation.flare.engine_patches import LEASH
-held = os.environ | {{LEASH: str(os.getpid())}}
+from epifed.federation.flare.engine_patches import WATCHED_PARENT
+held = os.environ | {{WATCHED_PARENT: str(os.getpid())}}
 subprocess.Popen([sys.executable, "-c", {party!r}], env=held, stdin=subprocess.PIPE).wait()
 """
     with subprocess.Popen([sys.executable, "-c", starter]) as running:

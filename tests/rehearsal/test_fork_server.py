@@ -66,7 +66,7 @@ def _born(made: ForkServer, folder: Path, module: str, *words: str, party: bool 
         log=str(folder / "log"),
         party=party,
     )
-    child = made.bear(wanted)
+    child = made.start_program(wanted)
     assert child is not None
     return child
 
@@ -119,7 +119,7 @@ def test_flare_ends_a_worker_and_is_told(made: ForkServer, tmp_path: Path) -> No
     assert "worker ended: -9" in (tmp_path / "log").read_text()
 
 
-def test_a_party_whose_nursery_was_killed_starts_its_workers_anew(
+def test_a_party_whose_fork_server_was_killed_starts_its_workers_anew(
     programs: Path, tmp_path: Path
 ) -> None:
     """As where all processes of a site but the party itself are killed."""
@@ -153,7 +153,7 @@ def test_all_end_with_the_process_that_asked_for_them(programs: Path, tmp_path: 
         "from epifed.rehearsal.fork_server import ForkServer, Wanted\n"
         "program = [sys.executable, '-m', 'party', sys.argv[1]]\n"
         "made = ForkServer.start()\n"
-        "child = made.bear(Wanted.of(program, dict(os.environ), party=True))\n"
+        "child = made.start_program(Wanted.of(program, dict(os.environ), party=True))\n"
         "print(child.pid, flush=True); time.sleep(600)\n"
     )
     asking = subprocess.Popen(

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.common import AsJson, GridProgress, messages, print_table, refuse_unwritable_file
+from epifed.cli.common import (
+    AsJson,
+    GridProgress,
+    messages,
+    print_table,
+    refuse_unwritable_file,
+    require,
+)
 from epifed.errors import EpifedError, counted
 from epifed.files import to_json, write_text
 from epifed.settings import Settings
@@ -108,6 +115,7 @@ def audit(
             raise EpifedError(f"--out: found '{out}' with --membership; expected a picture")
         _membership(runs, seed, out, as_json)
         return
+    require("federation", "cryptography", "filelock", "nvflare", "opendp", "psutil")
 
     from epifed.audit.audit import audit as measure
     from epifed.audit.bench import EngineMechanism

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from functools import cached_property, wraps
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -84,6 +85,13 @@ class _Messages(Console):
 
 messages = _Messages(stderr=True, highlight=False, markup=False)
 """For progress and remarks, so that stdout holds the result alone."""
+
+
+def require(extra: str, *packages: str) -> None:
+    """Refuse a command whose packages are missing, with the extra that installs them."""
+    for name in packages:
+        if find_spec(name) is None:
+            raise EpifedError(f"{name}: not installed; expected 'pip install epifed[{extra}]'")
 
 
 def parse_epsilons(texts: list[str]) -> tuple[float, ...]:

@@ -4,7 +4,6 @@ import shutil
 import sys
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +22,7 @@ from epifed.cli.common import (
     messages,
     reads_cases,
     refuse_unwritable,
+    require,
 )
 from epifed.cli.federation_train import order_settings
 from epifed.errors import EpifedError, counted
@@ -384,8 +384,7 @@ app.command("rehearse")(federation_train.rehearse)
 @app.callback()
 def needs_flare() -> None:
     """Run a federation of separate machines over mutual TLS."""
-    if find_spec("nvflare") is None:
-        raise EpifedError("nvflare: not installed; expected 'pip install epifed[federation]'")
+    require("federation", "nvflare")
 
 
 Roster = Annotated[Path, typer.Argument(help="The roster: federation.toml.")]

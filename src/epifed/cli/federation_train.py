@@ -9,7 +9,6 @@ import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ from epifed.cli.common import (
     SettingsRequest,
     messages,
     refuse_unwritable,
+    require,
 )
 from epifed.errors import EpifedError, counted
 from epifed.files import to_json
@@ -218,9 +218,7 @@ def dashboard(
 
     The page is read-only. It shows only what is released, public, or known to the coordinator.
     """
-    for name in NEEDED:
-        if find_spec(name) is None:
-            raise EpifedError(f"{name}: not installed; expected 'pip install epifed[dashboard]'")
+    require("dashboard", *NEEDED)
 
     from epifed.dashboard import Access, StatusPoller, ask_server, certificate_ends
     from epifed.federation.terms import Federation

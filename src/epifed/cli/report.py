@@ -1,12 +1,18 @@
 """`epifed open`, `report` and `explain`: the local page, the HTML report, the guarantee."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epifed.cli.common import AsJson, Reading, messages, reads_cases, refuse_unwritable_file
+from epifed.cli.common import (
+    AsJson,
+    Reading,
+    messages,
+    reads_cases,
+    refuse_unwritable_file,
+    require,
+)
 from epifed.errors import EpifedError
 from epifed.files import to_json
 
@@ -74,7 +80,7 @@ def explain(
     print(to_json(found.to_dict()) if as_json else "\n\n".join(found.sentences()))
 
 
-NEEDED = ("starlette", "uvicorn", "fastexcel", "xlsxwriter")
+NEEDED = ("filelock", "starlette", "uvicorn", "fastexcel", "xlsxwriter")
 
 
 def open(
@@ -99,9 +105,7 @@ def open(
 
     Nothing leaves this machine. Ctrl-C ends the page and deletes the files that were dropped on it.
     """
-    for name in NEEDED:
-        if find_spec(name) is None:
-            raise EpifedError(f"{name}: not installed; expected 'pip install epifed[app]'")
+    require("app", *NEEDED)
 
     from epifed.app.server import serve
     from epifed.app.session import PageSession, private_folder
@@ -129,9 +133,7 @@ def _member(kit: Path) -> "Member":
 
     if not (kit / "clients.json").is_file():
         raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
-    for name in ("cryptography", "filelock"):
-        if find_spec(name) is None:
-            raise EpifedError(f"{name}: not installed; expected 'pip install epifed[federation]'")
+    require("federation", "cryptography")
 
     from epifed.site_report import Member
 

@@ -3,10 +3,10 @@
 A party that starts, and each worker of a job, needs about two processor seconds for imports. On a
 machine of its own this hardly matters; in a rehearsal all of them share one machine.
 
-A *fork server*, in the code also called nursery, forks programs on request and reports when they
-end. The rehearsal has one, which forks the parties. Each party has one of its own, which forks its
-workers. So a worker is a descendant of its party and ends with it. Fork is safe there: a fork
-server has no thread and uses nothing that it has imported.
+A *fork server* forks programs on request and reports when they end. The rehearsal has one, which
+forks the parties. Each party has one of its own, which forks its workers. So a worker is a
+descendant of its party and ends with it. Fork is safe there: a fork server has no thread and uses
+nothing that it has imported.
 """
 
 import contextlib
@@ -183,11 +183,11 @@ class ForkServer:
         here, there = socket.socketpair()
         if not os.fork():
             here.close()
-            _guarded(partial(_update_site, Connection(there.detach())))
+            _guarded(partial(_serve, Connection(there.detach())))
         there.close()
         return cls(Connection(here.detach()))
 
-    def bear(self, wanted: Wanted) -> Child | None:
+    def start_program(self, wanted: Wanted) -> Child | None:
         """Have a program forked; None if the fork server has ended."""
         with self._asking:
             if self._thread is None:
@@ -215,7 +215,9 @@ class ForkServer:
 
 
 @cache
-def nursery(modules: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()) -> ForkServer:
+def shared_server(
+    modules: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()
+) -> ForkServer:
     """This process's fork server for these modules and environment; it ends with the process."""
     return ForkServer.start(modules, dict(environment))
 
@@ -232,7 +234,7 @@ def main() -> None:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
     _share()
-    _guarded(partial(_update_site, asked))
+    _guarded(partial(_serve, asked))
 
 
 def _use_a_key() -> None:
@@ -270,7 +272,7 @@ def _share() -> None:
     gc.freeze()
 
 
-def _update_site(asked: Connection) -> None:
+def _serve(asked: Connection) -> None:
     """Fork on request and report ended processes, until the requesting process is gone."""
     children: dict[int, int] = {}
     try:
@@ -317,13 +319,13 @@ def _become(wanted: Wanted) -> None:
     runpy.run_module(wanted.module, run_name="__main__", alter_sys=True)
 
 
-def _have_workers(nursery: ForkServer) -> None:
+def _have_workers(server: ForkServer) -> None:
     """Have FLARE's launcher in this party fork its workers, or start them if that fails."""
     launcher: Any = importlib.import_module(LAUNCHER)
     started = launcher.spawn_process
 
     def spawn(program: list[str], environment: dict[str, str]) -> Any:
-        child = nursery.bear(Wanted.of(program, environment))
+        child = server.start_program(Wanted.of(program, environment))
         return child or started(program, environment)
 
     launcher.spawn_process = spawn

@@ -26,7 +26,7 @@ from epifed.data.readers.formats import SIMULATION
 from epifed.errors import EpifedError, counted
 from epifed.federation import aggregator
 from epifed.federation.aggregator import own_keys
-from epifed.federation.flare.engine_patches import LEASH
+from epifed.federation.flare.engine_patches import WATCHED_PARENT
 from epifed.federation.flare.jobs import CoordinatorSession, Watch, run_training
 from epifed.federation.flare.kits import COORDINATOR, SERVER, make_kits
 from epifed.federation.flare.parties import (
@@ -40,7 +40,7 @@ from epifed.federation.site import TERMS, Source
 from epifed.federation.terms import Aggregator, Federation, Server, Site, Terms
 from epifed.files import write_atomic, write_text
 from epifed.learners.base import Vector, make_learner, slide
-from epifed.rehearsal.fork_server import POSSIBLE, Child, Wanted, learners_loaded, nursery
+from epifed.rehearsal.fork_server import POSSIBLE, Child, Wanted, learners_loaded, shared_server
 from epifed.settings import Settings
 from epifed.simulate import SimulationSettings, simulate
 from epifed.training.loop import train
@@ -270,14 +270,14 @@ class LocalFederation:
             )
             own = tuple(sorted(self.environment.get(party, {}).items()))
             imports = own if "PYTHONPATH" in dict(own) else ()
-            child = nursery(self.preloaded, imports).bear(wanted)
+            child = shared_server(self.preloaded, imports).start_program(wanted)
             if child is not None:
                 self.processes[party] = child
                 return
         with path.open("ab") as log:
             self.processes[party] = subprocess.Popen(
                 command.arguments,
-                env=environment | {LEASH: str(os.getpid())},
+                env=environment | {WATCHED_PARENT: str(os.getpid())},
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=log,

@@ -35,7 +35,7 @@ def on_import(changes: dict[str, Callable[[Any], None]]) -> None:
 
 
 def party() -> int:
-    """In a worker: the process of its party, which is above the nursery if it was forked."""
+    """In a worker: the process of its party, which is above the fork server if it was forked."""
     parent = os.getppid()
     if "epifed.rehearsal.fork_server" in sys.modules:
         parent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])

@@ -121,7 +121,7 @@ def quietly() -> Iterator[None]:
                 sys.stdout = sys.stdout.real
 
 
-LEASH = "EPIFED_LEASH"
+WATCHED_PARENT = "EPIFED_PARENT"
 """Environment variable with the id of the process with which a party must end."""
 ORPHANED, LOOKS = 60.0, 5.0
 """Seconds that FLARE has to end a worker whose party is gone, and seconds between two checks."""
@@ -129,7 +129,7 @@ ORPHANED, LOOKS = 60.0, 5.0
 
 def with_parent() -> None:
     """In a party: end with the process that started it, if that process asked for it."""
-    starter = os.environ.pop(LEASH, None)
+    starter = os.environ.pop(WATCHED_PARENT, None)
     if starter is None:
         return
     if os.name == "nt":

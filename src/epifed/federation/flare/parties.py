@@ -23,7 +23,7 @@ from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.answers import MODELS
 from epifed.federation.flare.controller import ROSTER, SERVER_FILE
-from epifed.federation.flare.engine_patches import LEASH
+from epifed.federation.flare.engine_patches import WATCHED_PARENT
 from epifed.federation.flare.inspection import other_regions, too_short
 from epifed.federation.flare.kits import (
     ORGANISATION,
@@ -190,7 +190,7 @@ class Service:
     def run(self) -> int:
         """Run until a signal arrives or the client ends; returns the exit code."""
         self._catch()
-        environment = {**self.client.environment, LEASH: str(os.getpid())}
+        environment = {**self.client.environment, WATCHED_PARENT: str(os.getpid())}
         client = subprocess.Popen(self.client.arguments, env=environment, stdin=subprocess.PIPE)
         threads = [threading.Thread(target=self._update_site, daemon=True)]
         if self.fetch is not None:
