@@ -149,7 +149,6 @@ import sys
 import epifed.federation.flare.executor
 from epifed.learners.base import make_learner
 from epifed.settings import Settings
-from tests.helpers import days_of
 make_learner(Settings.resolve(12, {{"learner": "trend"}}))
 print(*(name for name in {NOT_AT_A_SITE} if name in sys.modules))
 """
