@@ -24,7 +24,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from epifed.cli import federation_train
 from epifed.cli.app import app
 from epifed.dashboard import Access, StatusPoller, certificate_ends, make_app
 from epifed.errors import EpifedError
@@ -171,7 +170,7 @@ def test_the_light_install_has_no_web_server(
         name = re.split(r"[ ;<>=\[]", line)[0]
         if name in {"fastapi", "uvicorn", "prometheus-client"}:
             assert "extra ==" in line
-    monkeypatch.setattr(federation_train, "find_spec", lambda name: None)
+    monkeypatch.setattr("epifed.cli.common.find_spec", lambda name: name == "nvflare" or None)
     assert "expected 'pip install epifed[dashboard]'" in refused(*folders.options())
 
 
