@@ -101,6 +101,10 @@ def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> 
     made = epifed(*new, *sites, expect=0)
     said = " ".join(made.stderr.split())
     assert "52 weeks and one trial cost" in said and "9 % of the release is signal" in said
+    assert "--despite-noise" not in said
+    few = ("federation", "new", "few", "--out", tmp_path / "few", "--host", "localhost")
+    said = " ".join(epifed(*few, "--site", "north=01001", expect=0).stderr.split())
+    assert "below 5 %, 'federation train' and 'schedule' refuse to spend ε" in said
     north = out / "kits" / "north"
     assert "Standort der Föderation flu" in (north / README).read_text()
     assert not list(out.rglob("readme.txt"))

@@ -340,6 +340,11 @@ def new(
     expected = expect(make_learner(outline.settings), outline.plan)
     if expected:
         messages.print(expected.sentence())
+    if expected and expected.believed < federation_train.USELESS:
+        messages.print(
+            f"below {100 * federation_train.USELESS:.0f} %, 'federation train' and 'schedule' "
+            "refuse to spend ε: add regions, raise --epsilon, or train with --despite-noise"
+        )
     messages.print(f"{counted(weeks, 'week')} and one trial cost {outline.cap.sentence()}")
     print(f"root certificate {made.fingerprint}")
     messages.print(f"now read {folder / README}")
