@@ -72,7 +72,7 @@ def audit(
         bool,
         typer.Option(
             "--all",
-            help="Try everything that can be deployed, on real processes too (about 10 minutes).",
+            help="Try everything that can be deployed, on real processes too (a few minutes).",
         ),
     ] = False,
     quick: Annotated[
