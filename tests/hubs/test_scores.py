@@ -254,6 +254,48 @@ def test_a_truth_that_is_no_number_is_no_truth(tmp_path: Path) -> None:
     assert read_truth(path)["value"].to_list() == [1.0, 3.0]
 
 
+def versions() -> pl.DataFrame:
+    """Two targets of a hub, each week in two versions; the newest counts of the first are 1, 2."""
+    rows = [
+        (as_of, day, "a", target, 10.0 * late + value + 100 * (target == "visits"))
+        for late, as_of in enumerate(("2024-11-27", "2024-11-20"))
+        for value, day in ((1.0, "2024-11-09"), (2.0, "2024-11-16"))
+        for target in ("admissions", "visits")
+    ]
+    names = ["as_of", "week_end", "location", "target", "observation"]
+    return pl.DataFrame(rows, schema=names, orient="row")
+
+
+@pytest.mark.parametrize("how", ["csv", "parquet", "folders"])
+def test_the_newest_counts_of_a_hub_s_own_target_data_are_the_truth(
+    tmp_path: Path, how: str
+) -> None:
+    folder = tmp_path / "hub" / "target-data"
+    (tmp_path / "hub" / "hub-config").mkdir(parents=True)
+    settings = {"date_col": "week_end", "observable_unit": ["week_end", "location", "target"]}
+    (tmp_path / "hub" / "hub-config" / "target-data.json").write_text(json.dumps(settings))
+    with pytest.raises(EpifedError, match="found no target-data/time-series; expected the obs"):
+        read_truth(tmp_path / "hub")
+    folder.mkdir()
+    if how == "csv":
+        versions().write_csv(folder / "time-series.csv")
+    elif how == "parquet":
+        typed = versions().with_columns(pl.col("as_of", "week_end").str.to_date())
+        typed.write_parquet(folder / "time-series.parquet")
+    else:
+        for (as_of,), part in versions().group_by("as_of"):
+            (folder / "time-series" / f"as_of={as_of}").mkdir(parents=True)
+            name = folder / "time-series" / f"as_of={as_of}" / "part-0.parquet"
+            part.drop("as_of").write_parquet(name)
+    with pytest.raises(EpifedError, match="found the targets admissions, visits; expected one"):
+        read_truth(tmp_path / "hub")
+    truth = read_truth(tmp_path / "hub", "admissions")
+    assert truth.to_dicts() == [
+        {"date": date(2024, 11, 9), "location": "a", "value": 1.0},
+        {"date": date(2024, 11, 16), "location": "a", "value": 2.0},
+    ]
+
+
 def test_a_truth_of_all_cases_so_far_or_with_thousands_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "truth.csv"
     daily(list(np.cumsum(np.arange(60) % 7 + 1.0))).write_csv(path)

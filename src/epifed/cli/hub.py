@@ -31,7 +31,10 @@ def score(
     ],
     truth: Annotated[
         Path,
-        typer.Option(help="Observed values: a table of date, location and value, by day or week."),
+        typer.Option(
+            help="Observed values: a table of date, location and value, by day or week; or a "
+            "hub's folder with target-data."
+        ),
     ],
     baseline: Annotated[str, typer.Option(help="The model that scores are relative to.")],
     against: Annotated[
@@ -112,9 +115,9 @@ def score(
         chosen &= pl.col("reference_date") <= last.date()
     places = read_locations(locations)
     known = places.levels or dict.fromkeys(places.regions, EVERYWHERE)
-    came = read_truth(truth)
-    came = by_last_days(came) if truth_weeks == "first" else came
-    scored = score_tasks(frame.filter(chosen), came, known or None)
+    observed = read_truth(truth, target)
+    observed = by_last_days(observed) if truth_weeks == "first" else observed
+    scored = score_tasks(frame.filter(chosen), observed, known or None)
     records = compare(scored.table, baseline, keys, against)
     left_out = {"without_all_levels": scored.incomplete, "without_truth": scored.unknown}
     if out is not None:

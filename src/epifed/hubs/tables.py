@@ -158,9 +158,35 @@ def read_table(path: Path) -> pl.DataFrame:
     raise EpifedError(f"{path}: found neither a folder nor {' nor '.join(FILES)}; expected one")
 
 
-def read_truth(path: Path) -> pl.DataFrame:
-    """The observed counts in columns date, location, value; rows without a value are left out."""
-    return _truth(path, read_table(path))
+def read_truth(path: Path, target: str | None = None) -> pl.DataFrame:
+    """The observed counts in columns date, location, value; rows without a value are left out.
+
+    A hub's folder is read by its `target-data.json`. Of several targets, this one is taken. Of
+    several versions of a count (`as_of`), the newest.
+    """
+    if not path.is_dir():
+        return _truth(path, read_table(path), target)
+    config = path / "hub-config" / "target-data.json"
+    said = read_json(config, "expected a hub's settings") if config.is_file() else {}
+    files = [
+        file
+        for file in sorted((path / "target-data").glob("time-series*/**/*"))
+        + sorted((path / "target-data").glob("time-series.*"))
+        if file.suffix in FILES
+    ]
+    if not files:
+        raise EpifedError(
+            f"{path}: found no target-data/time-series; expected the observed counts of a hub, or "
+            "name their table"
+        )
+    table = pl.concat(map(_partition, files), how="diagonal_relaxed")
+    return _truth(path, table, target, said.get("date_col"))
+
+
+def _partition(file: Path) -> pl.DataFrame:
+    """One file of a table, with the columns that its folders' names hold (`as_of=2024-11-20`)."""
+    named = dict(part.split("=", 1) for part in file.parent.parts if "=" in part)
+    return read_table(file).with_columns(pl.lit(value).alias(name) for name, value in named.items())
 
 
 def truth_of(table: Table) -> pl.DataFrame:
@@ -169,10 +195,23 @@ def truth_of(table: Table) -> pl.DataFrame:
     return _truth(IN_MEMORY, pick(table, {name: name for name in names}, IN_MEMORY))
 
 
-def _truth(where: Path | str, table: pl.DataFrame) -> pl.DataFrame:
+def _truth(
+    where: Path | str,
+    table: pl.DataFrame,
+    target: str | None = None,
+    date_column: str | None = None,
+) -> pl.DataFrame:
     kinds = {"date": pl.Date, "location": pl.String, "value": pl.Float64}
     _refuse_thousands(where, table)
-    frame = _picked(where, table, TRUTH_NAMES, kinds).with_columns(pl.col("value").fill_nan(None))
+    if "target" in table.columns:
+        table = _of_target(where, table, target)
+    names = TRUTH_NAMES | ({"date": (date_column,)} if date_column else {})
+    versions = {"as_of": ("as_of",)} if "as_of" in table.columns else {}
+    frame = _picked(where, table, names | versions, kinds | dict.fromkeys(versions, pl.Date))
+    frame = frame.with_columns(pl.col("value").fill_nan(None))
+    if versions:
+        newest = pl.col("as_of") == pl.col("as_of").max().over("date", "location")
+        frame = frame.filter(newest).drop("as_of")
     frame = frame.drop_nulls()
     if frame.is_empty():
         raise EpifedError(f"{where}: found no value; expected what was counted")
@@ -276,7 +315,7 @@ def _forecasts(
     return frame
 
 
-def _of_target(path: Path, table: pl.DataFrame, target: str | None) -> pl.DataFrame:
+def _of_target(path: Path | str, table: pl.DataFrame, target: str | None) -> pl.DataFrame:
     known = table["target"].unique().sort().to_list()
     if target is None and len(known) > 1:
         raise EpifedError(
