@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from _clock import Times, clocked, machine, median
 from epifed.federation.aggregator import ROSTER, TERMS, AggregatorWork, own_keys
 from epifed.federation.crypto import ReportKey
-from epifed.federation.round_terms import (
+from epifed.federation.messages import (
     PartialSum,
     Report,
     RoundTerms,
@@ -106,12 +106,12 @@ def measured(
     times: dict[str, list[Times]] = {"site": [], **{name: [] for name in NAMES}}
     size = 0
     for number in range(1, values["rounds"] + 1):
-        pact = RoundTerms.of(values | {"round": number})
+        terms = RoundTerms.of(values | {"round": number})
         reports: list[Report] = []
-        times["site"].append(clocked(lambda: reports.extend(_sealed(pact, keys, steps)))())  # noqa: B023
+        times["site"].append(clocked(lambda: reports.extend(_sealed(terms, keys, steps)))())  # noqa: B023
         sums: list[PartialSum] = []
         for name, kit in kits.items():
-            question = question_of(pact, name, tuple(reports), sums)
+            question = question_of(terms, name, tuple(reports), sums)
             packed, work, given = pack_question(question), AggregatorWork(kit), []
             times[name].append(clocked(lambda: given.append(work.answer(packed)[0]))())  # noqa: B023
             sums.append(accept_partial(given[0], question))
@@ -121,7 +121,7 @@ def measured(
     return {
         "numbers": length,
         "reports": len(keys),
-        "bytes_a_report": len(pack_report(pact, reports[0])["array"]),
+        "bytes_a_report": len(pack_report(terms, reports[0])["array"]),
         "bytes_of_the_last_question": size,
         "ms_at_a_site": round(1000 * site / len(keys), 2),
         "seconds_at_each_aggregator": [round(seconds, 3) for seconds in adding],
@@ -129,8 +129,10 @@ def measured(
     }
 
 
-def _sealed(pact: RoundTerms, keys: dict[str, ReportKey], steps: NDArray[np.int64]) -> list[Report]:
-    return [make_report(pact, name, key, steps) for name, key in keys.items()]
+def _sealed(
+    terms: RoundTerms, keys: dict[str, ReportKey], steps: NDArray[np.int64]
+) -> list[Report]:
+    return [make_report(terms, name, key, steps) for name, key in keys.items()]
 
 
 if __name__ == "__main__":

@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 
 from _clock import machine
-from epifed.federation.messages import Task, pack_contribution, pack_tasks
-from epifed.federation.server import Answers, Order, ServedTraining, take_in
+from epifed.federation.messages import Parts, Task, pack_contribution, pack_tasks
+from epifed.federation.server import Order, Post, Problem, ServedTraining
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
 from epifed.settings import Settings
-from epifed.training.rounds import Rounds
 from federation import invented, memory, processor, resident
 from kept import RESULTS, keep, table
 
@@ -294,22 +293,24 @@ def ours(sites: int, rounds: int = 3) -> float:
     settings = Settings.resolve(sites, {"learner": "trend", "epsilon": 1.0, "rounds": rounds})
     order = Order.of("measured", settings, panel.start, panel.end, seeded=True)
 
-    def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-        pack_tasks(tasks)
-        began = time.process_time()
-        nothing = np.zeros((1, rounds.length), dtype=np.float32)
-        answers = {
-            site: pack_contribution(task.training, task.round, nothing)
-            for site, task in tasks.items()
-        }
-        spared[0] += time.process_time() - began
-        return take_in(answers, tasks, rounds)
+    class Sites(Post):
+        def sites(self, tasks: dict[str, Task]) -> tuple[dict[str, Parts], list[Problem]]:
+            pack_tasks(tasks)
+            began = time.process_time()
+            answers = {
+                site: pack_contribution(
+                    task.training, task.round, np.zeros((1, task.length), dtype=np.float32)
+                )
+                for site, task in tasks.items()
+            }
+            spared[0] += time.process_time() - began
+            return answers, []
 
     with tempfile.TemporaryDirectory() as folder:
         training = ServedTraining(Path(folder), rehearsal_federation(panel, sites), order, None)
         began = time.process_time()
         for _ in range(rounds):
-            training.play(ask, lambda _: None)
+            training.play(Sites(), lambda _: None)
         return (time.process_time() - began - spared[0]) / rounds
 
 

@@ -19,12 +19,11 @@ from epifed.audit import statistics
 from epifed.audit.audit import run_checks
 from epifed.audit.bench import Layout
 from epifed.audit.statistics import Check
-from epifed.federation import aggregator, crypto, round_terms, site, terms
+from epifed.federation import aggregator, answers, crypto, messages, site, terms
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.answers import AnswerCache
 from epifed.federation.crypto import PublicKeys, SecretKeys, Words
-from epifed.federation.messages import Code, MessageError, Parts, Task, unpack_task
-from epifed.federation.round_terms import Relayed
+from epifed.federation.messages import Code, MessageError, Parts, Relayed, Task, unpack_task
 from epifed.federation.secure_training import SecureTraining
 from epifed.federation.terms import SiteLedger, Terms
 from epifed.privacy import noise as secure
@@ -122,11 +121,11 @@ def ledger_of_all_of_the_noise(patch: Planter) -> None:
         key["noise_multiplier"] *= math.sqrt(plan.aggregators)
         return key
 
-    patch.setattr(aggregator, "book_key", wrong)
+    patch.setattr(answers, "book_key", wrong)
 
 
 def coins_tossed_by_the_server(patch: Planter) -> None:
-    honest = SecureTraining._pact
+    honest = SecureTraining._asked
 
     def wrong(self: SecureTraining, number: int, keys: Any) -> Any:
         agreed, tasks = honest(self, number, keys)
@@ -137,7 +136,7 @@ def coins_tossed_by_the_server(patch: Planter) -> None:
         }
         return agreed, marked
 
-    patch.setattr(SecureTraining, "_pact", wrong)
+    patch.setattr(SecureTraining, "_asked", wrong)
     patch.setattr(Task, "draws_itself", property(lambda self: False))
 
 
@@ -198,7 +197,7 @@ def seals_that_hide_nothing(patch: Planter) -> None:
 
 def an_aggregator_keeps_the_sum(patch: Planter) -> None:
     """Every site tells the first one all, and it writes it down."""
-    honest, folder = round_terms.make_report, tempfile.mkdtemp()
+    honest, folder = messages.make_report, tempfile.mkdtemp()
     patch.setattr(audit_sealed, "IN_MEMORY", folder)
 
     def wrong(agreed: Any, name: str, key: Any, steps: Steps) -> Any:
@@ -213,7 +212,7 @@ def an_aggregator_keeps_the_sum(patch: Planter) -> None:
 
 
 def a_report_of_another_size(patch: Planter) -> None:
-    make, pack, drawn = round_terms.make_report, round_terms.pack_report, [False]
+    make, pack, drawn = messages.make_report, messages.pack_report, [False]
 
     def noting(agreed: Any, name: str, key: Any, steps: Steps) -> Any:
         drawn[0] = bool(steps.any())
@@ -279,17 +278,17 @@ def ledger_never(patch: Planter) -> None:
 
 
 def info_not_bound(patch: Planter) -> None:
-    for module in (round_terms, aggregator, audit_sealed):
+    for module in (messages, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: b"epifed")
 
 
 def info_of_the_site_alone(patch: Planter) -> None:
-    for module in (round_terms, aggregator, audit_sealed):
+    for module in (messages, aggregator, audit_sealed):
         patch.setattr(module, "seal_info", lambda agreed, name, whose: f"{name} {whose}".encode())
 
 
 def signature_not_checked(patch: Planter) -> None:
-    patch.setattr(round_terms, "_check_signature", lambda *args: None)
+    patch.setattr(messages, "_check_signature", lambda *args: None)
 
 
 def signature_checked_by_the_server_alone(patch: Planter) -> None:
@@ -304,7 +303,7 @@ def signature_without_the_round(patch: Planter) -> None:
     def wrong(agreed: Any, name: str, digests: Any) -> bytes:
         return crypto.bound("report", name, *digests)
 
-    patch.setattr(round_terms, "_signed", wrong)
+    patch.setattr(messages, "_signed", wrong)
 
 
 def reports_not_compared(patch: Planter) -> None:

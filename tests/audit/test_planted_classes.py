@@ -25,11 +25,10 @@ from epifed.audit.statistics import Check
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.federation import aggregator, answers, crypto, messages, round_terms, server, site
+from epifed.federation import aggregator, answers, crypto, messages, server, site
 from epifed.federation.answers import AnswerCache
 from epifed.federation.crypto import share
-from epifed.federation.messages import Code
-from epifed.federation.round_terms import seal_info
+from epifed.federation.messages import Code, seal_info
 from epifed.federation.server import ServedTraining, StoredTraining, TooFewError
 from epifed.federation.site import SiteWork
 from epifed.federation.terms import Owner, SiteLedger, Terms
@@ -48,7 +47,7 @@ from epifed.training import release, rounds
 from epifed.training.release import Release
 from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
-from tests.planting import Plant, Planter, PlantingError
+from tests.planting import Overhearing, Plant, Planter, PlantingError, rows_in
 
 Steps = NDArray[np.int64]
 SETTINGS = small_settings(epsilon=2.0, clip_norm=0.7)
@@ -223,8 +222,8 @@ def mean_norm_in_the_noise_of_a_task(patch: Planter) -> None:
         norms.append(float(np.linalg.norm(updates, axis=1).sum()))
         return close(self, state, updates)
 
-    def wrong(self: StoredTraining, number: int, drawn: set[str]) -> Any:
-        told = tasks(self, number, drawn)
+    def wrong(self: StoredTraining, *asked: Any) -> Any:
+        told = tasks(self, *asked)
         factor = 1 + 1e-9 * norms[-1]
         return {
             name: replace(task, noise_multiplier=task.noise_multiplier * factor)
@@ -238,46 +237,44 @@ def mean_norm_in_the_noise_of_a_task(patch: Planter) -> None:
 def mean_in_the_log(patch: Planter) -> None:
     honest = ServedTraining.play
 
-    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
-        def listening(tasks: Any, core: Any) -> Any:
-            vectors, problems = ask(tasks, core)
-            mean = float(np.mean([v.sum() for v in vectors.values()] or [0.0]))
+    def wrong(self: ServedTraining, post: Any, report: Any) -> None:
+        def hear(_: Any, rows: Any) -> None:
+            mean = float(np.mean([row.sum() for row in rows] or [0.0]))
             logging.getLogger("epifed.federation.server").info("mean update %.6g", mean)
-            return vectors, problems
 
-        honest(self, listening, report)
+        honest(self, Overhearing(post, hear), report)
 
     patch.setattr(ServedTraining, "play", wrong)
 
 
 def mean_in_the_log_of_the_controller(patch: Planter) -> None:
     controller = pytest.importorskip("epifed.federation.flare.controller")
-    honest = controller._Post.vectors
+    honest = controller._Post.sites
 
-    def wrong(self: Any, tasks: Any, core: Any) -> Any:
-        vectors, problems = honest(self, tasks, core)
-        mean = float(np.mean([np.abs(v).sum() for v in vectors.values()] or [0.0]))
+    def wrong(self: Any, tasks: Any) -> Any:
+        answers, problems = honest(self, tasks)
+        mean = float(np.mean([np.abs(row).sum() for row in rows_in(answers)] or [0.0]))
         self.controller.log_info(self.fl_ctx, f"round done, {mean:.5g}", fire_event=False)
-        return vectors, problems
+        return answers, problems
 
-    patch.setattr(controller._Post, "vectors", wrong)
+    patch.setattr(controller._Post, "sites", wrong)
 
 
 def status_counts_the_contributors(patch: Planter) -> None:
     controller = pytest.importorskip("epifed.federation.flare.controller")
-    honest, tell = controller._Post.vectors, controller.FederationController._tell
+    honest, tell = controller._Post.sites, controller.FederationController._tell
     came: list[int] = [0]
 
-    def noting(self: Any, tasks: Any, core: Any) -> Any:
-        vectors, problems = honest(self, tasks, core)
-        came.append(sum(bool(np.any(v)) for v in vectors.values()))
-        return vectors, problems
+    def noting(self: Any, tasks: Any) -> Any:
+        answers, problems = honest(self, tasks)
+        came.append(sum(bool(np.any(row)) for row in rows_in(answers)))
+        return answers, problems
 
     def wrong(self: Any, *arguments: Any) -> None:
         tell(self, *arguments)
         self.status["epsilon"] += came[-1] * 1e-7
 
-    patch.setattr(controller._Post, "vectors", noting)
+    patch.setattr(controller._Post, "sites", noting)
     patch.setattr(controller.FederationController, "_tell", wrong)
 
 
@@ -512,11 +509,11 @@ def an_answer_is_taken_from_any_round(patch: Planter) -> None:
 
 def no_noise_where_a_report_cannot_be_opened(patch: Planter) -> None:
     """A site that is in league with the server spoils its report: the sum of the others is bare."""
-    honest = round_terms.pack_partial
+    honest = messages.pack_partial
 
     def wrong(question: Any, keys: Any, total: Any, unopened: Any) -> Any:
         if unopened:
-            name, kit = question.aggregator, question.pact
+            name, kit = question.aggregator, question.terms
             total = np.zeros_like(total)
             for report in question.reports:
                 content = keys.open(report.share, seal_info(kit, report.site, name))
@@ -541,7 +538,7 @@ def a_server_invents_a_release(patch: Planter) -> None:
 
 
 def sums_of_any_order_are_believed(patch: Planter) -> None:
-    patch.setattr(round_terms.Statement, "holds", lambda self, pact: True)
+    patch.setattr(messages.Statement, "holds", lambda self, terms: True)
 
 
 def number_in_the_text_of_one_error(patch: Planter) -> None:
@@ -557,7 +554,7 @@ def number_in_the_text_of_one_error(patch: Planter) -> None:
         if answered < self.federation.min_sites:
             raise TooFewError(f"{answered} sites answered, with {counted[0]} vectors")
 
-    patch.setattr("epifed.federation.flare.controller.take_in", taking)
+    patch.setattr("epifed.federation.server.take_in", taking)
     patch.setattr(StoredTraining, "_refuse_too_few", refusing)
 
 

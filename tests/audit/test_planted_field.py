@@ -24,7 +24,7 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.training import release
 from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
-from tests.planting import Plant, Planter
+from tests.planting import Overhearing, Plant, Planter
 
 pytestmark = pytest.mark.field
 
@@ -43,15 +43,13 @@ def check(name: str) -> Check:
 def norm_in_a_report(patch: Planter) -> None:
     honest = ServedTraining.play
 
-    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
+    def wrong(self: ServedTraining, post: Any, report: Any) -> None:
         seen: list[float] = []
 
-        def listening(tasks: Any, core: Any) -> Any:
-            vectors, problems = ask(tasks, core)
-            seen.append(float(sum(np.linalg.norm(v) for v in vectors.values())))
-            return vectors, problems
+        def hear(_: Any, rows: Any) -> None:
+            seen.append(float(sum(np.linalg.norm(row) for row in rows)))
 
-        honest(self, listening, lambda line: report(line | {"norm": seen[-1]}))
+        honest(self, Overhearing(post, hear), lambda line: report(line | {"norm": seen[-1]}))
 
     patch.setattr(ServedTraining, "play", wrong)
 
@@ -60,17 +58,15 @@ def norm_within_epsilon(patch: Planter) -> None:
     """The key is allowed, the value is not."""
     honest = ServedTraining.play
 
-    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
+    def wrong(self: ServedTraining, post: Any, report: Any) -> None:
         seen: list[float] = []
 
-        def listening(tasks: Any, core: Any) -> Any:
-            vectors, problems = ask(tasks, core)
-            seen.append(float(sum(np.abs(v).max() for v in vectors.values())))
-            return vectors, problems
+        def hear(_: Any, rows: Any) -> None:
+            seen.append(float(sum(np.abs(row).max() for row in rows)))
 
         honest(
             self,
-            listening,
+            Overhearing(post, hear),
             lambda line: report(line | {"epsilon": line["epsilon"] + seen[-1] / 1e3}),
         )
 
@@ -80,17 +76,16 @@ def norm_within_epsilon(patch: Planter) -> None:
 def cohort_size_in_a_report(patch: Planter) -> None:
     honest = ServedTraining.play
 
-    def wrong(self: ServedTraining, ask: Any, report: Any) -> None:
-        came: list[int] = []
+    def wrong(self: ServedTraining, post: Any, report: Any) -> None:
+        drawn: list[int] = []
 
-        def listening(tasks: Any, core: Any) -> Any:
-            came.append(sum(task.drawn.count("1") for task in tasks.values()))
-            return ask(tasks, core)
+        def hear(tasks: Any, _: Any) -> None:
+            drawn.append(sum(task.drawn.count("1") for task in tasks.values()))
 
-        def told(line: dict[str, Any]) -> None:
-            report(line | {"round": line["round"] + came[-1] / 1000})
+        def reporting(line: dict[str, Any]) -> None:
+            report(line | {"round": line["round"] + drawn[-1] / 1000})
 
-        honest(self, listening, told)
+        honest(self, Overhearing(post, hear), reporting)
 
     patch.setattr(ServedTraining, "play", wrong)
 
@@ -127,8 +122,8 @@ def answers_as_long_as_the_drawn(patch: Planter) -> None:
 def everybodys_draw_in_a_task(patch: Planter) -> None:
     honest = ServedTraining._tasks
 
-    def wrong(self: ServedTraining, number: int, drawn: set[str]) -> Any:
-        tasks = honest(self, number, drawn)
+    def wrong(self: ServedTraining, terms: Any, state: Any, drawn: set[str]) -> Any:
+        tasks = honest(self, terms, state, drawn)
         everybody = tuple(sorted(self.federation.clients))
         marks = "".join("01"[client in drawn] for client in everybody)
         return {name: replace(task, clients=everybody, drawn=marks) for name, task in tasks.items()}

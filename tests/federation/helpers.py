@@ -2,18 +2,24 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from epifed.data.panel import CasePanel
 from epifed.federation.flare import jobs
-from epifed.federation.server import Order, read_state
+from epifed.federation.messages import Parts, RoundTerms, Task, pack_contribution
+from epifed.federation.server import Order, Post, Problem, read_state
 from epifed.learners.base import Learner, Vector, View, make_learner
+from epifed.privacy.plan import PrivacyPlan
 from epifed.rehearsal.local import LocalFederation, rehearsal_federation
-from epifed.settings import Settings
+from epifed.settings import Settings, seed_sequence
+from epifed.training.rounds import vector_length
 from tests.commands import PRELOADED
 from tests.helpers import small_panel, small_settings
 from tests.waiting import GUARD, wait_for
@@ -120,6 +126,43 @@ class Training(threading.Thread):
         assert not self.is_alive(), "the training did not finish"
         assert self.error is None, self.error
         return self.status
+
+
+Answering = Callable[[dict[str, Task]], tuple[Mapping[str, Parts], list[Problem]]]
+
+
+class SitesPost(Post):
+    """A post in this process whose sites answer as a function says."""
+
+    def __init__(self, answering: Answering) -> None:
+        self.answering = answering
+
+    def sites(self, tasks: dict[str, Task]) -> tuple[Mapping[str, Parts], list[Problem]]:
+        return self.answering(tasks)
+
+
+def zeros(task: Task) -> Parts:
+    """A site's answer whose clients all send zeros."""
+    rows = np.zeros((len(task.clients), task.length), dtype=np.float32)
+    return pack_contribution(task.training, task.round, rows)
+
+
+def terms_of(settings: Settings, clients: int = REGIONS, **changes: Any) -> RoundTerms:
+    """The terms of a training's first round over the days of the panel."""
+    learner, days = make_learner(settings), panel()
+    state = learner.start(seed_sequence(settings.seed))
+    period, length = (days.start, days.end), vector_length(learner, state)
+    plan = PrivacyPlan.of(settings, clients)
+    terms = RoundTerms.make("week", settings, plan, period, learner.pack(state), length)
+    return replace(terms, **changes)
+
+
+def task_of(
+    settings: Settings, hosted: tuple[str, ...], drawn: str, clients: int = REGIONS, **changes: Any
+) -> Task:
+    """The task of a site in the first round."""
+    state = make_learner(settings).pack(make_learner(settings).start(seed_sequence(settings.seed)))
+    return Task.to(terms_of(settings, clients, **changes), "site-1", hosted, drawn, state)
 
 
 def silenced(settings: Settings, rows: dict[int, list[int]]) -> Learner[Any, Any]:

@@ -13,10 +13,9 @@ from epifed.data.panel import CasePanel
 from epifed.federation import aggregator, site
 from epifed.federation.aggregator import AggregatorWork, own_keys
 from epifed.federation.crypto import ReportKey
-from epifed.federation.messages import Code, Parts, Task, pack_task
-from epifed.federation.round_terms import Evidence
+from epifed.federation.messages import Code, Delivery, Parts, Task, pack_task
 from epifed.federation.secure_training import SecureTraining
-from epifed.federation.server import Order, Problem
+from epifed.federation.server import Order, Post, Problem
 from epifed.federation.site import SiteWork, Source
 from epifed.federation.terms import Aggregator, Federation, Server, Site, Terms
 from epifed.ledger.ledger import Ledger
@@ -32,7 +31,7 @@ def _same(name: str, parts: Parts) -> Parts:
 
 
 @dataclass
-class Parties:
+class Parties(Post):
     """All parties, and the post between them, which tests may tamper with."""
 
     folder: Path
@@ -101,11 +100,10 @@ class Parties:
 
     def deliver(self, party: str, training: SecureTraining, change: Change = _same) -> Release:
         """What a party makes of the delivery of a finished training."""
-        parts = change(party, training.delivery())
+        parts = change(party, training.delivery().pack())
         assert parts is not None
         kind = SiteWork if party.startswith("site") else AggregatorWork
-        name = json.loads(parts["about"])["training"]
-        return kind(self.kit(party)).receive(parts["array"], name, Evidence.of(parts))
+        return kind(self.kit(party)).receive(Delivery.unpack(parts))
 
     def keys(self) -> Mapping[str, str]:
         names = [one.name for one in self.federation.aggregators if one.name not in self.dropped]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from epifed.federation.flare.kits import make_kits
-from epifed.federation.messages import Code
+from epifed.federation.messages import Code, Parts, Task, pack_contribution
 from epifed.federation.schedule import Journal, Outcome, Schedule, Week
-from epifed.federation.server import DELIVERED, Answers, Order, Problem, ServedTraining, write_line
+from epifed.federation.server import DELIVERED, Order, Problem, ServedTraining, write_line
 from epifed.federation.status import ROSTER, TRAININGS, Places
 from epifed.federation.terms import Federation, Server, Site
 from epifed.files import write_text
@@ -22,6 +22,7 @@ from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
+from tests.federation.helpers import SitesPost
 
 FIRST = date(2026, 8, 3)
 """A Monday."""
@@ -111,19 +112,19 @@ class Folders:
         training = ServedTraining(folder, self.roster, order, self.ledger)
         present = [site.name for site in self.roster.sites if site.name not in wrong]
 
-        def ask(_: Any, rounds: Any) -> Answers:
-            vector = np.zeros(rounds.length, dtype=np.float32)
-            vector[0] = np.tanh(growth / 2)
-            clients = [c for site in self.roster.sites for c in site.clients]
-            there = [c for c in clients if self.roster.site_of[c] in present]
-            problems = [Problem(s, c) for s, c in wrong.items()]
-            return Answers(dict.fromkeys(there, vector), problems, frozenset(present))
+        def answer(tasks: dict[str, Task]) -> tuple[dict[str, Parts], list[Problem]]:
+            answers = {}
+            for name in present:
+                rows = np.zeros((len(tasks[name].clients), tasks[name].length), dtype=np.float32)
+                rows[:, 0] = np.tanh(growth / 2)
+                answers[name] = pack_contribution(week.name, tasks[name].round, rows)
+            return answers, [Problem(site, code) for site, code in wrong.items()]
 
         def report(line: dict[str, Any]) -> None:
             moment = (week.due + timedelta(minutes=3)).timestamp()
             write_line(folder, line | {"time": moment + line["round"], "sites": present})
 
-        training.play(ask, report)
+        training.play(SitesPost(answer), report)
         if finish:
             training.unused = unused
             training.finish()

@@ -17,7 +17,7 @@ from epifed.errors import EpifedError
 from epifed.federation import aggregator as aggregators
 from epifed.federation.flare.inspection import inspect_site
 from epifed.federation.flare.kits import SERVER
-from epifed.federation.round_terms import report_bytes
+from epifed.federation.messages import report_bytes
 from epifed.federation.site import Source
 from epifed.learners.base import make_learner
 from epifed.learners.trend import Trend

@@ -16,7 +16,7 @@ import pytest
 
 from epifed.federation.flare.jobs import halt, look
 from epifed.federation.flare.kits import SERVER
-from epifed.federation.messages import ProtocolRange
+from epifed.federation.messages import Greeting
 from epifed.learners.base import slide
 from epifed.registry import LEARNERS
 from epifed.rehearsal.local import LocalFederation
@@ -154,7 +154,7 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
     assert sorted(arrays) == sorted(4 * rows * length for rows, length in shapes)
     rest = METADATA.sub(b"", rest)
     greetings = GREETING.findall(rest)
-    assert {json.dumps(ProtocolRange.own().about).encode()} == set(greetings)
+    assert {Greeting.own().pack()["about"].encode()} == set(greetings)
     rest = READY.sub(_terms_alone, GREETING.sub(b"", rest))
     models = [local.kit(HOSTILE) / "models" / f"{_name(*one)}.epifed" for one in TRAININGS]
     assert {text.decode() for text in RECEIPT.findall(rest)} == {

@@ -1,5 +1,6 @@
 """Values that somebody chose badly, or with intent: ids, limits, archives, deliveries, names."""
 
+import json
 import unicodedata
 from dataclasses import replace
 from datetime import date
@@ -14,7 +15,7 @@ from epifed.cli.common import messages, print_table
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import FILE, mornings_kept
 from epifed.errors import EpifedError, printable
-from epifed.federation.messages import Code, MessageError
+from epifed.federation.messages import Code, Delivery, MessageError
 from epifed.federation.site import LEDGER, TERMS, SiteWork, archive_of
 from epifed.federation.terms import Federation, Server, Site, Terms
 from epifed.files import write_sheet
@@ -175,7 +176,7 @@ def test_what_was_paid_a_sites_own_book_says(tmp_path: Path) -> None:
     """A release that had to repeat rounds costs a site those that it answered."""
     work, release = _taken_part(tmp_path)
     repeated = replace(release, spent=(replace(release.spent[0], rounds=300),))
-    work.receive(_content(repeated, tmp_path), "flu")
+    work.receive(Delivery("flu", _content(repeated, tmp_path)))
     (run,) = Ledger(work.kit / LEDGER).book().runs.values()
     assert (run.spent, run.rounds, run.outcome) == (1, 1, "finished")
 
@@ -202,10 +203,10 @@ def test_a_label_that_is_not_that_of_the_own_book_is_refused(
     elif changes.keys() & vars(honest).keys():
         changes = {"spent": (replace(honest, **changes),)}
     with pytest.raises(MessageError, match="differs from this party's own ledger") as caught:
-        work.receive(_content(replace(release, **changes), tmp_path), "flu")
+        work.receive(Delivery("flu", _content(replace(release, **changes), tmp_path)))
     assert caught.value.code is Code.REFUSED_CHANGE
     assert not list((work.kit / "models").glob("*"))
-    work.receive(_content(release, tmp_path), "flu")
+    work.receive(Delivery("flu", _content(release, tmp_path)))
 
 
 def test_a_delivery_unpacks_to_no_more_than_the_terms_allow(tmp_path: Path, release: Path) -> None:
@@ -216,10 +217,12 @@ def test_a_delivery_unpacks_to_no_more_than_the_terms_allow(tmp_path: Path, rele
     content = forge(release, (tmp_path / "zeros.npy").read_bytes()).read_bytes()
     work = SiteWork(kit)
     with pytest.raises(EpifedError, match="expected at most"):
-        work.receive(content, "flu")
-    for wrong, training in ((b"0" * 2_000_000, "flu"), ("text", "flu"), (content, ["flu"])):
+        work.receive(Delivery("flu", content))
+    sent = Delivery("flu", content).pack()
+    about = json.dumps(json.loads(sent["about"]) | {"training": ["flu"]})
+    for wrong in ({"array": b"0" * 2_000_000}, {"array": "text"}, {"about": about}):
         with pytest.raises(MessageError) as caught:
-            work.receive(wrong, training)  # type: ignore[arg-type]
+            work.receive(Delivery.unpack(sent | wrong))
         assert caught.value.code in (Code.SIZE, Code.BAD_TASK)
     assert not list((kit / "models").glob("*"))
 

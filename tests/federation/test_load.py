@@ -10,13 +10,12 @@ import pytest
 from epifed.federation.flare.controller import ROSTER, FederationController
 from epifed.federation.flare.kits import server_resources
 from epifed.federation.flare.parties import HEARTBEAT
-from epifed.federation.messages import Task, pack_tasks, unpack_task
-from epifed.federation.server import Answers, ServedTraining
+from epifed.federation.messages import Parts, Task, pack_tasks, unpack_task
+from epifed.federation.server import Problem, ServedTraining
 from epifed.federation.terms import QUESTIONS, SILENT, Federation, Server, Site
 from epifed.files import write_text
 from epifed.rehearsal.local import free_port, rehearsal_federation
-from epifed.training.rounds import Rounds
-from tests.federation.helpers import panel, plan, settings_of
+from tests.federation.helpers import SitesPost, panel, plan, settings_of, zeros
 
 
 def test_the_state_of_a_round_is_held_once_for_all_sites(tmp_path: Path) -> None:
@@ -24,12 +23,11 @@ def test_the_state_of_a_round_is_held_once_for_all_sites(tmp_path: Path) -> None
     training = ServedTraining(tmp_path, rehearsal_federation(panel(), 6), order, None)
     seen: dict[str, Task] = {}
 
-    def ask(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-        del rounds
+    def answer(tasks: dict[str, Task]) -> tuple[dict[str, Parts], list[Problem]]:
         seen.update(tasks)
-        return Answers({}, [], frozenset(tasks))
+        return {site: zeros(task) for site, task in tasks.items()}, []
 
-    training.play(ask, lambda _: None)
+    training.play(SitesPost(answer), lambda _: None)
     packed = pack_tasks(seen)
     assert len({id(parts["array"]) for parts in packed.values()}) == 1
     assert len({id(task.settings) for task in seen.values()}) == 1

@@ -28,6 +28,7 @@ from epifed.federation.messages import (
     pack_code,
     pack_contribution,
     pack_task,
+    state_digest,
     unpack_task,
 )
 from epifed.federation.terms import Federation, SiteLedger, Terms
@@ -45,6 +46,7 @@ from tests.helpers import small_settings
 SETTINGS = small_settings(epsilon=2.0, clip_norm=1.0)
 PLAN = PrivacyPlan.of(SETTINGS, 12)
 LENGTH = 4
+STATE = np.arange(3, dtype=np.float32)
 
 
 def _task(**changes: object) -> Task:
@@ -61,7 +63,11 @@ def _task(**changes: object) -> Task:
         "randomness": "secure",
         "clients": ("00001",),
         "drawn": "1",
-        "state": np.arange(3, dtype=np.float32),
+        "site": "site-1",
+        "numbers": STATE.size,
+        "length": LENGTH,
+        "start": state_digest(STATE),
+        "state": STATE,
     }
     return Task(**values | changes)  # type: ignore[arg-type]
 
@@ -246,6 +252,12 @@ def test_a_task_arrives_as_it_was() -> None:
         {"round": 1.0},
         {"paid": -1},
         {"enrolled": 0},
+        {"start": "00" * 32},
+        {"start": "x"},
+        {"numbers": 2},
+        {"length": 0},
+        {"least": 0},
+        {"randomness": "other"},
         {"noise_multiplier": -1.0},
         {"noise_multiplier": math.nan},
         {"noise_multiplier": 10**400},

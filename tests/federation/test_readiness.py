@@ -11,46 +11,30 @@ from typing import Any
 import pytest
 
 from epifed.audit.bench import work_in
-from epifed.federation import aggregator, round_terms, site
-from epifed.federation.aggregator import AggregatorWork, own_keys
+from epifed.federation import aggregator, messages, site
+from epifed.federation.aggregator import AggregatorWork
+from epifed.federation.crypto import SecretKeys
 from epifed.federation.flare.jobs import nothing_learned
-from epifed.federation.messages import Code
-from epifed.federation.readiness import NotReadyError, Party, Proposal, Readiness, refuse_unready
+from epifed.federation.messages import Code, Readiness, RoundTerms
+from epifed.federation.readiness import NotReadyError, Party, refuse_unready
+from epifed.federation.secure_training import AwayError
 from epifed.federation.server import TooFewError
 from epifed.federation.terms import SiteLedger, Terms, book_key
 from epifed.learners.base import make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
-from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
 from epifed.settings import Settings
 from epifed.training.release import read_release
-from tests.federation.helpers import REGIONS, panel, plan, settings_of
+from tests.federation.helpers import REGIONS, plan, settings_of, terms_of
 from tests.federation.parties import Parties, spent
 
 SEALED = {"noise": "aggregators", "epsilon": 2.0}
+STRANGERS = tuple((f"sum-{k}", SecretKeys.make().public.text) for k in (1, 2))
 
 
-def _proposal(settings: Settings, clients: int = REGIONS, **changes: Any) -> Proposal:
-    days = panel()
-    proposal = Proposal(
-        training="week",
-        rounds=settings.rounds,
-        done=0,
-        paid=0,
-        settings=settings.to_toml(),
-        first_day=str(days.start),
-        last_day=str(days.end),
-        enrolled=clients,
-        noise_multiplier=PrivacyPlan.of(settings, clients).noise_multiplier,
-        randomness="secure",
-        numbers=5,
-    )
-    return replace(proposal, **changes)
-
-
-def _ready(kit: Path, proposal: Proposal) -> Readiness:
-    return Readiness.unpack(work_in(kit).ready(proposal.pack()))
+def _ready(kit: Path, terms: RoundTerms) -> Readiness:
+    return Readiness.unpack(work_in(kit).ready(terms.pack()))
 
 
 @pytest.fixture
@@ -68,14 +52,14 @@ def test_the_default_training_of_every_learner_fits_the_default_terms(
 ) -> None:
     settings = Settings.for_learner(learner, REGIONS)
     assert settings.epsilon == Terms().epsilon_per_release
-    ready = _ready(kit, _proposal(settings))
+    ready = _ready(kit, terms_of(settings))
     assert ready.code is None, Party("north", "site", ready).sentence()
     assert spent(kit / site.LEDGER) == 0
 
 
 def test_a_site_that_counts_otherwise_says_by_how_much(kit: Path) -> None:
     (kit / site.TERMS).write_text(Terms(accountant="rdp").to_toml())
-    ready = _ready(kit, _proposal(Settings.for_learner("trend", REGIONS)))
+    ready = _ready(kit, terms_of(Settings.for_learner("trend", REGIONS)))
     assert ready.code == Code.REFUSED_EPSILON
     assert ready.epsilon is not None and 2.1 < ready.epsilon < 2.3
     sentence = Party("north", "site", ready).sentence()
@@ -91,22 +75,24 @@ def test_a_site_that_counts_otherwise_says_by_how_much(kit: Path) -> None:
         ({"limits": {"clip_norm": 0.001}}, {}, Code.REFUSED_SETTINGS),
         ({"epsilon_total": 1.0}, {}, Code.REFUSED_TOTAL),
         ({}, {"randomness": "seeded"}, Code.REFUSED_SEEDED),
-        ({}, {"aggregators": (("sum-1", "SHA256:00"),)}, Code.REFUSED_TRUST),
+        ({}, {"aggregators": STRANGERS}, Code.REFUSED_TRUST),
+        ({}, {"aggregators": STRANGERS[:1]}, Code.BAD_TASK),
+        ({}, {"aggregators": (("sum-1", "SHA256:00"),)}, Code.BAD_TASK),
         ({}, {"settings": "learner = 7"}, Code.BAD_TASK),
-        ({}, {"done": 9}, Code.BAD_TASK),
+        ({}, {"round": 9}, Code.BAD_TASK),
     ],
 )
 def test_a_site_says_beforehand_why_it_would_refuse(
     kit: Path, terms: dict[str, Any], changes: dict[str, Any], code: Code
 ) -> None:
     (kit / site.TERMS).write_text(Terms(**terms).to_toml())
-    proposal = replace(_proposal(Settings.for_learner("trend", REGIONS)), **changes)
+    proposal = replace(terms_of(Settings.for_learner("trend", REGIONS)), **changes)
     assert _ready(kit, proposal).code == code
     assert spent(kit / site.LEDGER) == 0
 
 
 def test_a_site_without_a_file_says_so_and_one_clients_rows_say_nothing(kit: Path) -> None:
-    proposal = _proposal(Settings.for_learner("trend", REGIONS))
+    proposal = terms_of(Settings.for_learner("trend", REGIONS))
     path = kit / "cases.csv"
     rows = path.read_text().splitlines()
     client = rows[1].split(",")[0]
@@ -120,7 +106,7 @@ def test_a_site_without_a_file_says_so_and_one_clients_rows_say_nothing(kit: Pat
 
 
 def test_a_file_that_was_written_before_the_last_day_cannot_have_it(kit: Path) -> None:
-    proposal = _proposal(Settings.for_learner("trend", REGIONS))
+    proposal = terms_of(Settings.for_learner("trend", REGIONS))
     assert _ready(kit, proposal).code is None
     last = datetime.combine(proposal.period[1], time(), UTC)
     for days, code in ((0, None), (-1, None), (-2, Code.REFUSED_PERIOD)):
@@ -131,18 +117,13 @@ def test_a_file_that_was_written_before_the_last_day_cannot_have_it(kit: Path) -
 
 def test_a_training_of_another_content_under_a_used_name_is_refused_beforehand(kit: Path) -> None:
     settings = Settings.for_learner("trend", REGIONS)
-    first = _proposal(settings)
+    first = terms_of(settings)
     book = SiteLedger(kit / site.LEDGER, Terms())
     read, plan_ = first.read()
     book.enter(book_key(first, read, plan_), plan_, 0, 1)
-    assert _ready(kit, replace(first, done=0, paid=0)).code == Code.REFUSED_EPSILON, "a repeat"
-    other = _proposal(settings.but(epsilon=1.0))
+    assert _ready(kit, first).code == Code.REFUSED_EPSILON, "a repeat"
+    other = terms_of(settings.but(epsilon=1.0))
     assert _ready(kit, other).code == Code.REFUSED_CHANGE
-
-
-def _pins(parties: Parties) -> tuple[tuple[str, str], ...]:
-    names = [one.name for one in parties.federation.aggregators]
-    return tuple((name, own_keys(parties.kit(name)).public.fingerprint) for name in names)
 
 
 def test_an_aggregator_says_beforehand_what_it_would_refuse(
@@ -150,16 +131,16 @@ def test_an_aggregator_says_beforehand_what_it_would_refuse(
 ) -> None:
     parties = Parties.make(tmp_path, own={"epsilon_per_release": 1.0, "accountant": "pld"})
     settings = settings_of("trend", **SEALED, accountant="pld")
-    proposal = _proposal(settings, aggregators=_pins(parties))
+    proposal = terms_of(settings, aggregators=tuple(parties.keys().items()))
     work = AggregatorWork(parties.kit("sum-1"))
     ready = Readiness.unpack(work.ready(proposal.pack()))
     assert (ready.code, ready.limit) == (Code.REFUSED_EPSILON, 1.0)
     assert spent(parties.kit("sum-1") / aggregator.LEDGER) == 0
     assert _ready(parties.kit("site-1"), proposal).code is None
-    one = replace(proposal, aggregators=proposal.aggregators[:1])
     few = replace(proposal, enrolled=REGIONS - 1)
-    for wrong in (one, few):
-        assert Readiness.unpack(work.ready(wrong.pack())).code == Code.REFUSED_ROSTER
+    assert Readiness.unpack(work.ready(few.pack())).code == Code.REFUSED_ROSTER
+    strangers = replace(proposal, aggregators=STRANGERS)
+    assert Readiness.unpack(work.ready(strangers.pack())).code == Code.REFUSED_ROSTER
     assert Readiness.unpack(work.ready({"about": "none"})).code == Code.BAD_TASK
     unknown = replace(proposal, settings=proposal.settings.replace('"trend"', '"nowhere"'))
     assert Readiness.unpack(work.ready(unknown.pack())).code == Code.BAD_TASK
@@ -187,7 +168,7 @@ def test_a_refusal_is_no_presence() -> None:
         refuse_unready([adding, _party("west"), _party("east")], 2)
 
 
-@pytest.mark.parametrize("about", ["{}", "[]", '{"ready": 7}', '{"ready": ["yes"]}', "x" * 9])
+@pytest.mark.parametrize("about", ["{}", "[]", '{"code": 7}', '{"code": ["yes"]}', "x" * 9])
 def test_what_is_no_answer_is_no_yes(about: str) -> None:
     assert Readiness.unpack({"about": about}).code == Code.MESSAGE
 
@@ -197,8 +178,28 @@ def test_an_answer_comes_back_as_it_was_and_a_number_that_is_none_does_not() -> 
     assert Readiness.unpack(ready.pack()) == ready
     row = Party("north", "site", ready, "0.2")
     assert Party.of(json.loads(json.dumps(row.to_dict()))) == row
-    odd = {"ready": "yes", "epsilon": math.inf, "limit": True, "accountant": "x\n"}
+    odd = {"code": "yes", "epsilon": math.inf, "limit": True, "accountant": "x\n"}
     assert Readiness.unpack({"about": json.dumps(odd)}) == Readiness()
+
+
+def test_a_round_that_waits_for_an_aggregator_is_not_counted_twice(tmp_path: Path) -> None:
+    """The round is charged and its answers are kept, so nobody refuses it as one too many."""
+    allowed: dict[str, Any] = {"epsilon_per_release": 2.0, "accountant": "rdp"}
+    parties = Parties.make(tmp_path, sites=2, own=allowed, **allowed)
+    ledger = Ledger.create(tmp_path / "budget.ledger", Cap(1e6, 1e-5, "rdp"))
+    settings = settings_of("trend", **SEALED, accountant="rdp")
+    training = parties.training(plan("week", settings, seeded=False), ledger)
+    keys, parties.dropped = parties.keys(), {"sum-2"}
+    parties.keys = lambda: keys  # type: ignore[method-assign]
+    with pytest.raises(AwayError):
+        training.play(parties, lambda _: None)
+    assert (training.paid, training.done) == (1, 0)
+    asked = terms_of(settings, aggregators=tuple(keys.items()))
+    for name in ("site-1", "site-2"):
+        assert _ready(parties.kit(name), asked).code is None
+    for name in keys:
+        work = AggregatorWork(parties.kit(name))
+        assert Readiness.unpack(work.ready(asked.pack())).code is None
 
 
 def test_a_relayed_round_that_too_few_report_to_is_not_paid_for(tmp_path: Path) -> None:
@@ -224,14 +225,14 @@ def test_a_release_of_spoilt_rounds_says_that_nothing_was_learned(
     ledger = Ledger.create(tmp_path / "budget.ledger", Cap(1e6, 1e-5, "rdp"))
     chosen = settings_of("trend", **SEALED)
     training = parties.training(plan("spoilt", chosen, seeded=False), ledger)
-    original = round_terms.seal_info
+    original = messages.seal_info
 
     def wrong(agreed: Any, who: str, name: str) -> bytes:
         return original(agreed, "x" if who == "site-2" else who, name)
 
     lines: list[dict[str, Any]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(round_terms, "seal_info", wrong)
+        patch.setattr(messages, "seal_info", wrong)
         training.play(parties, lines.append)
     assert {"site": "all", "reason": "too-few"} in lines[0]["problems"]
     release = training.finish()

@@ -10,9 +10,8 @@ import pytest
 from filelock import Timeout
 
 from epifed.errors import EpifedError
-from epifed.federation.messages import Code, Task
+from epifed.federation.messages import Code
 from epifed.federation.server import (
-    Answers,
     Order,
     Problem,
     ServedTraining,
@@ -22,8 +21,7 @@ from epifed.federation.server import (
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.rehearsal.local import rehearsal_federation
-from epifed.training.rounds import Rounds
-from tests.federation.helpers import panel, plan
+from tests.federation.helpers import SitesPost, panel, plan, zeros
 from tests.federation.server_kills.stages import STAGES
 from tests.helpers import small_settings
 from tests.waiting import exit_status
@@ -33,15 +31,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, no SIG
 KILLS = 60
 
 
-def _nobody_drawn(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-    """Every site answers, and no client's vector is longer than zero."""
-    del rounds
-    return Answers({}, [], frozenset(tasks))
-
-
-def _refusing(tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-    del rounds
-    return Answers({}, [Problem(site, Code.REFUSED_EPSILON) for site in tasks], frozenset())
+_NOBODY = SitesPost(lambda tasks: ({site: zeros(task) for site, task in tasks.items()}, []))
+"""Every site answers, and no client's vector is longer than zero."""
+_REFUSING = SitesPost(lambda tasks: ({}, [Problem(s, Code.REFUSED_EPSILON) for s in tasks]))
 
 
 def _open(folder: Path, wanted: Order, ledger: Path) -> ServedTraining:
@@ -69,7 +61,7 @@ def _victim(folder: Path, wanted: Order, ledger: Path, stage: str, number: int) 
 
         setattr(rounds, method, killing)
         while not rounds.finished:
-            rounds.play(_nobody_drawn, lambda _: None)
+            rounds.play(_NOBODY, lambda _: None)
     finally:
         os._exit(1)
 
@@ -95,7 +87,7 @@ def test_killed_at_every_stage_the_ledger_shows_what_was_released_and_no_round_t
         assert done <= _spent(ledger) <= done + 1, stage
     rounds = _open(folder, wanted, ledger)
     while not rounds.finished:
-        rounds.play(_nobody_drawn, lambda _: None)
+        rounds.play(_NOBODY, lambda _: None)
     model = rounds.finish()
     (record,) = Ledger(ledger).book().runs.values()
     assert record.outcome == "finished"
@@ -144,7 +136,7 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
     Ledger.create(ledger, Cap(10.0, 1e-5, "rdp"))
     settings = small_settings(epsilon=2.0)
     first = _open(tmp_path / "t", plan("same", settings, seeded=False), ledger)
-    first.play(_nobody_drawn, lambda _: None)
+    first.play(_NOBODY, lambda _: None)
     first._lock.release()
     with pytest.raises(EpifedError, match="found it with other settings"):
         _open(tmp_path / "t", plan("same", settings.but(epochs=9), seeded=False), ledger)
@@ -156,11 +148,11 @@ def test_a_name_whose_folder_was_lost_is_never_priced_at_its_old_noise(tmp_path:
     cheap, dear = (
         plan("weekly", small_settings(epsilon=epsilon), seeded=False) for epsilon in (0.1, 40.0)
     )
-    _open(tmp_path / "first", cheap, ledger).play(_nobody_drawn, lambda _: None)
+    _open(tmp_path / "first", cheap, ledger).play(_NOBODY, lambda _: None)
     with pytest.raises(EpifedError, match=r"noise multiplier: found .*; expected"):
         _open(tmp_path / "second", dear, ledger)
     again = _open(tmp_path / "third", cheap, ledger)
-    again.play(_nobody_drawn, lambda _: None)
+    again.play(_NOBODY, lambda _: None)
     (record,) = Ledger(ledger).book().runs.values()
     assert (record.spent, record.rounds) == (2, cheap.settings.rounds + 1)
     assert again.paid == 2
@@ -171,7 +163,7 @@ def test_a_training_does_not_go_on_with_another_ledger(tmp_path: Path) -> None:
     for name in ("one", "two"):
         Ledger.create(tmp_path / name, Cap(10.0, 1e-5, "rdp"))
     rounds = _open(tmp_path / "t", wanted, tmp_path / "one")
-    rounds.play(_nobody_drawn, lambda _: None)
+    rounds.play(_NOBODY, lambda _: None)
     rounds._lock.release()
     with pytest.raises(EpifedError, match=r"its run .* is not in the ledger"):
         _open(tmp_path / "t", wanted, tmp_path / "two")
@@ -185,8 +177,8 @@ def test_a_round_that_all_sites_refuse_is_neither_paid_for_nor_used(tmp_path: Pa
     wanted = plan("refused", small_settings(epsilon=2.0), seeded=False)
     training = _open(tmp_path / "training", wanted, ledger)
     with pytest.raises(TooFewError, match="0 sites answered with a vector, 1 expected") as few:
-        training.play(_refusing, lambda _: None)
+        training.play(_REFUSING, lambda _: None)
     assert "site-1: refused-epsilon" in str(few.value)
     assert (training.done, training.paid, _spent(ledger)) == (0, 0, 0)
-    training.play(_nobody_drawn, lambda _: None)
+    training.play(_NOBODY, lambda _: None)
     assert (training.done, training.paid, _spent(ledger)) == (1, 1, 1)

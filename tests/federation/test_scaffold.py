@@ -15,7 +15,7 @@ from epifed.errors import EpifedError
 from epifed.federation.flare.inspection import _disk
 from epifed.federation.flare.kits import kind_of, make_kits, own_lines_alone
 from epifed.federation.flare.parties import server_command, site_command
-from epifed.federation.readiness import Proposal, weigh
+from epifed.federation.readiness import weigh
 from epifed.federation.scaffold import (
     LEDGER,
     README,
@@ -34,6 +34,7 @@ from epifed.rehearsal.local import free_port
 from epifed.settings import Settings, read_values
 from epifed.site_report import update_site
 from tests.commands import epifed
+from tests.federation.helpers import terms_of
 from tests.waiting import today
 
 SITES = {"north": ("01001", "01002"), "south": ("09161",), "west": ("05111", "05112")}
@@ -77,10 +78,7 @@ def test_terms_settings_and_budget_of_a_new_federation_fit_each_other(
     for trials in ((), (each,)):
         assert f"{weeks} week" in budgeted(outline.cap, trials, plan, weeks)
     book = SiteLedger(tmp_path / "site.ledger", terms)
-    first = Proposal(
-        "week-1", plan.rounds, 0, 0, outline.settings.to_toml(), "2026-06-01", "2026-11-01",
-        plan.clients, plan.noise_multiplier, "secure", 10,
-    )  # fmt: skip
+    first = terms_of(outline.settings, plan.clients)
     assert weigh(first, terms, book).code is None
 
 

@@ -10,10 +10,15 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.federation import aggregator as aggregators
-from epifed.federation import round_terms, site
+from epifed.federation import messages, site
 from epifed.federation.aggregator import AggregatorWork
-from epifed.federation.messages import Parts, pack_task
-from epifed.federation.round_terms import pack_question, unpack_question
+from epifed.federation.messages import (
+    Parts,
+    pack_question,
+    pack_task,
+    state_digest,
+    unpack_question,
+)
 from epifed.federation.server import TooFewError
 from epifed.federation.site import SiteWork
 from epifed.federation.terms import Terms
@@ -190,12 +195,12 @@ def test_a_share_that_cannot_be_opened_spoils_one_round_and_names_its_site(
     before = training.rounds.learner.pack(training.state)
     lines: list[dict[str, Any]] = []
     with monkeypatch.context() as patch:
-        original = round_terms.seal_info
+        original = messages.seal_info
 
         def wrong(agreed: Any, who: str, name: str) -> bytes:
             return original(agreed, "x" if (who, name) == ("site-2", "sum-2") else who, name)
 
-        patch.setattr(round_terms, "seal_info", wrong)
+        patch.setattr(messages, "seal_info", wrong)
         training.play(parties, lines.append)
     after = training.rounds.learner.pack(training.state)
     assert after.tolist() == before.tolist(), "nothing was learned, and nothing else was"
@@ -301,7 +306,8 @@ def test_another_question_of_a_round_that_was_answered_is_refused(tmp_path: Path
     parties.questions = overheard
     training.play(parties, lambda _: None)
     task = parties.tasks["site-1"]
-    other = replace(task, state=task.state + 1)
+    state = task.state + 1
+    other = replace(task, state=state, start=state_digest(state))
     assert json.loads(work.answer(pack_task(other))[0]["about"])["code"] == "refused-repeat"
     adder = AggregatorWork(parties.kit("sum-1"))
     first, _ = adder.answer(asked[0])

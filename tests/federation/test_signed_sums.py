@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,15 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.federation import secure_training
-from epifed.federation.messages import Code, MessageError, Parts, ProtocolRange, foreign
-from epifed.federation.round_terms import MOST_EVIDENCE, Evidence, evidence_bytes
+from epifed.federation.messages import (
+    MOST_EVIDENCE,
+    Code,
+    Delivery,
+    Evidence,
+    MessageError,
+    Parts,
+    evidence_bytes,
+)
 from epifed.federation.secure_training import FIRST, SUMS, SecureTraining
 from epifed.federation.server import TooFewError
 from epifed.ledger.budget import Cap
@@ -45,13 +52,13 @@ class Delivered:
         return training
 
     def parts(self, name: str = "flu") -> Parts:
-        return self.trainings[name].delivery()
+        return self.trainings[name].delivery().pack()
 
     def release(self, name: str = "flu") -> Release:
         return read_release(self.trainings[name].folder / "model.epifed")
 
     def evidence(self, name: str = "flu") -> Evidence:
-        evidence = Evidence.of(self.parts(name))
+        evidence = Delivery.unpack(self.parts(name)).evidence
         assert evidence is not None
         return evidence
 
@@ -68,7 +75,11 @@ class Delivered:
         return self.parts() | {"array": path.read_bytes()}
 
     def with_terms(self, **changes: Any) -> Parts:
-        return self.parts() | {"terms": json.dumps(asdict(self.evidence().first) | changes)}
+        return self.with_first(self.evidence().first.agreed | changes)
+
+    def with_first(self, first: dict[str, Any] | None) -> Parts:
+        about = json.loads(self.parts()["about"]) | {"first": first}
+        return self.parts() | {"about": json.dumps(about)}
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +131,9 @@ def _flipped(place: int) -> Forge:
 
 def _renamed(made: Delivered) -> Parts:
     """Another training's release and sums, told to be this one's."""
-    about = json.dumps({"training": "flu", "paid": ROUNDS})
-    return made.parts("other") | {"about": about}
+    parts = made.parts("other")
+    about = json.dumps(json.loads(parts["about"]) | {"training": "flu"})
+    return parts | {"about": about}
 
 
 def _foreign_keys(made: Delivered) -> Parts:
@@ -132,7 +144,7 @@ def _foreign_keys(made: Delivered) -> Parts:
         training.play(other, lambda _: None)
     training.finish()
     training._lock.release()
-    return training.delivery()
+    return training.delivery().pack()
 
 
 FORGERIES: dict[str, Forge] = {
@@ -150,7 +162,7 @@ FORGERIES: dict[str, Forge] = {
     "a test": _label(randomness="seeded"),
     "unused rounds": _label(unused=1),
     "a server's noise": _label(settings=CHOSEN.but(noise="server", aggregators=None)),
-    "no sums": lambda made: {k: v for k, v in made.parts().items() if k not in ("terms", "sums")},
+    "no sums": lambda made: made.with_first(None) | {"sums": b""},
     "empty sums": _sums(lambda made: []),
     "a missing round": _sums(lambda made: made.sums()[:-1]),
     "a round too many": _sums(lambda made: [*made.sums(), made.sums()[-1]]),
@@ -159,14 +171,14 @@ FORGERIES: dict[str, Forge] = {
     "another training's sums": _sums(lambda made: made.sums("other")),
     "a round of another training": _sums(lambda made: [*made.sums()[:2], made.sums("other")[2]]),
     "another training's terms and sums": lambda made: (
-        made.parts() | {key: made.parts("other")[key] for key in ("terms", "sums")}
+        made.with_first(made.evidence("other").first.agreed) | {"sums": made.evidence("other").sums}
     ),
     "another training's release": _renamed,
     "a changed sum": _flipped(-1),
     "a changed digest of the reports": _flipped(0),
     "a changed number of reports": _flipped(32 + 7),
     "a changed signature": _flipped(32 + 8),
-    "the terms of a later round": lambda made: made.with_terms(round=2),
+    "the terms of a later round": lambda made: made.with_terms(round=2, paid=1),
     "sums that are text": lambda made: made.parts() | {"sums": "0" * 99},
     "fewer sites needed": lambda made: made.with_terms(least=9),
     "less noise announced": lambda made: made.with_terms(noise_multiplier=0.01),
@@ -266,9 +278,3 @@ def test_keys_that_change_within_a_training_end_it_before_the_next_round_costs(
     training._lock.release()
     with pytest.raises(EpifedError, match="of an earlier version of epifed"):
         parties.training(plan("keys", CHOSEN, seeded=False), ledger)
-
-
-def test_parties_that_cannot_check_a_delivery_are_not_asked_for_sums() -> None:
-    older = {"north": ProtocolRange(1, 2, "0.1.0"), "south": ProtocolRange(1, 3, "0.2.0")}
-    assert foreign(older) == {}
-    assert foreign(older, oldest=3).keys() == {"north"}

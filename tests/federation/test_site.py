@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.readers.formats import SIMULATION
 from epifed.data.vintages import mornings_kept
 from epifed.federation import site
-from epifed.federation.messages import Code, MessageError, Parts, Task, pack_task, unpack_task
+from epifed.federation.messages import Code, Greeting, MessageError, Parts, pack_task, unpack_task
 from epifed.federation.site import TERMS, SiteWork, Source, archive_of
 from epifed.federation.terms import Terms
 from epifed.learners.base import Vector, make_learner
@@ -27,7 +28,7 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.registry import LEARNERS
 from epifed.settings import Settings, seed_sequence
 from epifed.training.rounds import contribution
-from tests.federation.helpers import panel, settings_of
+from tests.federation.helpers import panel, settings_of, task_of
 from tests.helpers import small_settings
 
 MINE = panel().regions[::3]
@@ -50,23 +51,13 @@ def _long(cases: CasePanel, clients: Sequence[str] = MINE) -> pl.DataFrame:
 
 
 def _task(settings: Settings, drawn: str, number: int = 1, **changes: Any) -> Parts:
-    learner, plan, days = make_learner(settings), PrivacyPlan.of(settings, 12), panel()
-    values: dict[str, Any] = {
+    stated: dict[str, Any] = {
         "training": "flu",
         "round": number,
-        "rounds": settings.rounds,
         "paid": number - 1,
-        "settings": settings.to_toml(),
-        "first_day": str(days.start),
-        "last_day": str(days.end),
-        "enrolled": 12,
-        "noise_multiplier": plan.noise_multiplier,
         "randomness": "seeded",
-        "clients": MINE,
-        "drawn": drawn,
-        "state": learner.pack(learner.start(seed_sequence(settings.seed))),
     }
-    return pack_task(Task(**values | changes))
+    return pack_task(replace(task_of(settings, MINE, drawn, **stated), **changes))
 
 
 def _rows(work: SiteWork, task: Parts) -> Vector:
@@ -236,7 +227,7 @@ def test_a_setting_beyond_the_terms_is_refused_before_a_learner_is_made(
         raise AssertionError("a learner was made")
 
     monkeypatch.setattr(site, "make_learner", make_learner)
-    work.prepare(large.to_toml())
+    work.prepare(Greeting.own(settings=large.to_toml()))
     parts, _ = work.answer(task)
     assert json.loads(parts["about"])["code"] == Code.REFUSED_SETTINGS
     assert "array" not in parts
@@ -249,7 +240,7 @@ def test_real_counts_never_meet_predictable_noise(tmp_path: Path, learner: str) 
     assert "array" in SiteWork(kit).answer(task)[0]
     (kit / SIMULATION).unlink()
     work = SiteWork(kit)
-    work.prepare(settings_of(learner).to_toml())
+    work.prepare(Greeting.own(settings=settings_of(learner).to_toml()))
     parts, error = work.answer(task)
     assert json.loads(parts["about"])["code"] == Code.REFUSED_SEEDED
     assert "array" not in parts

@@ -12,15 +12,15 @@ from epifed.errors import EpifedError
 from epifed.federation import messages
 from epifed.federation.flare.inspection import _version
 from epifed.federation.messages import (
-    OLDEST,
     PROTOCOL,
+    Greeting,
     ProtocolRange,
+    Readiness,
+    RoundTerms,
     Task,
-    foreign,
-    hear,
-    refuse_foreign,
+    not_understood,
+    refuse_versions,
 )
-from epifed.federation.readiness import Proposal, Readiness
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.registry import LEARNERS
@@ -29,8 +29,9 @@ from epifed.training.release import KIND, Release
 from tests.federation.helpers import federation, on_path, plan, settings_of
 
 EXCHANGED = {
-    "task": "aggregators clients drawn enrolled first_day last_day least length noise_multiplier "
-    "paid randomness round rounds settings site state training",
+    "terms": "aggregators enrolled first_day last_day least length noise_multiplier numbers paid "
+    "randomness round rounds settings start training",
+    "task": "clients drawn site state",
     "settings": "accountant aggregators clients_per_round clip_norm delta epsilon evaluate_every "
     "history horizon learner min_windows noise rounds sampler seed smoothing split step "
     "train_share window",
@@ -40,27 +41,26 @@ EXCHANGED = {
     "fedavg": "average_last epochs half_life learning_rate model",
     "release": "clients continues created epifed first_day last_day ledger_run randomness "
     "settings sha256 spent unused vector",
-    "proposal": "aggregators done enrolled first_day last_day noise_multiplier numbers paid "
-    "randomness rounds settings training",
     "readiness": "accountant code delta epsilon limit",
     "kind": "epifed release 2",
 }
-"""What protocol 3 exchanges."""
+"""What protocol 4 exchanges."""
 
 
 def test_who_changes_what_is_exchanged_says_a_new_number() -> None:
     """A party that does not know a name refuses it: then PROTOCOL goes up, and perhaps OLDEST."""
+    terms = {field.name for field in fields(RoundTerms)}
     now = {
-        "task": " ".join(sorted(field.name for field in fields(Task))),
+        "terms": " ".join(sorted(terms)),
+        "task": " ".join(sorted({field.name for field in fields(Task)} - terms)),
         "settings": " ".join(sorted(Settings.model_fields)),
         "release": " ".join(sorted(field.name for field in fields(Release))),
-        "proposal": " ".join(sorted(field.name for field in fields(Proposal))),
         "readiness": " ".join(sorted(field.name for field in fields(Readiness))),
         "kind": KIND,
     }
     for name in ("trend", "one-shot", "real-time", "fedavg"):
         now[name] = " ".join(sorted(LEARNERS.load(name).own_settings.model_fields))
-    assert (PROTOCOL, now) == (3, EXCHANGED)
+    assert (PROTOCOL, now) == (4, EXCHANGED)
 
 
 @given(st.integers(1, 6), st.integers(0, 3), st.integers(1, 6), st.integers(0, 3))
@@ -76,25 +76,27 @@ def test_two_parties_understand_each_other_if_they_share_a_protocol(
     "said", [{"protocol": "2"}, {"protocol": [2]}, {"protocol": [True, 2]}, {"protocol": [9, 9.0]}]
 )
 def test_nonsense_is_not_understood(said: dict[str, object]) -> None:
-    assert foreign({"north": ProtocolRange.of(said | {"epifed": "x" * 99})}).keys() == {"north"}
+    assert not_understood({"north": ProtocolRange.of(said | {"epifed": "x" * 99})}).keys() == {
+        "north"
+    }
     assert ProtocolRange.of(said | {"epifed": "x" * 99}).epifed == "unknown"
 
 
 def test_too_few_who_understand_are_said_before_anything_is_paid() -> None:
     other = {"north": ProtocolRange(7, 8, "9.0")}
-    refuse_foreign(other, (), 2, 2)
-    refuse_foreign({}, (), 0, 2)
+    refuse_versions(other, (), 2, 2)
+    refuse_versions({}, (), 0, 2)
     with pytest.raises(EpifedError, match=r"'north' runs epifed 9.0 \(protocols 7 to 8\)"):
-        refuse_foreign(other, (), 1, 2)
+        refuse_versions(other, (), 1, 2)
     with pytest.raises(EpifedError, match="expected every aggregator"):
-        refuse_foreign(other, ("north",), 5, 2)
+        refuse_versions(other, ("north",), 5, 2)
 
 
 def test_a_site_s_check_says_whether_the_server_was_understood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no server has greeted" in _version(tmp_path).sentence
-    hear(tmp_path, ProtocolRange.own().about)
+    Greeting.own().remember(tmp_path)
     assert _version(tmp_path).ok
     monkeypatch.setattr(messages, "OLDEST", PROTOCOL + 1)
     monkeypatch.setattr(messages, "PROTOCOL", PROTOCOL + 2)
@@ -104,10 +106,10 @@ def test_a_site_s_check_says_whether_the_server_was_understood(
 
 @pytest.mark.field
 def test_neighbours_go_on_and_a_stranger_is_named_before_it_costs(tmp_path: Path) -> None:
-    """Real sites: of this version, of the next, of one before there was a number, of a far one."""
+    """Real sites: of this version, of the next, of the one before, of a far one."""
     speaks = {
         "site-2": f"{PROTOCOL}-{PROTOCOL + 1}",
-        "site-3": "nothing",
+        "site-3": f"{PROTOCOL - 1}-{PROTOCOL}",
         "site-4": f"{PROTOCOL + 3}-{PROTOCOL + 4}",
     }
     environment = {site: on_path("other_version", SPEAKS=said) for site, said in speaks.items()}
@@ -127,4 +129,3 @@ def test_neighbours_go_on_and_a_stranger_is_named_before_it_costs(tmp_path: Path
     assert status["delivered"] == ["site-1", "site-2", "site-3"]
     (line,) = (local.training_folder(order) / "report.jsonl").read_text().splitlines()
     assert json.loads(line)["problems"] == [{"site": "site-4", "reason": "version"}]
-    assert OLDEST < PROTOCOL

@@ -49,13 +49,16 @@ from epifed.audit.statistics import (
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.crypto import SEED, ReportKey, bound, digest, share_bytes, to_bytes
-from epifed.federation.messages import Code, Parts, pack_task, unpack_task
-from epifed.federation.round_terms import (
+from epifed.federation.messages import (
+    Code,
+    Parts,
     Question,
     Report,
     RoundTerms,
     accept_partial,
     pack_question,
+    pack_task,
+    unpack_task,
 )
 from epifed.federation.secure_training import AwayError, SecureTraining, question_of
 from epifed.federation.site import KEY
@@ -290,7 +293,7 @@ def _named_noises(played: Played) -> list[tuple[str, float]]:
     found = [(f"the ledger of {who}", one.noise_multiplier) for who, one in played.books.items()]
     found += [("the label", one.noise_multiplier) for one in played.release.spent]
     found += [("explain", budget.spent.noise_multiplier) for budget in played.explained.budgets]
-    return [*found, ("the pact", played.rounds[0].pact.noise_multiplier)]
+    return [*found, ("the terms of a round", played.rounds[0].terms.noise_multiplier)]
 
 
 CHECKS: dict[str, Callable[[SealedBench], Check]] = {
@@ -357,7 +360,7 @@ def _server_sees(bench: SealedBench) -> Check:
         for seen, reports in zip(played.rounds, played.reports, strict=True):
             for report in reports.values():
                 for name, one in zip(played.shares, report.shares, strict=True):
-                    sealed.append(one[-share_bytes(bench.length, last=seen.pact.last(name)) :])
+                    sealed.append(one[-share_bytes(bench.length, last=seen.terms.last(name)) :])
             added += [to_bytes(partial_sum(seen, name)) for name in played.shares]
             every = (*seen.reports.values(), *seen.questions.values())
             messages += [parts["array"] for parts in every]
@@ -492,7 +495,7 @@ class Stopped:
     parties: Parties
     training: SecureTraining
     seen: SeenRound
-    pact: RoundTerms
+    terms: RoundTerms
     reports: tuple[Report, ...]
 
     def question(self, name: str = FIRST, reports: tuple[Report, ...] | None = None) -> Question:
@@ -503,7 +506,7 @@ class Stopped:
             asked = self.question(FIRST)
             answer = self.parties.aggregators_at_work[FIRST].answer(pack_question(asked))[0]
             before = [accept_partial(answer, asked)]
-        return question_of(self.pact, name, chosen, before)
+        return question_of(self.terms, name, chosen, before)
 
     def answer(self, question: Question | Parts) -> Parts:
         """The answer of the aggregator to which a question is addressed."""
@@ -536,9 +539,9 @@ def stopped(settings: Settings, number: int = 1, **own: Any) -> Iterator[Stopped
             parties.mute = set()
         seen = parties.seen[-1]
         reports = tuple(
-            parties.report(parts, seen.pact, site) for site, parts in sorted(seen.reports.items())
+            parties.report(parts, seen.terms, site) for site, parts in sorted(seen.reports.items())
         )
-        yield Stopped(parties, training, seen, seen.pact, reports)
+        yield Stopped(parties, training, seen, seen.terms, reports)
 
 
 def _code(parts: Parts) -> str:
@@ -549,7 +552,7 @@ def _code(parts: Parts) -> str:
 def _signed(stop: Stopped, site: str, shares: tuple[bytes, ...]) -> Report:
     """A report of these shares, signed with the site's own key."""
     key = ReportKey.read(stop.parties.kit(site) / KEY)
-    content = bound("report", stop.pact.digest, site, *map(digest, shares))
+    content = bound("report", stop.terms.digest, site, *map(digest, shares))
     return Report(site, shares, key.sign(content))
 
 
@@ -557,9 +560,9 @@ def _bound(settings: Settings) -> Check:
     """A sealed share opens only for its own round and site, even if it is signed again."""
     with stopped(settings, 2) as stop:
         first = stop.parties.seen[0]
-        old = stop.parties.report(first.reports[VICTIM], first.pact, VICTIM)
+        old = stop.parties.report(first.reports[VICTIM], first.terms, VICTIM)
         now = next(report for report in stop.reports if report.site == VICTIM)
-        replayed = _code(stop.answer(question_of(stop.pact, FIRST, (old,), [])))
+        replayed = _code(stop.answer(question_of(stop.terms, FIRST, (old,), [])))
         problem = "" if replayed == Code.SIGNATURE else f"an old report: {replayed}"
         attacks = {
             "a share under an ally's name": (ALLY, now.shares),
@@ -569,7 +572,7 @@ def _bound(settings: Settings) -> Check:
         for what, (site, shares) in attacks.items():
             others = tuple(report for report in (now,) if report.site != site)
             reports = (*others, _signed(stop, site, shares))
-            question = question_of(stop.pact, FIRST, reports, [])
+            question = question_of(stop.terms, FIRST, reports, [])
             work = AggregatorWork(stop.parties.copied(FIRST))
             answer, _ = work.answer(pack_question(question))
             unopened = () if "array" not in answer else accept_partial(answer, question).unopened
@@ -639,7 +642,7 @@ def _always_noise(settings: Settings) -> Check:
             "spoiled reports alone": tuple(spoiled),
         }
         for what, reports in relayed.items():
-            question = question_of(stop.pact, FIRST, reports, [])
+            question = question_of(stop.terms, FIRST, reports, [])
             noises = []
             for _ in range(COPIES_ASKED):
                 answer, _ = AggregatorWork(stop.parties.copied(FIRST)).answer(
@@ -649,7 +652,7 @@ def _always_noise(settings: Settings) -> Check:
                     break
                 total = accept_partial(answer, question).total
                 for report in question.reports:
-                    opened = stop.parties.share(stop.pact, FIRST, report.site, report.share)
+                    opened = stop.parties.share(stop.terms, FIRST, report.site, report.share)
                     if opened is not None:
                         total = total - opened
                 noises.append(total.view(np.int64) / (plan.noise_multiplier * STEPS))

@@ -31,17 +31,20 @@ from epifed.explain import Explanation, explain
 from epifed.federation import aggregator, messages
 from epifed.federation.aggregator import AggregatorWork, own_keys
 from epifed.federation.crypto import ReportKey, Words, share, words
-from epifed.federation.messages import Code, Parts, Task, pack_task
-from epifed.federation.round_terms import (
+from epifed.federation.messages import (
+    Code,
+    Parts,
     Question,
     Report,
     RoundTerms,
+    Task,
     accept_report,
+    pack_task,
     seal_info,
     unpack_question,
 )
 from epifed.federation.secure_training import SecureTraining
-from epifed.federation.server import Answers, Order, Problem, ServedTraining, take_in
+from epifed.federation.server import Order, Post, Problem, ServedTraining
 from epifed.federation.site import ANSWERS, CLIENTS, KEY, TERMS, Hosted, SiteWork, Source
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.federation.terms import Aggregator, Federation, Server, Site, Terms
@@ -57,7 +60,6 @@ from epifed.settings import Settings, seed_sequence
 from epifed.testing import example_panel
 from epifed.training import loop as training
 from epifed.training.release import Release
-from epifed.training.rounds import Rounds
 
 
 @dataclass(frozen=True)
@@ -300,22 +302,22 @@ Answer = Callable[[Parts], Parts]
 
 
 @dataclass
-class Post:
-    """Carry tasks to sites and answers back, as the transport does, and keep a copy of both."""
+class SitesPost(Post):
+    """Carry tasks to sites and answers back in this process, and keep a copy of both."""
 
-    sites: Mapping[str, Answer]
+    answering: Mapping[str, Answer]
     tasks: list[dict[str, Parts]] = field(default_factory=list)
     answers: list[dict[str, Parts]] = field(default_factory=list)
     drawn: list[set[str]] = field(default_factory=list)
 
-    def __call__(self, tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
+    def sites(self, tasks: dict[str, Task]) -> tuple[Mapping[str, Parts], list[Problem]]:
         """Exchange the messages of one round."""
         asked = {name: messages.pack_task(task) for name, task in tasks.items()}
-        answers = {name: self.sites[name](parts) for name, parts in asked.items()}
+        answers = {name: self.answering[name](parts) for name, parts in asked.items()}
         self.tasks.append(asked)
         self.answers.append(answers)
         self.drawn.append({t.clients[i] for t in tasks.values() for i in t.chosen()})
-        return take_in(answers, tasks, rounds)
+        return answers, []
 
 
 class ServedMechanism:
@@ -339,7 +341,7 @@ class ServedMechanism:
             works = site_works(folder, federation, panel)
             for work in works.values():
                 work.terms = _Unpriced(**work.terms.model_dump())
-            post = Post({name: answer_of(work) for name, work in works.items()})
+            post = SitesPost({name: answer_of(work) for name, work in works.items()})
             ledger = plenty(folder, settings) if self.secure else None
             training = serve(folder, federation, settings, panel, ledger, kind=_UnpricedTraining)
             while training.done < (rounds or settings.rounds):
@@ -521,13 +523,13 @@ class SeenRound:
         return unpack_question(self.questions[name])
 
     @cached_property
-    def pact(self) -> RoundTerms:
+    def terms(self) -> RoundTerms:
         """The terms of the round."""
-        return self.question(next(iter(self.questions))).pact
+        return self.question(next(iter(self.questions))).terms
 
 
 @dataclass
-class Parties:
+class Parties(Post):
     """All parties in their kits, their messages, and the server's training."""
 
     folder: Path
@@ -631,29 +633,29 @@ class Parties:
         question = seen.question(name)
         found = {}
         for report in question.reports:
-            one = self.share(seen.pact, name, report.site, report.share)
+            one = self.share(seen.terms, name, report.site, report.share)
             if one is not None:
                 found[report.site] = one
         return found
 
-    def share(self, pact: RoundTerms, name: str, site: str, sealed: bytes) -> Words | None:
+    def share(self, terms: RoundTerms, name: str, site: str, sealed: bytes) -> Words | None:
         """Open a share that was sealed to an aggregator; None if it does not open."""
-        content = own_keys(self.kit(name)).open(sealed, seal_info(pact, site, name))
-        return share(content or b"", pact.length, last=pact.last(name))
+        content = own_keys(self.kit(name)).open(sealed, seal_info(terms, site, name))
+        return share(content or b"", terms.length, last=terms.last(name))
 
-    def vector(self, pact: RoundTerms, report: Report) -> Steps:
+    def vector(self, terms: RoundTerms, report: Report) -> Steps:
         """The vector that a site sent: the sum of all its shares."""
-        total = np.zeros(pact.length, dtype=np.uint64)
+        total = np.zeros(terms.length, dtype=np.uint64)
         for name, sealed in zip(self.names, report.shares, strict=True):
-            one = self.share(pact, name, report.site, sealed)
+            one = self.share(terms, name, report.site, sealed)
             if one is None:
                 raise EpifedError(f"a share of {report.site} that {name} cannot open")
             total += one
         return total.view(np.int64)
 
-    def report(self, parts: Parts, pact: RoundTerms, site: str) -> Report:
+    def report(self, parts: Parts, terms: RoundTerms, site: str) -> Report:
         """A site's report, as the server accepts it."""
-        return accept_report(parts, pact, site, self.federation.signs[site])
+        return accept_report(parts, terms, site, self.federation.signs[site])
 
 
 def partial_sum(seen: SeenRound, name: str) -> Words:
@@ -738,7 +740,7 @@ class Played:
             for n in names
         ]
         reports = tuple(
-            {site: parties.report(parts, one.pact, site) for site, parts in one.reports.items()}
+            {site: parties.report(parts, one.terms, site) for site, parts in one.reports.items()}
             for one in seen
         )
         ledgers = {"server": parties.folder / LEDGER}
@@ -748,7 +750,7 @@ class Played:
             rounds=tuple(seen),
             reports=reports,
             vectors=tuple(
-                {site: parties.vector(one.pact, report) for site, report in sent.items()}
+                {site: parties.vector(one.terms, report) for site, report in sent.items()}
                 for one, sent in zip(seen, reports, strict=True)
             ),
             noises=np.array(noises, dtype=np.uint64).view(np.int64),
@@ -846,7 +848,7 @@ def _answered(parties: Parties, seen: SeenRound, site: str) -> tuple[Parts, Step
     answer, error = work_in(parties.copied(site)).answer(seen.tasks[site])
     if error is not None:
         raise error
-    return answer, parties.vector(seen.pact, parties.report(answer, seen.pact, site))
+    return answer, parties.vector(seen.terms, parties.report(answer, seen.terms, site))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from epifed.audit.bench import (
     SERVED_SITES,
     Parties,
-    Post,
+    SitesPost,
     answer_of,
     plenty,
     roster,
@@ -46,7 +46,7 @@ from epifed.testing import example_panel
 from epifed.training import loop
 from epifed.training.public_inputs import ReleasableData
 from epifed.training.release import Release
-from epifed.training.rounds import SLACK, Rounds
+from epifed.training.rounds import SLACK, Rounds, vector_length
 
 Transport = Literal["in process", "federation", "aggregators"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -100,7 +100,7 @@ def _variant(name: str, given: dict[str, Any], changes: dict[str, Any]) -> Varia
         settings = Settings.resolve(REGIONS, given, changes)
         learner = make_learner(settings)
         start = learner.start(seed_sequence(0))
-        return Variant(name, settings, learner.contribute(start, learner.empty_view()).shape[1])
+        return Variant(name, settings, vector_length(learner, start))
     except (EpifedError, ImportError) as error:
         return Variant(name, None, reason=str(error))
 
@@ -267,7 +267,7 @@ def _federation(folder: Any, settings: Settings, panel: CasePanel, seen: Seen) -
     whole = panel_of(settings.step)
     federation = roster(whole.regions, SERVED_SITES)
     works = site_works(folder, federation, panel)
-    post = Post({name: answer_of(work) for name, work in works.items()})
+    post = SitesPost({name: answer_of(work) for name, work in works.items()})
     ledger = plenty(folder, settings)
     served = serve(folder, federation, settings, whole, ledger)
     while not served.finished:
@@ -295,7 +295,7 @@ def _aggregators(folder: Any, settings: Settings, panel: CasePanel, seen: Seen) 
     seen.release = relayed.finish()
     for each in parties.seen:
         for name in parties.names:
-            shares = np.zeros(each.pact.length, dtype=np.uint64)
+            shares = np.zeros(each.terms.length, dtype=np.uint64)
             for opened in parties.opened(each, name).values():
                 shares += opened
             answer = np.frombuffer(each.answers[name]["array"], dtype="<u8")

@@ -17,7 +17,7 @@ import numpy as np
 from epifed.audit.aggregator_checks import ALLY, ASKED_SITES, FIRST, SECOND, VICTIM, stopped
 from epifed.audit.bench import (
     SEALED_ROUNDS,
-    Post,
+    SitesPost,
     answer_of,
     plenty,
     roster,
@@ -32,8 +32,16 @@ from epifed.audit.statistics import Check, Names, made
 from epifed.errors import EpifedError
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.crypto import SecretKeys
-from epifed.federation.messages import Code, MessageError, Parts, pack_task, unpack_task
-from epifed.federation.round_terms import Evidence, accept_partial, pack_question
+from epifed.federation.messages import (
+    Code,
+    Delivery,
+    MessageError,
+    Parts,
+    accept_partial,
+    pack_question,
+    pack_task,
+    unpack_task,
+)
 from epifed.federation.secure_training import collect
 from epifed.federation.server import take_in
 from epifed.federation.site import LEDGER as SITE_LEDGER
@@ -137,7 +145,7 @@ def _served(settings: Settings) -> Iterator[_Served]:
     with workshop() as folder:
         federation = replace_terms(roster(panel.regions, 2), terms)
         works = site_works(folder, federation, panel)
-        post = Post({name: answer_of(work) for name, work in works.items()})
+        post = SitesPost({name: answer_of(work) for name, work in works.items()})
         served = serve(folder, federation, chosen, panel, plenty(folder, chosen))
         served.play(post, lambda _: None)
         yield _Served(chosen, terms, post.tasks[0], post.answers[0], works, served.rounds)
@@ -361,13 +369,13 @@ def _sealed_site_to_server(settings: Settings, name: str) -> Check:
         signs, report = stop.parties.federation.signs, stop.seen.reports[VICTIM]
         for what, parts in changed(report):
             tried += 1
-            reports, problems = collect({VICTIM: parts}, stop.pact, signs)
+            reports, problems = collect({VICTIM: parts}, stop.terms, signs)
             if reports or [problem.site for problem in problems] != [VICTIM]:
                 wrong.append(f"{what} is taken")
-        reports, _ = collect({ALLY: report}, stop.pact, signs)
+        reports, _ = collect({ALLY: report}, stop.terms, signs)
         if reports:
             wrong.append("another site's report is taken")
-        other = replace(stop.pact, round=stop.pact.round + 1)
+        other = replace(stop.terms, round=stop.terms.round + 1)
         about = json.loads(report["about"]) | {"round": other.round}
         again = report | {"about": json.dumps(about)}
         if collect({VICTIM: again}, other, signs)[0]:
@@ -381,16 +389,16 @@ def _invented_release(settings: Settings, name: str) -> Check:
     wrong, tried = list[str](), 0
     with stopped(settings, SEALED_ROUNDS) as stop:
         stop.training.play(stop.parties, lambda _: None)
-        honest, parts = stop.training.finish(), stop.training.delivery()
-        signed = {"about": parts["terms"], "array": parts["sums"]}
+        honest, parts = stop.training.finish(), stop.training.delivery().pack()
+        signed = {"about": json.dumps(json.loads(parts["about"])["first"]), "array": parts["sums"]}
         attacks = {
-            f"terms or sums, {what}": parts | {"terms": other["about"], "sums": other["array"]}
+            f"terms or sums, {what}": _with_evidence(parts, other["about"], other["array"])
             for what, other in changed(signed)
         }
         half = len(parts["sums"]) // SEALED_ROUNDS
         attacks["swapped rounds"] = parts | {"sums": parts["sums"][half:] + parts["sums"][:half]}
         attacks["a replayed round"] = parts | {"sums": parts["sums"][:half] * SEALED_ROUNDS}
-        attacks["no sums"] = {key: parts[key] for key in ("about", "array")}
+        attacks["no sums"] = _with_evidence(parts, "null", b"")
         (cost,) = honest.spent
         labels: dict[str, dict[str, Any]] = {
             "a state turned round": {"vector": -honest.vector},
@@ -417,10 +425,20 @@ def _invented_release(settings: Settings, name: str) -> Check:
     return _found(name, expected, wrong, tried)
 
 
+def _with_evidence(parts: Parts, first: Any, sums: Any) -> Parts:
+    """A delivery with these terms of the first round, as JSON, and these sums."""
+    about = json.loads(parts["about"])
+    try:
+        about["first"] = json.loads(first)
+    except (ValueError, TypeError, RecursionError):
+        about["first"] = first
+    return parts | {"about": json.dumps(about), "sums": sums}
+
+
 def _taken(work: SiteWork | AggregatorWork, parts: Parts) -> str | None:
     """The hash of the release that a party accepts from a delivery; None if it refuses."""
     try:
-        return work.receive(parts["array"], "audit", Evidence.of(parts)).sha256
+        return work.receive(Delivery.unpack(parts)).sha256
     except EpifedError:
         return None
 

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epifed.audit.bench import Post, answer_of, audit_panel, roster, serve, site_works, workshop
+from epifed.audit.bench import (
+    SitesPost,
+    answer_of,
+    audit_panel,
+    roster,
+    serve,
+    site_works,
+    workshop,
+)
 from epifed.audit.combination_checks import REGIONS, panel_of, variants
 from epifed.audit.statistics import Check, Names, made
 from epifed.data.panel import CasePanel
@@ -26,7 +34,7 @@ from epifed.learners.base import Learner, make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, seed_sequence
 from epifed.training import rounds
-from epifed.training.rounds import SLACK
+from epifed.training.rounds import SLACK, vector_length
 
 CLIP_NORM = 0.01
 """So small that every learner's rows are clipped, which shows rows that are not."""
@@ -71,7 +79,7 @@ def _bounded(settings: Settings) -> Check:
 
 def _states(learner: Learner[Any, Any], plan: PrivacyPlan) -> list[Any]:
     start = learner.start(seed_sequence(0, "audit"))
-    length = learner.contribute(start, learner.empty_view()).shape[1]
+    length = vector_length(learner, start)
     rng = np.random.default_rng(seed_sequence(0, "audit", "step"))
     noise = rng.standard_normal((1, length)) * plan.noise_std(REGIONS)
     return [start, learner.step(start, noise[0].astype(np.float32), plan.noise_std(REGIONS))]
@@ -139,7 +147,7 @@ def play(settings: Settings, panel: CasePanel, whole: CasePanel, *, sites: int =
     with workshop() as folder:
         federation = roster(whole.regions, sites)
         works = site_works(folder, federation, panel)
-        post = Post({name: answer_of(work) for name, work in works.items()})
+        post = SitesPost({name: answer_of(work) for name, work in works.items()})
         training: ServedTraining = serve(folder, federation, settings, whole)
         reports: list[dict[str, Any]] = []
         while not training.finished:

@@ -18,7 +18,7 @@ import numpy as np
 
 from epifed.audit.bench import (
     Parties,
-    Post,
+    SitesPost,
     Trial,
     answer_of,
     at_work,
@@ -35,7 +35,7 @@ from epifed.audit.statistics import Check, Names, made
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import Parts
-from epifed.federation.server import Answers, ServedTraining, read_state
+from epifed.federation.server import ServedTraining, TooFewError, read_state
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.learners.base import make_learner
 from epifed.ledger.ledger import Ledger
@@ -199,8 +199,8 @@ def _server(settings: Settings, folder: Path, at: int | None) -> tuple[int, str]
     works = site_works(folder / "sites", federation, panel)
     told: list[int] = []
 
-    def post() -> Post:
-        return Post({name: answer_of(work) for name, work in works.items()})
+    def post() -> SitesPost:
+        return SitesPost({name: answer_of(work) for name, work in works.items()})
 
     home = folder / "server"
     ledger = plenty(folder / "server", chosen)
@@ -274,7 +274,7 @@ def _relay(settings: Settings, folder: Path, at: int | None) -> tuple[int, str]:
         wrong = ""
         if max([done, *told]) > booked:
             wrong = f"the state of round {done} is visible and {booked} rounds are booked"
-        asked = max((each.pact.round for each in parties.seen if each.answers), default=0)
+        asked = max((each.terms.round for each in parties.seen if each.answers), default=0)
         if asked > booked:
             wrong = wrong or f"an aggregator answered round {asked} with {booked} rounds booked"
         if at is not None and not wrong:
@@ -358,17 +358,10 @@ def _answers_without(party: Callable[[], Any], ledger: Path, questions: list[Par
 
 def _first_task(served: ServedTraining) -> dict[str, Parts]:
     """The tasks of the first round, as they travel."""
-    tasks: dict[str, Parts] = {}
-
-    def ask(asked: Any, rounds: Any) -> Any:
-        from epifed.federation.messages import pack_task  # noqa: PLC0415
-
-        del rounds
-        tasks.update({name: pack_task(task) for name, task in asked.items()})
-        return Answers({}, [], frozenset(asked))
-
-    served.play(ask, lambda _: None)
-    return tasks
+    silent = SitesPost({site.name: lambda _: {} for site in served.federation.sites})
+    with suppress(TooFewError):
+        served.play(silent, lambda _: None)
+    return silent.tasks[0]
 
 
 def _asked(

@@ -28,7 +28,7 @@ from epifed.audit.bench import (
     PLENTY,
     EngineMechanism,
     Listening,
-    Post,
+    SitesPost,
     Trial,
     agreeable,
     answer_of,
@@ -716,11 +716,11 @@ def _trained(ledger: _Noting, settings: Settings) -> None:
 
 def _served_training(
     folder: Path, settings: Settings, ledger: Ledger | None
-) -> tuple[ServedTraining, Post, Listening]:
+) -> tuple[ServedTraining, SitesPost, Listening]:
     panel = audit_panel()
     federation = roster(panel.regions, 2)
     works = site_works(folder, federation, panel)
-    post = Post({name: answer_of(work) for name, work in works.items()})
+    post = SitesPost({name: answer_of(work) for name, work in works.items()})
     training = serve(folder, federation, settings, panel, ledger)
     listening = Listening.to(training.rounds.randomness)
     training.rounds = replace(training.rounds, randomness=listening)

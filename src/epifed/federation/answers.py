@@ -6,27 +6,20 @@ is charged again.
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from filelock import FileLock
 
 from epifed.errors import EpifedError
 from epifed.federation.crypto import digest
-from epifed.federation.messages import NAME, Code, MessageError, Parts
-from epifed.federation.round_terms import Evidence, state_digest
-from epifed.federation.terms import Owner, SiteLedger, Terms
+from epifed.federation.evidence import refuse_invented
+from epifed.federation.messages import Code, Delivery, MessageError, Parts, RoundTerms
+from epifed.federation.terms import Owner, SiteLedger, Terms, book_key
 from epifed.files import write_atomic
-from epifed.learners.base import make_learner
-from epifed.privacy.noise import SecureRandomness
-from epifed.privacy.plan import PrivacyPlan
-from epifed.settings import Settings, of_training
 from epifed.training.release import MOST_LABEL, Release, read_release
-from epifed.training.rounds import Rounds
 
 Make = Callable[[], Parts]
 Spent = Callable[[], int]
@@ -95,6 +88,27 @@ class AnswerCache:
             waiting.replace(path)
             return made.parts
 
+    def give_charged(
+        self, parts: Parts, asked: RoundTerms, make: Make, ledger: SiteLedger | None
+    ) -> Parts:
+        """The answer to a question, charged to the party's ledger, which is None for a test."""
+        question = asked.training, asked.round, question_digest(parts), make
+        if ledger is None:
+            return self.give(*question, lambda: 0, lambda _: None)
+        plan = asked.read()[1]
+        key = book_key(asked, *asked.read())
+
+        def book(before: int) -> None:
+            done = asked.round - 1
+            ledger.enter(key, plan, max(before, done), asked.rounds - done)
+
+        return self.give(*question, lambda: ledger.spent(key), book)
+
+    def last_round(self, training: str) -> int:
+        """The last round of a training that was answered; 0 before the first."""
+        kept = _Answer.read(self.folder / f"{training}.answer")
+        return kept.number if kept else 0
+
     @contextmanager
     def _held(self, training: str) -> Iterator[None]:
         """Lock the training: the worker of a party that crashed may live on for a while."""
@@ -106,75 +120,15 @@ class AnswerCache:
 MODELS = Owner.MODELS
 
 
-def first_state(settings: Settings) -> str:
-    """Digest of the state from which a training with these settings starts."""
-    learner = make_learner(settings)
-    return state_digest(learner.pack(learner.start(of_training(settings.seed)[0])))
-
-
-def refuse_invented(release: Release, training: str, evidence: Evidence) -> None:
-    """Refuse a release that is not, byte for byte, what its aggregators' signed sums give.
-
-    The state is computed again from the first state, which is public, by the learner's own steps. A
-    release that continues another one is refused too: federations make none.
-    """
-    settings, first = release.settings, evidence.first
-    plan = PrivacyPlan.of(settings, release.clients)
-    label = (training, str(release.first_day), str(release.last_day), release.randomness)
-    agreed = (first.training, first.first_day, first.last_day, first.randomness)
-    (cost, *others) = release.spent
-    try:
-        same = Settings.from_toml(first.settings) == settings
-    except EpifedError:
-        same = False
-    if (
-        not same
-        or label != agreed
-        or (plan.rounds, plan.clients) != (first.rounds, first.enrolled)
-        or plan.noise != "aggregators"
-        or plan.aggregators != len(first.aggregators)
-        or not math.isclose(first.noise_multiplier, plan.noise_multiplier, rel_tol=1e-9)
-        or not math.isclose(first.noise_multiplier, cost.noise_multiplier, rel_tol=1e-9)
-        or cost.sampling_rate != plan.priced_rate
-        or cost.rounds < plan.rounds
-        or others
-        or release.continues is not None
-    ):
-        raise MessageError(
-            Code.INVENTED,
-            f"{training}: found a label that is not that of the signed sums (label: "
-            f"{release.sentence()}); expected their settings, days, clients, noise and rounds",
-        )
-    learner = make_learner(settings)
-    start = learner.start(of_training(settings.seed)[0])
-    rounds = Rounds.of(learner, plan.announced(first.noise_multiplier), SecureRandomness(), start)
-    state, unused = evidence.replay(rounds, start)
-    vector = np.ascontiguousarray(learner.pack(state), dtype=np.float32)
-    if (vector.tobytes(), unused) != (release.vector.tobytes(), release.unused):
-        raise MessageError(
-            Code.INVENTED,
-            f"{training}: found another state or number of unused rounds than the signed sums "
-            "give; expected theirs",
-        )
-
-
-def keep_release(
-    kit: Path,
-    ledger: str,
-    terms: Terms,
-    content: bytes,
-    training: str,
-    evidence: Evidence | None = None,
-) -> Release:
+def keep_release(kit: Path, ledger: str, terms: Terms, delivery: Delivery) -> Release:
     """Check and keep the finished release, and close the training in the party's ledger.
 
     A release with predictable noise needs the party's consent, and no release replaces another. The
     cost to the party is what its own ledger shows, not what the server reports. With aggregators,
     the release is computed again from the sums that they signed.
     """
-    if not isinstance(training, str) or not NAME.fullmatch(training):
-        raise MessageError(Code.BAD_TASK)
-    if not isinstance(content, bytes) or len(content) > 4 * terms.most_numbers + MOST_LABEL:
+    training, content, evidence = delivery.training, delivery.content, delivery.evidence
+    if len(content) > 4 * terms.most_numbers + MOST_LABEL:
         raise MessageError(Code.SIZE)
     path = kit / MODELS / f"{training}.epifed"
     path.parent.mkdir(exist_ok=True)

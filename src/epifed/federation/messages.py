@@ -1,21 +1,38 @@
-"""Messages between server and sites, their codes, and the range of protocols understood.
+"""All messages between the parties, the terms of a round, and the codes of refusals.
 
-A message is a short JSON text and the bytes of one array. A contribution is one clipped vector for
-each client of the site, in the roster's order. Clients not drawn are zero, so its size shows
-nothing about the draw. Nothing is executed or unpickled, and sizes are bounded before decoding.
+A message is a short JSON text and the bytes of one array. Nothing is executed or unpickled, and
+sizes are bounded before decoding. In the order of a training:
 
-An error's text can contain data, so a site sends one of a few codes instead.
+| message | from | to | holds |
+| --- | --- | --- | --- |
+| `Greeting` | both | both | the protocols that are understood; an aggregator's keys |
+| `RoundTerms` | server | party | the question whether it would take part |
+| `Readiness` | party | server | yes or a code, with ε as the party counts it |
+| `Task` | server | site | the terms of a round, the site's clients, the state |
+| contribution | site | server | a clipped vector for each client; without aggregators |
+| `Report` | site | server | a sealed share for each aggregator, and a signature |
+| `Question` | server | aggregator | its shares of all reports |
+| `PartialSum` | aggregator | server | the noisy sum of the shares, signed |
+| `Delivery` | server | party | the release, and with aggregators its `Evidence` |
+
+All of them follow from one object, `RoundTerms`, and one check, `RoundTerms.of`. Its digest is in
+every seal and signature, so nothing of one round, training, N, c or S is valid for another. Clients
+that are not drawn are zero in a contribution, so its size shows nothing about the draw.
+
+An error's text can contain data, so a party sends one of a few codes instead.
 
 The protocol number rises when anything that parties exchange changes: tasks, answers, names of
 settings, the release file. `OLDEST` is the oldest protocol that is still understood.
 """
 
 import json
+import math
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +41,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epifed.errors import EpifedError, counted, in_german
+from epifed.federation.crypto import (
+    DIGEST,
+    SIGNATURE,
+    PublicKeys,
+    ReportKey,
+    SecretKeys,
+    Words,
+    bound,
+    digest,
+    sealed_bytes,
+    signed_by,
+    split,
+    to_bytes,
+    words,
+)
 from epifed.files import write_text
 from epifed.learners.base import Vector
+from epifed.privacy.plan import PrivacyPlan
+from epifed.settings import Settings
 from epifed.training.rounds import Rounds
 
 
@@ -106,6 +140,18 @@ SENTENCES = {
 GERMAN = {code: in_german(sentence) for code, sentence in SENTENCES.items()}
 """The sentences in German, for the pages that offices read."""
 
+
+class MessageError(EpifedError):
+    """A message that is refused; `code` is the reason.
+
+    `detail` is for the party's own log.
+    """
+
+    def __init__(self, code: Code, detail: str = "") -> None:
+        super().__init__(f"{code.value}: {detail}" if detail else code.value)
+        self.code, self.detail = code, detail
+
+
 Standing = Literal["absent", "late", "refused", "faulty"]
 """A site's state by its code: not connected, too slow, refusing, or any other failure."""
 
@@ -119,14 +165,100 @@ def standing(code: Code) -> Standing:
     return "refused" if code.startswith("refused-") else "faulty"
 
 
-PROTOCOL, OLDEST = 3, 1
-"""1: the greeting has no number. 2: the greeting states it. 3: parties are asked before a training
-is charged, and deliveries carry the sums that aggregators signed."""
-ASKED_FROM = 3
-"""The first protocol in which a party can be asked whether it would take part."""
-SIGNED_FROM = 3
-"""The first protocol that all parties of a training with aggregators must understand."""
-HEARD = "greeting.json"
+Parts = dict[str, Any]
+"""A message in transit: {"about": JSON text, "array": bytes}."""
+
+MOST_TEXT = 1_000_000
+"""Most characters of the JSON text of a message."""
+MOST_ARRAY = 512 * 2**20
+"""Most bytes of the array of a message."""
+MOST_NUMBERS = MOST_ARRAY // 8
+"""Most numbers of a vector."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}")
+"""A training's name, which becomes the name of a folder and a file: letters, digits, hyphens."""
+
+
+def most_bytes(clients: int, length: int) -> int:
+    """The most bytes of an answer for so many clients, with room for what FLARE adds.
+
+    Sealed reports and partial sums have eight bytes a number, however many clients there are.
+    """
+    return max(4 * clients, 8) * length + 2 * MOST_TEXT
+
+
+def _packed(about: dict[str, Any], content: bytes | None = None) -> Parts:
+    parts: Parts = {"about": json.dumps(about)}
+    return parts if content is None else parts | {"array": content}
+
+
+def _of_array(array: NDArray[Any]) -> tuple[dict[str, Any], bytes]:
+    """The fields that describe an array, and its bytes."""
+    array = np.ascontiguousarray(array)
+    return {"dtype": array.dtype.name, "shape": array.shape}, array.tobytes()
+
+
+def _fields(parts: Parts) -> dict[str, Any]:
+    text = parts.get("about")
+    if not isinstance(text, str) or len(text) > MOST_TEXT:
+        raise MessageError(Code.MESSAGE)
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError):
+        raise MessageError(Code.MESSAGE) from None
+    if not isinstance(about, dict):
+        raise MessageError(Code.MESSAGE)
+    return about
+
+
+def fields_or_none(parts: Parts) -> dict[str, Any]:
+    """The fields of a message, which the caller must check; empty if it is no message."""
+    try:
+        return _fields(parts)
+    except (MessageError, AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def read_about(parts: Parts) -> dict[str, Any]:
+    """The fields of a message; raises `MessageError` if it is invalid or carries a code."""
+    about = _fields(parts)
+    if "code" in about:
+        code = about["code"]
+        raise MessageError(
+            Code(code) if isinstance(code, str) and code in set(Code) else Code.MESSAGE
+        )
+    return about
+
+
+def _array(about: dict[str, Any], parts: Parts) -> NDArray[Any]:
+    content = parts.get("array")
+    if not isinstance(content, bytes) or len(content) > MOST_ARRAY:
+        raise MessageError(Code.MESSAGE)
+    if about.get("dtype") != "float32":
+        raise MessageError(Code.DTYPE)
+    shape = about.get("shape")
+    if not isinstance(shape, list) or not all(
+        type(size) is int and 0 <= size <= MOST_ARRAY for size in shape
+    ):
+        raise MessageError(Code.SHAPE)
+    try:
+        return np.frombuffer(content, dtype=np.float32).copy().reshape(shape)
+    except ValueError:
+        raise MessageError(Code.SHAPE) from None
+
+
+def cut(content: object, sizes: Sequence[int]) -> list[bytes]:
+    """Cut bytes into pieces of these sizes; raises if the total differs."""
+    if not isinstance(content, bytes):
+        raise MessageError(Code.MESSAGE)
+    if len(content) != sum(sizes):
+        raise MessageError(Code.SIZE)
+    ends = np.cumsum(sizes, dtype=np.int64).tolist()
+    return [content[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+PROTOCOL, OLDEST = 4, 4
+"""4: all messages of a round have the same terms."""
+LAST_GREETING = "greeting.json"
 """The file in which a site keeps the server's last greeting."""
 _VERSION = re.compile(r"[0-9A-Za-z.+-]{1,40}")
 
@@ -150,14 +282,13 @@ class ProtocolRange:
 
         >>> ProtocolRange.of({})
         ProtocolRange(oldest=1, newest=1, epifed='unknown')
-        >>> ProtocolRange.of({"protocol": [2, 3], "epifed": "0.4.0"})
-        ProtocolRange(oldest=2, newest=3, epifed='0.4.0')
+        >>> ProtocolRange.of({"protocol": [4, 5], "epifed": "0.4.0"})
+        ProtocolRange(oldest=4, newest=5, epifed='0.4.0')
         """
-        said, named = about.get("protocol", [1, 1]), about.get("epifed")
-        known = isinstance(named, str) and _VERSION.fullmatch(named)
-        epifed = str(named) if known else "unknown"
-        if isinstance(said, list) and len(said) == 2 and all(type(n) is int for n in said):
-            return cls(said[0], said[1], epifed)
+        numbers, named = about.get("protocol", [1, 1]), about.get("epifed")
+        epifed = named if isinstance(named, str) and _VERSION.fullmatch(named) else "unknown"
+        if isinstance(numbers, list) and [type(n) for n in numbers] == [int, int]:
+            return cls(numbers[0], numbers[1], epifed)
         return cls(0, 0, epifed)
 
     @property
@@ -174,14 +305,56 @@ class ProtocolRange:
         return f"epifed {self.epifed} (protocols {self.oldest} to {self.newest})"
 
 
-def foreign(spoken: Mapping[str, ProtocolRange], oldest: int = OLDEST) -> dict[str, ProtocolRange]:
-    """The parties that this server does not understand, if it speaks no protocol below `oldest`."""
+@dataclass(frozen=True)
+class Greeting:
+    """What the server and a party state of themselves when a job starts."""
+
+    protocols: ProtocolRange
+    settings: str = ""
+    """The settings of the training, from the server."""
+    keys: str = ""
+    """The public keys of an aggregator."""
+
+    @classmethod
+    def own(cls, **stated: str) -> "Greeting":
+        """The greeting of this installation."""
+        return cls(ProtocolRange.own(), **stated)
+
+    def pack(self) -> Parts:
+        """Encode the greeting as a message."""
+        return _packed(self.protocols.about | {"settings": self.settings, "keys": self.keys})
+
+    @classmethod
+    def unpack(cls, parts: Parts) -> "Greeting":
+        """Decode a greeting; one that is invalid states nothing."""
+        about = fields_or_none(parts)
+        stated = (about.get(name, "") for name in ("settings", "keys"))
+        return cls(
+            ProtocolRange.of(about), *(text if isinstance(text, str) else "" for text in stated)
+        )
+
+    def remember(self, kit: Path) -> None:
+        """Keep the server's greeting for `epifed federation check`."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_text(kit / LAST_GREETING, json.dumps(self.protocols.about | {"time": now}))
+
+
+def last_greeting(kit: Path) -> tuple[ProtocolRange, str] | None:
+    """The protocols of the server's last greeting and its time; None before the first training."""
+    try:
+        about = json.loads((kit / LAST_GREETING).read_text(encoding="utf-8"))
+        return ProtocolRange.of(about), str(about["time"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def not_understood(stated: Mapping[str, ProtocolRange]) -> dict[str, ProtocolRange]:
+    """The parties that this server does not understand."""
     own = ProtocolRange.own()
-    own = replace(own, oldest=max(own.oldest, oldest))
-    return {name: theirs for name, theirs in spoken.items() if not own.understands(theirs)}
+    return {name: theirs for name, theirs in stated.items() if not own.understands(theirs)}
 
 
-def refuse_foreign(
+def refuse_versions(
     others: Mapping[str, ProtocolRange], needed: Collection[str], left: int, least: int
 ) -> None:
     """Refuse a training, before it is charged, that too few parties would understand.
@@ -199,58 +372,12 @@ def refuse_foreign(
         )
 
 
-def hear(kit: Path, about: Mapping[str, Any]) -> ProtocolRange:
-    """Read the server's greeting and keep it for `epifed federation check`."""
-    said = ProtocolRange.of(about)
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    write_text(kit / HEARD, json.dumps(said.about | {"time": when}))
-    return said
+@dataclass(frozen=True, kw_only=True)
+class RoundTerms:
+    """All terms of a round that its parties must agree on. They fix its price.
 
-
-def heard(kit: Path) -> tuple[ProtocolRange, str] | None:
-    """The server's last greeting and its time; None before the first training."""
-    try:
-        about = json.loads((kit / HEARD).read_text(encoding="utf-8"))
-        return ProtocolRange.of(about), str(about["time"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-Parts = dict[str, Any]
-"""A message in transit: {"about": JSON text, "array": bytes}."""
-
-SEALED_FIELDS = {"site", "aggregators", "length", "least"}
-"""Fields of a task that are sent only if there are aggregators."""
-MOST_TEXT = 1_000_000
-"""Most characters of the JSON text of a message."""
-MOST_ARRAY = 512 * 2**20
-"""Most bytes of the array of a message."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}")
-"""A training's name, which becomes the name of a folder and a file: letters, digits, hyphens."""
-
-
-def most_bytes(clients: int, length: int) -> int:
-    """The most bytes of an answer for so many clients, with room for what FLARE adds.
-
-    Sealed reports and partial sums have eight bytes a number, however many clients there are.
+    They are also the question whether a party would take part in the rounds from this one on.
     """
-    return max(4 * clients, 8) * length + 2 * MOST_TEXT
-
-
-class MessageError(EpifedError):
-    """A message that is refused; `code` is the reason.
-
-    `detail` is for the party's own log.
-    """
-
-    def __init__(self, code: Code, detail: str = "") -> None:
-        super().__init__(f"{code.value}: {detail}" if detail else code.value)
-        self.code, self.detail = code, detail
-
-
-@dataclass(frozen=True)
-class Task:
-    """The server's request to one site in a round."""
 
     training: str
     round: int
@@ -263,20 +390,110 @@ class Task:
     enrolled: int
     """N, the denominator of the accountant's q = m / N."""
     noise_multiplier: float
+    """c of the noise that is added, by each aggregator if there are any."""
     randomness: str
-    clients: tuple[str, ...]
-    """All clients of this site, in the roster's order."""
-    drawn: str
-    """One digit for each client: 1 if drawn, else 0. A site is not told other sites' draws. Empty
-    if the site draws its clients itself."""
-    state: Vector
-    site: str = ""
+    numbers: int
+    """The size of the model, in numbers."""
+    length: int
+    """The length of the vector of a client."""
+    start: str
+    """The digest of the state from which the round starts."""
+    least: int = 1
+    """The fewest sites whose contributions may be used."""
     aggregators: tuple[tuple[str, str], ...] = ()
-    """Names and public keys of the aggregators; if empty, the server adds up."""
-    length: int = 0
-    """With aggregators: the length of a contribution."""
-    least: int = 0
-    """With aggregators: the fewest sites of a sum that may be used."""
+    """Their names and public keys, in the roster's order; if empty, the server adds up."""
+
+    @classmethod
+    def make(
+        cls,
+        training: str,
+        settings: Settings,
+        plan: PrivacyPlan,
+        period: tuple[date, date],
+        state: Vector,
+        length: int,
+        **stated: Any,
+    ) -> "RoundTerms":
+        """The terms of a training's first round, or with `stated` other fields."""
+        values: dict[str, Any] = {
+            "round": 1,
+            "rounds": plan.rounds,
+            "paid": 0,
+            "noise_multiplier": plan.noise_multiplier,
+            "randomness": "secure",
+        }
+        return cls(
+            training=training,
+            settings=settings.to_toml(),
+            first_day=str(period[0]),
+            last_day=str(period[1]),
+            enrolled=plan.clients,
+            numbers=int(state.size),
+            length=length,
+            start=state_digest(state),
+            **values | stated,
+        )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "RoundTerms":
+        """The terms from a message's fields; raises `MessageError` if they are invalid."""
+        try:
+            stated = {field.name: values[field.name] for field in fields(RoundTerms)}
+            keys = tuple(
+                (str(name), PublicKeys.of(key).text) for name, key in stated["aggregators"]
+            )
+            terms = RoundTerms(**stated | {"aggregators": keys})
+            whole = (terms.round, terms.rounds, terms.paid, terms.enrolled, terms.least)
+            sizes = (terms.numbers, terms.length)
+            valid = (
+                isinstance(terms.training, str)
+                and NAME.fullmatch(terms.training) is not None
+                and all(type(number) is int for number in (*whole, *sizes))
+                and 1 <= terms.round <= terms.rounds
+                and min(terms.enrolled, terms.least) >= 1
+                and terms.paid >= 0
+                and 0 <= terms.numbers <= MOST_NUMBERS
+                and 1 <= terms.length <= MOST_NUMBERS
+                and isinstance(terms.settings, str)
+                and terms.period[0] <= terms.period[1]
+                and type(terms.noise_multiplier) is float
+                and 0 <= terms.noise_multiplier < math.inf
+                and terms.randomness in ("secure", "seeded")
+                and len(bytes.fromhex(terms.start)) == DIGEST
+                and (not keys or terms._valid_with_aggregators())
+            )
+        except (KeyError, TypeError, ValueError, EpifedError):
+            valid = False
+        if not valid:
+            raise MessageError(Code.BAD_TASK)
+        return terms
+
+    def _valid_with_aggregators(self) -> bool:
+        """Whether several aggregators add noise, and no round is repeated: answers are kept."""
+        several = len(dict(self.aggregators)) == len(self.aggregators) >= 2
+        return several and self.noise_multiplier > 0 and self.paid == self.round - 1
+
+    @property
+    def agreed(self) -> dict[str, Any]:
+        """The terms as fields of a message."""
+        return {field.name: getattr(self, field.name) for field in fields(RoundTerms)}
+
+    def pack(self) -> Parts:
+        """Encode the question whether a party would take part."""
+        return _packed(self.agreed)
+
+    @classmethod
+    def unpack(cls, parts: Parts) -> "RoundTerms":
+        """Decode the question whether a party would take part."""
+        return cls.of(fields_or_none(parts))
+
+    def read(self) -> tuple[Settings, PrivacyPlan]:
+        """The settings and their privacy plan; raises `MessageError` if they are invalid."""
+        try:
+            settings = Settings.from_toml(self.settings)
+            return settings, PrivacyPlan.of(settings, self.enrolled)
+        except EpifedError:
+            raise MessageError(Code.BAD_TASK) from None
 
     @property
     def period(self) -> tuple[date, date]:
@@ -284,14 +501,108 @@ class Task:
         return date.fromisoformat(self.first_day), date.fromisoformat(self.last_day)
 
     @property
-    def numbers(self) -> int:
-        """The size of the model, in numbers."""
-        return int(self.state.size)
-
-    @property
     def repeated(self) -> int:
         """Rounds that were charged and had to be run again."""
         return max(0, self.paid + 1 - self.round)
+
+    @cached_property
+    def keys(self) -> dict[str, PublicKeys]:
+        """The aggregators' public keys by name."""
+        return {name: PublicKeys.of(text) for name, text in self.aggregators}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """The fingerprints of the aggregators' keys by name, as parties pin them."""
+        return {name: keys.fingerprint for name, keys in self.keys.items()}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the terms, which every seal and signature covers."""
+        return digest(json.dumps(self.agreed, sort_keys=True).encode())
+
+    def in_round(self, number: int, state: Vector) -> "RoundTerms":
+        """The terms of another round of a training with aggregators, from the state before it."""
+        return replace(self, round=number, paid=number - 1, start=state_digest(state))
+
+    def last(self, name: str) -> bool:
+        """Whether this aggregator gets the last share, which is the only one that is not a seed."""
+        return self.aggregators[-1][0] == name
+
+    def before(self, name: str) -> list[str]:
+        """The names of the aggregators that are asked before the named one."""
+        names = [aggregator for aggregator, _ in self.aggregators]
+        return names[: names.index(name)]
+
+
+def state_digest(state: Vector) -> str:
+    """Digest of a packed state, in hexadecimal digits."""
+    return digest(state.astype("<f4").tobytes()).hex()
+
+
+_ACCOUNTANT = re.compile(r"[a-z0-9-]{1,20}")
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether a party would take part, and the ε as it counts it."""
+
+    code: Code | None = None
+    """Why it would not take part; None if it would."""
+    epsilon: float | None = None
+    """As the party counts it: of this training, or of all together if the total is exceeded."""
+    limit: float | None = None
+    """The most that it allows; None if infinite."""
+    delta: float | None = None
+    accountant: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain values."""
+        return vars(self) | {"code": self.code.value if self.code else "yes"}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Readiness":
+        """The answer from plain values; one that is invalid counts as a refusal."""
+        word, named = values.get("code"), values.get("accountant")
+        code = Code(word) if isinstance(word, str) and word in set(Code) else Code.MESSAGE
+        return cls(
+            None if word == "yes" else code,
+            **{name: _finite(values.get(name)) for name in ("epsilon", "limit", "delta")},
+            accountant=named if isinstance(named, str) and _ACCOUNTANT.fullmatch(named) else None,
+        )
+
+    def pack(self) -> Parts:
+        """Encode the answer as a message."""
+        return _packed(self.to_dict())
+
+    @classmethod
+    def unpack(cls, parts: Parts) -> "Readiness":
+        """Decode an answer; one that is invalid counts as a refusal."""
+        return cls.of(fields_or_none(parts))
+
+
+def _finite(value: object) -> float | None:
+    valid = type(value) in (int, float) and 0 <= float(value) < math.inf  # type: ignore[arg-type]
+    return float(value) if valid else None  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(RoundTerms):
+    """The server's request to one site in a round: the terms, and what concerns this site."""
+
+    site: str
+    clients: tuple[str, ...]
+    """All clients of this site, in the roster's order."""
+    drawn: str
+    """One digit for each client: 1 if drawn, else 0. A site is not told other sites' draws. Empty
+    if the site draws its clients itself."""
+    state: Vector
+
+    @classmethod
+    def to(
+        cls, terms: RoundTerms, site: str, clients: tuple[str, ...], drawn: str, state: Vector
+    ) -> "Task":
+        """The task of a site in a round with these terms."""
+        return cls(**terms.agreed, site=site, clients=clients, drawn=drawn, state=state)
 
     @property
     def draws_itself(self) -> bool:
@@ -305,8 +616,9 @@ class Task:
 
 def pack_task(task: Task) -> Parts:
     """Encode a task as a message."""
-    unsaid = {"state"} if task.aggregators else {"state", *SEALED_FIELDS}
-    return _packed({k: v for k, v in vars(task).items() if k not in unsaid}, task.state)
+    own = {"site": task.site, "clients": task.clients, "drawn": task.drawn}
+    described, content = _of_array(task.state)
+    return _packed(task.agreed | own | described, content)
 
 
 def pack_tasks(tasks: Mapping[str, Task]) -> dict[str, Parts]:
@@ -321,42 +633,47 @@ def pack_tasks(tasks: Mapping[str, Task]) -> dict[str, Parts]:
 
 def unpack_task(parts: Parts) -> Task:
     """Decode a task; raises `MessageError` if a site must not act on it."""
-    about = _about(parts)
-    state = _array(about, parts)
-    try:
-        about["clients"] = tuple(about["clients"])
-        about["aggregators"] = tuple((n, keys) for n, keys in about.get("aggregators", ()))
-        named = set(Task.__dataclass_fields__) - {"state", *SEALED_FIELDS}
-        known = {name: about[name] for name in named | (SEALED_FIELDS & about.keys())}
-        task = Task(**known, state=state)
-        good = (
-            NAME.fullmatch(task.training) is not None
-            and all(isinstance(client, str) for client in task.clients)
-            and re.fullmatch("[01]*", task.drawn) is not None
-            and len(task.drawn) == (0 if task.draws_itself else len(task.clients))
-            and all(isinstance(n, int) for n in (task.round, task.rounds, task.paid, task.enrolled))
-            and 1 <= task.round <= task.rounds
-            and task.paid >= 0
-            and task.enrolled >= len(task.clients)
-            and float(task.noise_multiplier) >= 0
-            and task.period[0] <= task.period[1]
-        )
-    except (KeyError, TypeError, ValueError, OverflowError):
-        good = False
-    if not good:
+    about = _fields(parts)
+    state, terms = _array(about, parts), RoundTerms.of(about)
+    site, clients, drawn = (about.get(name) for name in ("site", "clients", "drawn"))
+    if (
+        not isinstance(site, str)
+        or not isinstance(clients, list)
+        or not all(isinstance(client, str) for client in clients)
+        or not isinstance(drawn, str)
+        or not re.fullmatch("[01]*", drawn)
+        or len(clients) > terms.enrolled
+        or (state.size, state_digest(state)) != (terms.numbers, terms.start)
+    ):
+        raise MessageError(Code.BAD_TASK)
+    task = Task.to(terms, site, tuple(clients), drawn, state)
+    if len(drawn) != (0 if task.draws_itself else len(clients)):
         raise MessageError(Code.BAD_TASK)
     return task
 
 
-def pack_contribution(training: str, number: int, rows: Vector) -> Parts:
-    """Encode a site's answer: a clipped vector for each of its clients, and nothing else."""
-    return _packed({"training": training, "round": number}, rows)
+def _answer(training: str, number: int, **more: Any) -> dict[str, Any]:
+    """The fields of each answer to a round."""
+    return {"training": training, "round": number} | more
+
+
+def _answered(parts: Parts, terms: RoundTerms) -> dict[str, Any]:
+    """The fields of an answer; raises `MessageError` if it has a code or is of another round."""
+    about = read_about(parts)
+    if about.get("training") != terms.training or about.get("round") != terms.round:
+        raise MessageError(Code.LATE)
+    return about
 
 
 def pack_code(training: str, number: int, code: Code) -> Parts:
     """Encode the answer of a party that contributes nothing: a code for the reason."""
-    about = {"training": training, "round": number, "code": code.value}
-    return {"about": json.dumps(about)}
+    return _packed(_answer(training, number, code=code.value))
+
+
+def pack_contribution(training: str, number: int, rows: Vector) -> Parts:
+    """Encode a site's answer: a clipped vector for each of its clients, and nothing else."""
+    described, content = _of_array(rows)
+    return _packed(_answer(training, number, **described), content)
 
 
 def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vector], list[Code]]:
@@ -365,85 +682,354 @@ def accept(parts: Parts, task: Task, rounds: Rounds[Any]) -> tuple[dict[str, Vec
     A rejected vector counts as zero and leaves the others valid. A message that is not a
     contribution is refused as a whole.
     """
-    about = read_about(parts)
-    if about.get("training") != task.training or about.get("round") != task.round:
-        raise MessageError(Code.LATE)
-    array = _array(about, parts)
+    array = _array(_answered(parts, task), parts)
     if array.shape != (len(task.clients), rounds.length):
         raise MessageError(Code.SHAPE)
-    good: dict[str, Vector] = {}
-    wrong: list[Code] = []
+    accepted: dict[str, Vector] = {}
+    rejected: list[Code] = []
     for client, mark, row in zip(task.clients, task.drawn, array, strict=True):
         reason = rounds.accept(row)
         if reason:
-            wrong.append(Code(reason))
+            rejected.append(Code(reason))
         elif mark == "1":
-            good[client] = row
-    return good, wrong
+            accepted[client] = row
+    return accepted, rejected
 
 
-def said(parts: Parts) -> dict[str, Any]:
-    """The fields of a greeting, which the caller must check; empty if it is no message."""
-    try:
-        return _about(parts)
-    except (MessageError, AttributeError, KeyError, TypeError, ValueError):
-        return {}
+@dataclass(frozen=True)
+class Report:
+    """A site's message in a round: a sealed share for each aggregator, and one signature."""
+
+    site: str
+    shares: tuple[bytes, ...]
+    signature: bytes
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """The digests of the sealed shares, which the signature covers."""
+        return tuple(map(digest, self.shares))
+
+
+def make_report(terms: RoundTerms, site: str, key: ReportKey, steps: NDArray[np.int64]) -> Report:
+    """Split a site's vector, in whole steps of the grid; seal each share and sign them all."""
+    parts = split(steps, len(terms.aggregators))
+    shares = tuple(
+        keys.seal(part, seal_info(terms, site, name))
+        for (name, keys), part in zip(terms.keys.items(), parts, strict=True)
+    )
+    signature = key.sign(_signed(terms, site, map(digest, shares)))
+    return Report(site, shares, signature)
+
+
+def seal_info(terms: RoundTerms, site: str, aggregator: str) -> bytes:
+    """The context of a sealed share: it opens only for this round, site and aggregator."""
+    return bound("share", terms.digest, site, aggregator)
+
+
+def pack_report(terms: RoundTerms, report: Report) -> Parts:
+    """Encode a report as a message; its size depends on the terms alone."""
+    content = b"".join((report.signature, *report.shares))
+    return _packed(_answer(terms.training, terms.round), content)
+
+
+def report_bytes(aggregators: int, length: int) -> int:
+    """The number of bytes of a report of `length` numbers to so many aggregators."""
+    lasts = (place == aggregators - 1 for place in range(aggregators))
+    return SIGNATURE + sum(sealed_bytes(length, last=last) for last in lasts)
+
+
+def accept_report(parts: Parts, terms: RoundTerms, site: str, public: str | None) -> Report:
+    """The report in a site's answer; raises `MessageError` if its form or signature is wrong."""
+    _answered(parts, terms)
+    sizes = [sealed_bytes(terms.length, last=terms.last(name)) for name, _ in terms.aggregators]
+    signature, *shares = cut(parts.get("array"), (SIGNATURE, *sizes))
+    report = Report(site, tuple(shares), signature)
+    _check_signature(terms, site, report.digests, signature, public)
+    return report
+
+
+@dataclass(frozen=True)
+class Relayed:
+    """The part of a report that one aggregator gets: its own share, all digests, the signature."""
+
+    site: str
+    digests: tuple[bytes, ...]
+    signature: bytes
+    share: bytes
+
+    def check(self, terms: RoundTerms, place: int, public: str | None) -> None:
+        """Refuse a share that is not the one that a site of the roster signed for this round."""
+        if digest(self.share) != self.digests[place]:
+            raise MessageError(Code.DIGEST)
+        _check_signature(terms, self.site, self.digests, self.signature, public)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What an aggregator signs: the digests of the reports that it added up and of its sum."""
+
+    aggregator: str
+    reported: bytes
+    """The digest of the reports."""
+    partial: bytes
+    """The digest of the partial sum."""
+    opened: int
+    """The number of reports whose shares could be opened and are in the sum."""
+    signature: bytes
+
+    def holds(self, terms: RoundTerms) -> bool:
+        """Whether the aggregator signed it for this round."""
+        keys = terms.keys.get(self.aggregator)
+        content = _stated(terms, self.aggregator, self.reported, self.partial, self.opened)
+        return keys is not None and keys.signed(self.signature, content)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The statement as plain values."""
+        return {
+            "aggregator": self.aggregator,
+            "reports": self.reported.hex(),
+            "partial": self.partial.hex(),
+            "opened": self.opened,
+            "signature": self.signature.hex(),
+        }
+
+    @classmethod
+    def of(cls, values: Any) -> "Statement":
+        """The statement from plain values; raises `MessageError` if they are invalid."""
+        try:
+            reported, partial, signature = (
+                bytes.fromhex(values[name]) for name in ("reports", "partial", "signature")
+            )
+            opened = values["opened"]
+            if type(opened) is not int or opened < 0:
+                raise ValueError
+            return cls(str(values["aggregator"]), reported, partial, opened, signature)
+        except (KeyError, TypeError, ValueError):
+            raise MessageError(Code.MESSAGE) from None
+
+
+@dataclass(frozen=True)
+class Question:
+    """The request to an aggregator to add up these reports."""
+
+    terms: RoundTerms
+    aggregator: str
+    reports: tuple[Relayed, ...]
+    before: tuple[Statement, ...]
+    """The statements of the aggregators that have answered before it."""
+
+    @property
+    def reported(self) -> bytes:
+        """Digest of the reports, equal for all aggregators that were given the same ones."""
+        listed = (
+            (report.site, *(d.hex() for d in report.digests), report.signature.hex())
+            for report in sorted(self.reports, key=lambda report: report.site)
+        )
+        return digest(json.dumps([self.terms.digest.hex(), *listed]).encode())
+
+
+def pack_question(question: Question) -> Parts:
+    """Encode a question as a message."""
+    about = question.terms.agreed | {
+        "aggregator": question.aggregator,
+        "sites": [report.site for report in question.reports],
+        "before": [statement.to_dict() for statement in question.before],
+    }
+    content = b"".join(
+        b"".join((*report.digests, report.signature, report.share)) for report in question.reports
+    )
+    return _packed(about, content)
+
+
+def unpack_question(parts: Parts) -> Question:
+    """Decode a question; raises `MessageError` if it is invalid."""
+    about = read_about(parts)
+    terms = RoundTerms.of(about)
+    names = [name for name, _ in terms.aggregators]
+    aggregator, sites, before = (about.get(key) for key in ("aggregator", "sites", "before"))
+    if (
+        aggregator not in names
+        or not isinstance(before, list)
+        or not isinstance(sites, list)
+        or not all(isinstance(site, str) for site in sites)
+    ):
+        raise MessageError(Code.BAD_TASK)
+    share = sealed_bytes(terms.length, last=terms.last(aggregator))
+    sizes = (*[DIGEST] * len(names), SIGNATURE, share)
+    pieces = cut(parts.get("array"), sizes * len(sites))
+    reports = []
+    for number, site in enumerate(sites):
+        *digests, signature, content = pieces[number * len(sizes) : (number + 1) * len(sizes)]
+        reports.append(Relayed(site, tuple(digests), signature, content))
+    return Question(terms, aggregator, tuple(reports), tuple(map(Statement.of, before)))
+
+
+@dataclass(frozen=True)
+class PartialSum:
+    """An aggregator's answer: the sum of its shares, with its noise."""
+
+    statement: Statement
+    total: Words
+    unopened: tuple[str, ...]
+    """Sites that signed a share which cannot be opened."""
+
+
+def pack_partial(
+    question: Question, keys: SecretKeys, total: Words, unopened: Sequence[str]
+) -> Parts:
+    """Sign a partial sum and encode it as a message."""
+    terms, name, content = question.terms, question.aggregator, to_bytes(total)
+    opened = len(question.reports) - len(unopened)
+    signature = keys.sign(_stated(terms, name, question.reported, digest(content), opened))
+    statement = Statement(name, question.reported, digest(content), opened, signature)
+    about = _answer(terms.training, terms.round, unopened=list(unopened)) | statement.to_dict()
+    return _packed(about, content)
+
+
+def accept_partial(parts: Parts, question: Question) -> PartialSum:
+    """The partial sum in an aggregator's answer; raises if it does not fit this question."""
+    terms = question.terms
+    about = _answered(parts, terms)
+    (content,) = cut(parts.get("array"), (8 * terms.length,))
+    statement, unopened = Statement.of(about), about.get("unopened")
+    if not isinstance(unopened, list) or not {r.site for r in question.reports}.issuperset(
+        unopened
+    ):
+        raise MessageError(Code.MESSAGE)
+    if statement.opened != len(question.reports) - len(unopened):
+        raise MessageError(Code.MESSAGE)
+    if statement.aggregator != question.aggregator or statement.partial != digest(content):
+        raise MessageError(Code.DIGEST)
+    if not statement.holds(terms):
+        raise MessageError(Code.SIGNATURE)
+    if statement.reported != question.reported:
+        raise MessageError(Code.REPORTS)
+    return PartialSum(statement, words(content), tuple(unopened))
+
+
+def _signed(terms: RoundTerms, site: str, digests: Iterable[bytes]) -> bytes:
+    return bound("report", terms.digest, site, *digests)
+
+
+def _stated(
+    terms: RoundTerms, aggregator: str, reported: bytes, partial: bytes, opened: int
+) -> bytes:
+    return bound("partial sum", terms.digest, aggregator, reported, partial, str(opened))
+
+
+def _check_signature(
+    terms: RoundTerms, site: str, digests: Iterable[bytes], signature: bytes, public: str | None
+) -> None:
+    if public is None:
+        raise MessageError(Code.FOREIGN)
+    if not signed_by(public, signature, _signed(terms, site, digests)):
+        raise MessageError(Code.SIGNATURE)
+
+
+MOST_EVIDENCE = 256 * 2**20
+"""Most bytes of a training's signed sums: 1,423 rounds of 11,777 numbers, two aggregators."""
+_OPENED = 8
+"""Bytes of the number of opened reports."""
+
+
+def pack_sums(sums: Iterable[PartialSum]) -> bytes:
+    """The partial sums of a round with their signatures, as bytes of a delivery."""
+    pieces = (
+        (
+            each.statement.reported,
+            each.statement.opened.to_bytes(_OPENED),
+            each.statement.signature,
+            to_bytes(each.total),
+        )
+        for each in sums
+    )
+    return b"".join(map(b"".join, pieces))
+
+
+def evidence_bytes(aggregators: int, length: int, rounds: int) -> int:
+    """The number of bytes of the signed sums of a training."""
+    return rounds * aggregators * (DIGEST + _OPENED + SIGNATURE + 8 * length)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The proof of a release made with aggregators: all sums that they signed."""
+
+    first: RoundTerms
+    """The terms of the first round; those of the others follow from it and from the sums."""
+    sums: bytes
+
+    def rounds(self) -> list[bytes]:
+        """The signed sums of each round."""
+        each = evidence_bytes(len(self.first.aggregators), self.first.length, 1)
+        return cut(self.sums, [each] * self.first.rounds)
+
+
+def signed_sums(terms: RoundTerms, content: bytes) -> list[PartialSum]:
+    """The sums of a round; raises `MessageError` unless every aggregator signed its own."""
+    sizes = (DIGEST, _OPENED, SIGNATURE, 8 * terms.length)
+    pieces = cut(content, sizes * len(terms.aggregators))
+    sums = []
+    for place, (name, _) in enumerate(terms.aggregators):
+        reported, opened, signature, total = pieces[4 * place : 4 * place + 4]
+        statement = Statement(name, reported, digest(total), int.from_bytes(opened), signature)
+        if not statement.holds(terms):
+            raise MessageError(
+                Code.INVENTED,
+                f"round {terms.round}: found a sum that '{name}' did not sign for this round "
+                "and the state before it; expected one",
+            )
+        sums.append(PartialSum(statement, words(total), ()))
+    if len({each.statement.reported for each in sums}) > 1:
+        raise MessageError(Code.REPORTS)
+    return sums
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The finished training, as each party gets it."""
+
+    training: str
+    content: bytes
+    """The release file."""
+    evidence: Evidence | None = None
+    """None without aggregators."""
+
+    def pack(self) -> Parts:
+        """Encode the delivery as a message."""
+        first = self.evidence.first.agreed if self.evidence else None
+        sums = self.evidence.sums if self.evidence else b""
+        return _packed({"training": self.training, "first": first}, self.content) | {"sums": sums}
+
+    @classmethod
+    def unpack(cls, parts: Parts) -> "Delivery":
+        """Decode a delivery; raises `MessageError` if it is invalid."""
+        about, content, sums = _fields(parts), parts.get("array"), parts.get("sums")
+        training, first = about.get("training"), about.get("first")
+        if not isinstance(training, str) or not NAME.fullmatch(training):
+            raise MessageError(Code.BAD_TASK)
+        if (
+            not isinstance(content, bytes)
+            or not isinstance(sums, bytes)
+            or len(sums) > MOST_EVIDENCE
+        ):
+            raise MessageError(Code.SIZE)
+        if first is None:
+            return cls(training, content)
+        if not isinstance(first, dict):
+            raise MessageError(Code.BAD_TASK)
+        return cls(training, content, Evidence(RoundTerms.of(first), sums))
+
+
+def pack_receipt(sha256: str) -> Parts:
+    """Encode a party's answer to a delivery: the hash of the release that it keeps."""
+    return _packed({"sha256": sha256})
 
 
 def unreceived(parts: Parts, sha256: str) -> Code | None:
-    """Why a site does not have the release with this hash, by its answer; None if it has it."""
+    """Why a party does not have the release with this hash, by its answer; None if it has it."""
     try:
         about = read_about(parts)
     except MessageError as error:
         return error.code
     return None if about.get("sha256") == sha256 else Code.MESSAGE
-
-
-def _packed(about: dict[str, Any], array: NDArray[Any]) -> Parts:
-    array = np.ascontiguousarray(array)
-    about = about | {"dtype": array.dtype.name, "shape": array.shape}
-    return {"about": json.dumps(about), "array": array.tobytes()}
-
-
-def read_about(parts: Parts) -> dict[str, Any]:
-    """The fields of a message; raises `MessageError` if it is invalid or carries a code."""
-    about = _about(parts)
-    if "code" in about:
-        raise MessageError(_code(about["code"]))
-    return about
-
-
-def _about(parts: Parts) -> dict[str, Any]:
-    text = parts.get("about")
-    if not isinstance(text, str) or len(text) > MOST_TEXT:
-        raise MessageError(Code.MESSAGE)
-    try:
-        about = json.loads(text)
-    except (ValueError, RecursionError):
-        raise MessageError(Code.MESSAGE) from None
-    if not isinstance(about, dict):
-        raise MessageError(Code.MESSAGE)
-    return about
-
-
-def _array(about: dict[str, Any], parts: Parts) -> NDArray[Any]:
-    content = parts.get("array")
-    if not isinstance(content, bytes) or len(content) > MOST_ARRAY:
-        raise MessageError(Code.MESSAGE)
-    if about.get("dtype") != "float32":
-        raise MessageError(Code.DTYPE)
-    shape = about.get("shape")
-    if not isinstance(shape, list) or not all(
-        type(size) is int and 0 <= size <= MOST_ARRAY for size in shape
-    ):
-        raise MessageError(Code.SHAPE)
-    try:
-        return np.frombuffer(content, dtype=np.float32).copy().reshape(shape)
-    except ValueError:
-        raise MessageError(Code.SHAPE) from None
-
-
-def _code(text: object) -> Code:
-    if isinstance(text, str) and text in set(Code):
-        return Code(text)
-    return Code.MESSAGE

@@ -7,35 +7,41 @@ An unusual one is reported, so that somebody checks it before forecasting.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epifed.errors import EpifedError, counted
-from epifed.federation.messages import SENTENCES, Code, MessageError, Parts, Task
-from epifed.federation.round_terms import (
+from epifed.federation.evidence import close_round
+from epifed.federation.messages import (
     MOST_EVIDENCE,
+    SENTENCES,
+    Code,
+    Delivery,
     Evidence,
+    MessageError,
     PartialSum,
+    Parts,
     Question,
     Relayed,
     Report,
     RoundTerms,
+    Task,
     accept_partial,
     accept_report,
-    close_round,
     evidence_bytes,
     pack_question,
     pack_report,
     pack_sums,
 )
-from epifed.federation.server import ORDER, Order, Problem, StoredTraining
+from epifed.federation.server import ORDER, Order, Post, Problem, StoredTraining
+from epifed.federation.server import Report as RoundReport
 from epifed.federation.terms import Federation
 from epifed.files import save_part, write_atomic, write_text
+from epifed.learners.base import Vector
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.noise import SeededRandomness
 from epifed.settings import of_training
@@ -119,51 +125,35 @@ class AwayError(Exception):
     """An aggregator does not answer: the round waits for it."""
 
 
-class Post(Protocol):
-    """Sends questions to the parties and returns their answers."""
-
-    def keys(self) -> Mapping[str, str]:
-        """The public keys of the connected aggregators."""
-        ...
-
-    def sites(self, tasks: dict[str, Task]) -> tuple[Mapping[str, Parts], list[Problem]]:
-        """The answers that arrived, by site, and the problems of the other sites."""
-        ...
-
-    def aggregator(self, name: str, question: Parts) -> Parts | None:
-        """An aggregator's answer; None if none arrives."""
-        ...
-
-
 @dataclass(frozen=True)
 class Collected:
     """The accepted reports of a round, and the problems of other sites."""
 
-    pact: RoundTerms
+    terms: RoundTerms
     reports: tuple[Report, ...]
     problems: list[Problem]
 
 
 def collect(
-    answers: Mapping[str, Parts], pact: RoundTerms, signs: Mapping[str, str]
+    answers: Mapping[str, Parts], terms: RoundTerms, signs: Mapping[str, str]
 ) -> tuple[list[Report], list[Problem]]:
     """The valid reports among the answers, and the problems of the others."""
     reports, problems = [], []
     for site, parts in sorted(answers.items()):
         try:
-            reports.append(accept_report(parts, pact, site, signs.get(site)))
+            reports.append(accept_report(parts, terms, site, signs.get(site)))
         except MessageError as error:
             problems.append(Problem(site, error.code))
     return reports, problems
 
 
 def question_of(
-    pact: RoundTerms, name: str, reports: tuple[Report, ...], before: list[PartialSum]
+    terms: RoundTerms, name: str, reports: tuple[Report, ...], before: list[PartialSum]
 ) -> Question:
     """The question to an aggregator: its own share of each report, and the statements before it."""
-    place = [one for one, _ in pact.aggregators].index(name)
+    place = len(terms.before(name))
     relayed = tuple(Relayed(r.site, r.digests, r.signature, r.shares[place]) for r in reports)
-    return Question(pact, name, relayed, tuple(one.statement for one in before))
+    return Question(terms, name, relayed, tuple(partial.statement for partial in before))
 
 
 class SecureTraining(StoredTraining):
@@ -188,24 +178,24 @@ class SecureTraining(StoredTraining):
                 "of an earlier version of epifed; expected another name: start it anew"
             )
 
-    def delivery(self) -> Parts:
+    def delivery(self) -> Delivery:
         """The release, and the signed sums from which each party computes it again."""
         first = self._first()
         if first is None:
             return super().delivery()
         numbers = range(1, self.settings.rounds + 1)
         sums = b"".join((self.folder / SUMS / str(number)).read_bytes() for number in numbers)
-        return super().delivery() | Evidence(first, sums).pack()
+        return replace(super().delivery(), evidence=Evidence(first, sums))
 
-    def _keep_sums(self, pact: RoundTerms, sums: list[PartialSum]) -> None:
+    def _keep_sums(self, terms: RoundTerms, sums: list[PartialSum]) -> None:
         """Store the signed sums of a round, for those who check the release."""
         (self.folder / SUMS).mkdir(exist_ok=True)
         content = pack_sums(sums)
         write_atomic(
-            self.folder / SUMS / str(pact.round), lambda temporary: temporary.write_bytes(content)
+            self.folder / SUMS / str(terms.round), lambda temporary: temporary.write_bytes(content)
         )
-        if pact.round == 1:
-            write_text(self.folder / SUMS / FIRST, json.dumps(asdict(pact)))
+        if terms.round == 1:
+            write_text(self.folder / SUMS / FIRST, json.dumps(terms.agreed))
 
     def _first(self) -> RoundTerms | None:
         """The terms of the first round; None before it is done."""
@@ -217,16 +207,16 @@ class SecureTraining(StoredTraining):
         first = self._first()
         return first.least if first else self.federation.min_sites
 
-    def _refuse_other_terms(self, pact: RoundTerms) -> None:
+    def _refuse_other_terms(self, terms: RoundTerms, state: Vector) -> None:
         """Refuse a round whose terms differ from the first one's: its sums would be no evidence."""
         first = self._first()
-        if first and replace(first, round=pact.round, start=pact.start) != pact:
+        if first and first.in_round(terms.round, state) != terms:
             raise EpifedError(
                 f"training '{self.order.training}': found other keys of its aggregators, or noise, "
                 "than in its first round; expected the same to its end, or another name"
             )
 
-    def play(self, post: Post, report: Callable[[dict[str, Any]], None]) -> None:
+    def play(self, post: Post, report: RoundReport) -> None:
         """Run one round: collect sealed reports, charge it, and combine the partial sums."""
         number = self.done + 1
         collected = self._stored(number) or self._collect(number, post)
@@ -238,9 +228,9 @@ class SecureTraining(StoredTraining):
         except EpifedError:
             report(self.line(number, problems))
             raise
-        spoilers = sorted({site for one in sums for site in one.unopened})
+        spoilers = sorted({site for partial in sums for site in partial.unopened})
         problems += [Problem(site, Code.SEALED) for site in spoilers]
-        closed = close_round(collected.pact, sums, self.rounds, self.state)
+        closed = close_round(collected.terms, sums, self.rounds, self.state)
         if closed.released is not None:
             if unlike(self.folder, self.order, number, closed.released, self.plan.noise_std(0)):
                 problems.append(Problem("all", Code.UNUSUAL))
@@ -248,7 +238,7 @@ class SecureTraining(StoredTraining):
         elif closed.code:
             problems.append(Problem("all", closed.code))
         self._avoid(spoilers)
-        self._keep_sums(collected.pact, sums)
+        self._keep_sums(collected.terms, sums)
         self._wait(number, closed.state, self.paid - 1, int(closed.released is None))
         self._save()
         (self.folder / REPORTS).unlink(missing_ok=True)
@@ -256,12 +246,11 @@ class SecureTraining(StoredTraining):
 
     def _collect(self, number: int, post: Post) -> Collected:
         """Ask the sites, and store their reports until the round is over."""
-        pact, tasks = self._pact(number, post.keys())
-        self._refuse_other_terms(pact)
+        terms, tasks = self._asked(number, post.keys())
         answers, problems = post.sites(tasks)
         avoided = self._avoided()
         wanted = {site: parts for site, parts in answers.items() if site not in avoided}
-        reports, wrong = collect(wanted, pact, self.federation.signs)
+        reports, wrong = collect(wanted, terms, self.federation.signs)
         problems = [
             *problems,
             *wrong,
@@ -269,8 +258,9 @@ class SecureTraining(StoredTraining):
         ]
         self._refuse_spoiled(avoided)
         self._refuse_too_few(len(reports), problems)
-        self._store(Collected(pact, tuple(reports), problems))
-        return Collected(pact, tuple(reports), problems)
+        collected = Collected(terms, tuple(reports), problems)
+        self._store(collected)
+        return collected
 
     def _refuse_spoiled(self, avoided: set[str]) -> None:
         """Raise if too few sites remain without those whose reports cannot be opened."""
@@ -286,8 +276,8 @@ class SecureTraining(StoredTraining):
     def _ask(self, collected: Collected, post: Post, problems: list[Problem]) -> list[PartialSum]:
         """The aggregators' partial sums, in the roster's order; raises if one of them refuses."""
         sums: list[PartialSum] = []
-        for name, _ in collected.pact.aggregators:
-            question = question_of(collected.pact, name, collected.reports, sums)
+        for name, _ in collected.terms.aggregators:
+            question = question_of(collected.terms, name, collected.reports, sums)
             answer = post.aggregator(name, pack_question(question))
             if answer is None:
                 raise AwayError(name)
@@ -296,13 +286,14 @@ class SecureTraining(StoredTraining):
             except MessageError as error:
                 problems.append(Problem(name, error.code))
                 raise EpifedError(
-                    f"training '{self.order.training}': round {collected.pact.round} was refused "
+                    f"training '{self.order.training}': round {collected.terms.round} was refused "
                     f"by the aggregator '{name}' ({error.code.value}): {SENTENCES[error.code]}"
                 ) from None
         return sums
 
-    def _pact(self, number: int, keys: Mapping[str, str]) -> tuple[RoundTerms, dict[str, Task]]:
-        names = [one.name for one in self.federation.aggregators]
+    def _asked(self, number: int, keys: Mapping[str, str]) -> tuple[RoundTerms, dict[str, Task]]:
+        """The terms of a round, and the task of each site."""
+        names = [aggregator.name for aggregator in self.federation.aggregators]
         if self.plan.aggregators != len(names):
             raise EpifedError(
                 f"aggregators: found {self.plan.aggregators} in the settings and {len(names)} in "
@@ -310,37 +301,33 @@ class SecureTraining(StoredTraining):
             )
         if missing := [name for name in names if name not in keys]:
             raise AwayError(missing[0])
-        drawn = {self.federation.clients[k] for k in self._predictable(number)}
-        tasks = {
-            name: replace(
-                task,
-                drawn=task.drawn if self.order.seeded else "",
-                paid=number - 1,
-                site=name,
-                aggregators=tuple((one, keys[one]) for one in names),
-                length=self.rounds.length,
-                least=self._least(),
-            )
-            for name, task in self._tasks(number, drawn).items()
-        }
-        return RoundTerms.of_task(next(iter(tasks.values()))), tasks
+        state = self.rounds.learner.pack(self.state)
+        terms = self._terms(
+            number,
+            state,
+            paid=number - 1,
+            least=self._least(),
+            aggregators=tuple((name, keys[name]) for name in names),
+        )
+        self._refuse_other_terms(terms, state)
+        return terms, self._tasks(terms, state, self._predictable(number))
 
-    def _predictable(self, number: int) -> list[int]:
-        """The public cohort of a test's round; empty for a training with secure randomness."""
+    def _predictable(self, number: int) -> set[str] | None:
+        """The public cohort of a test's round; None for a training with secure randomness."""
         if not self.order.seeded:
-            return []
+            return None
         _, sampling, noise = of_training(self.settings.seed)
         randomness = SeededRandomness(sampling, noise)
         cohorts = [randomness.sample(self.plan) for _ in range(number)]
-        return [int(client) for client in cohorts[-1]]
+        return {self.federation.clients[k] for k in cohorts[-1]}
 
     def _store(self, collected: Collected) -> None:
         about = {
-            "pact": asdict(collected.pact),
+            "terms": collected.terms.agreed,
             "sites": [report.site for report in collected.reports],
             "problems": [[p.site, p.code.value] for p in collected.problems],
         }
-        packed = (pack_report(collected.pact, report)["array"] for report in collected.reports)
+        packed = (pack_report(collected.terms, report)["array"] for report in collected.reports)
         content = np.frombuffer(b"".join(packed), dtype=np.uint8)
         save_part(self.folder / REPORTS, {"about": np.array(json.dumps(about)), "content": content})
 
@@ -351,22 +338,22 @@ class SecureTraining(StoredTraining):
             return None
         with np.load(path, allow_pickle=False) as stored:
             about, content = json.loads(str(stored["about"])), stored["content"].tobytes()
-        pact = RoundTerms.of(about["pact"])
-        if pact.round != number:
+        terms = RoundTerms.of(about["terms"])
+        if terms.round != number:
             return None
-        told = json.dumps({"training": pact.training, "round": pact.round})
+        answer = json.dumps({"training": terms.training, "round": terms.round})
         size = len(content) // max(1, len(about["sites"]))
         reports = tuple(
             accept_report(
-                {"about": told, "array": content[i * size : (i + 1) * size]},
-                pact,
+                {"about": answer, "array": content[i * size : (i + 1) * size]},
+                terms,
                 site,
                 self.federation.signs.get(site),
             )
             for i, site in enumerate(about["sites"])
         )
         problems = [Problem(site, Code(code)) for site, code in about["problems"]]
-        return Collected(pact, reports, problems)
+        return Collected(terms, reports, problems)
 
     def _avoided(self) -> set[str]:
         """Sites that signed a share which cannot be opened: their reports are not relayed again."""

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from epifed.errors import EpifedError, counted
 from epifed.federation import messages
-from epifed.federation.messages import NAME, Code, MessageError, Parts, Task
+from epifed.federation.messages import NAME, Code, Delivery, MessageError, Parts, RoundTerms, Task
 from epifed.federation.terms import Federation
 from epifed.files import write_atomic, write_text
 from epifed.learners.base import Period, Vector, make_learner
@@ -100,18 +100,34 @@ class TooFewError(Exception):
     """Fewer sites answered than a round requires; it was not charged."""
 
 
+class Post:
+    """Carries a round's questions to the parties and their answers back: FLARE, or one process."""
+
+    def keys(self) -> Mapping[str, str]:
+        """The public keys of the connected aggregators."""
+        return {}
+
+    def sites(self, tasks: dict[str, Task]) -> tuple[Mapping[str, Parts], list[Problem]]:
+        """The answers that arrived, by site, and the problems of the other sites."""
+        raise NotImplementedError
+
+    def aggregator(self, name: str, question: Parts) -> Parts | None:
+        """An aggregator's answer; None if none arrives."""
+        raise NotImplementedError
+
+
+Report = Callable[[dict[str, Any]], None]
+"""Takes the report of a round."""
+
+
 class Answers(NamedTuple):
-    """The result of asking the sites in a round."""
+    """What the sites' answers to a round contain."""
 
     vectors: dict[str, Vector]
     """The accepted vectors, by drawn client."""
     problems: list[Problem]
     sites: frozenset[str]
     """The sites that answered with vectors, whether or not their clients were drawn."""
-
-
-Ask = Callable[[dict[str, Task], Rounds[Any]], Answers]
-"""Sends tasks to sites and returns their answers."""
 
 
 def take_in(
@@ -123,13 +139,13 @@ def take_in(
     answered = set[str]()
     for site, parts in answers.items():
         try:
-            taken, wrong = messages.accept(parts, tasks[site], rounds)
+            accepted, rejected = messages.accept(parts, tasks[site], rounds)
         except MessageError as error:
             problems.append(Problem(site, error.code))
             continue
         answered.add(site)
-        vectors |= taken
-        problems += [Problem(site, code) for code in sorted(set(wrong))]
+        vectors |= accepted
+        problems += [Problem(site, code) for code in sorted(set(rejected))]
     return Answers(vectors, problems, frozenset(answered))
 
 
@@ -208,8 +224,12 @@ class StoredTraining:
 
     def line(self, number: int, problems: list[Problem]) -> dict[str, Any]:
         """The report of a round: missing sites and reasons, never who was drawn."""
-        said = [{"site": p.site, "reason": p.code.value} for p in problems]
-        return {"round": number, "epsilon": self.epsilon, "problems": said}
+        listed = [{"site": p.site, "reason": p.code.value} for p in problems]
+        return {"round": number, "epsilon": self.epsilon, "problems": listed}
+
+    def play(self, post: Post, report: Report) -> None:
+        """Run one round of Algorithm 1 and store its result."""
+        raise NotImplementedError
 
     def finish(self) -> Release:
         """Close the run in the ledger and make the release file, once."""
@@ -232,29 +252,34 @@ class StoredTraining:
             self.ledger.close(self.run, "finished", model_hash=release.sha256)
         return release
 
-    def delivery(self) -> Parts:
+    def delivery(self) -> Delivery:
         """The message that brings the finished training to each party."""
-        about = json.dumps({"training": self.order.training, "paid": self.paid})
-        return {"about": about, "array": (self.folder / MODEL).read_bytes()}
+        return Delivery(self.order.training, (self.folder / MODEL).read_bytes())
 
-    def _tasks(self, number: int, drawn: set[str]) -> dict[str, Task]:
-        settings, state = self.settings.to_toml(), self.rounds.learner.pack(self.state)
+    def _terms(self, number: int, state: Vector, **stated: Any) -> RoundTerms:
+        """The terms of a round that starts from a packed state."""
+        return RoundTerms.make(
+            self.order.training,
+            self.settings,
+            self.plan,
+            self.order.period,
+            state,
+            self.rounds.length,
+            **{"round": number, "paid": self.paid, "least": self.federation.min_sites}
+            | {"randomness": self.rounds.randomness.name}
+            | stated,
+        )
+
+    def _tasks(self, terms: RoundTerms, state: Vector, drawn: set[str] | None) -> dict[str, Task]:
+        """The task of each site; without `drawn`, sites draw their clients themselves."""
+        marks = {
+            site.name: "".join("01"[client in drawn] for client in site.clients)
+            if drawn is not None
+            else ""
+            for site in self.federation.sites
+        }
         return {
-            site.name: Task(
-                training=self.order.training,
-                round=number,
-                rounds=self.settings.rounds,
-                paid=self.paid,
-                settings=settings,
-                first_day=str(self.order.first_day),
-                last_day=str(self.order.last_day),
-                enrolled=self.plan.clients,
-                noise_multiplier=self.plan.noise_multiplier,
-                randomness=self.rounds.randomness.name,
-                clients=site.clients,
-                drawn="".join("01"[client in drawn] for client in site.clients),
-                state=state,
-            )
+            site.name: Task.to(terms, site.name, site.clients, marks[site.name], state)
             for site in self.federation.sites
         }
 
@@ -267,13 +292,13 @@ class StoredTraining:
         if self.ledger is None:
             return
         key = ledger_key(self.plan, self.settings, self.order.period, self.order.training)
-        found = self.ledger.find(**key)
-        if self.run and (found is None or found.run != self.run):
+        booked = self.ledger.find(**key)
+        if self.run and (booked is None or booked.run != self.run):
             raise EpifedError(
                 f"training '{self.order.training}': its run {self.run} is not in the ledger with "
                 "this noise, these settings and days; expected them, or another name"
             )
-        name = found.run if found else self.ledger.reserve(rounds=self.plan.rounds, **key).name
+        name = booked.run if booked else self.ledger.reserve(rounds=self.plan.rounds, **key).name
         self.run = name
         record = self.ledger.book().runs[name]
         self.paid = record.spent
@@ -375,17 +400,20 @@ class ServedTraining(StoredTraining):
 
     noise = "server"
 
-    def play(self, ask: Ask, report: Callable[[dict[str, Any]], None]) -> None:
+    def play(self, post: Post, report: Report) -> None:
         """Run one round of Algorithm 1 over the enrolled clients.
 
         Every site gets a task and answers, whoever was drawn; the report shows nothing of the draw.
         """
         number, clients = self.done + 1, self.federation.clients
         drawn = {clients[k] for k in self.rounds.draw()}
-        vectors, problems, answered = ask(self._tasks(number, drawn), self.rounds)
+        state = self.rounds.learner.pack(self.state)
+        tasks = self._tasks(self._terms(number, state), state, drawn)
+        answers, missing = post.sites(tasks)
+        vectors, problems, answered = take_in(answers, tasks, self.rounds)
+        problems = [*problems, *missing]
         self._refuse_too_few(len(answered), problems)
-        came = drawn & vectors.keys()
-        rows = [vectors[client] for client in clients if client in came]
+        rows = [vectors[client] for client in clients if client in drawn and client in vectors]
         updates = np.stack(rows) if rows else self.rounds.empty_rows()
         self._wait(number, self.rounds.close(self.state, updates), self.paid)
         self._pay(number)

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -40,29 +40,29 @@ from epifed.data.readers.tables import (
 from epifed.data.readers.values import Facts, filled, spelled
 from epifed.data.vintages import remember
 from epifed.errors import EpifedError
-from epifed.federation.answers import AnswerCache, first_state, keep_release, question_digest
+from epifed.federation.answers import AnswerCache, keep_release
 from epifed.federation.crypto import ReportKey
+from epifed.federation.evidence import first_state
 from epifed.federation.messages import (
     SENTENCES,
     Code,
+    Delivery,
+    Greeting,
     MessageError,
     Parts,
     ProtocolRange,
+    Readiness,
+    RoundTerms,
     Task,
-    hear,
+    make_report,
     pack_code,
     pack_contribution,
-    unpack_task,
-)
-from epifed.federation.readiness import Proposal, Readiness, weigh
-from epifed.federation.round_terms import (
-    Evidence,
-    RoundTerms,
-    make_report,
     pack_report,
     report_bytes,
+    unpack_task,
 )
-from epifed.federation.terms import Owner, SiteLedger, Terms, book_key
+from epifed.federation.readiness import weigh
+from epifed.federation.terms import Owner, SiteLedger, Terms
 from epifed.files import write_text
 from epifed.learners.base import Learner, Period, Vector, View, make_learner
 from epifed.ledger.budget import Cap, together
@@ -71,7 +71,7 @@ from epifed.privacy.noise import sample_clients, to_grid
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
 from epifed.training.release import Release
-from epifed.training.rounds import contribution
+from epifed.training.rounds import contribution, vector_length
 
 _MOST_BLANK = 4096
 """Most bytes of a file that may be blank."""
@@ -460,18 +460,18 @@ class SiteWork:
         self._asked: LastAsked | None = None
         self._foreign = False
 
-    def greeted(self, about: Mapping[str, Any]) -> bool:
-        """Read the server's greeting; if it is not understood, the server's tasks are refused."""
-        self._foreign = not ProtocolRange.own().understands(hear(self.kit, about))
-        return not self._foreign
-
-    def prepare(self, settings: str) -> None:
+    def prepare(self, greeting: Greeting) -> None:
         """Load the data and the learner before a round waits for them.
 
-        Errors are ignored here; a round reports them.
+        Errors are ignored here; a round reports them. If the server's greeting is not understood,
+        its tasks are refused.
         """
+        greeting.remember(self.kit)
+        self._foreign = not ProtocolRange.own().understands(greeting.protocols)
+        if self._foreign:
+            return
         with contextlib.suppress(EpifedError, OSError, ValueError):
-            wanted = Settings.from_toml(settings)
+            wanted = Settings.from_toml(greeting.settings)
             self._load(hosted_clients(self.kit), wanted.step)
             if self.terms.within_limits(wanted):
                 make_learner(wanted)
@@ -482,23 +482,22 @@ class SiteWork:
         Nothing is booked. Missing or invalid rows of a client are no reason: it counts as zero.
         """
         try:
-            return self._weighed(Proposal.unpack(parts)).pack()
+            return self._weighed(RoundTerms.unpack(parts)).pack()
         except Exception as error:
             self.say(f"asked for a training, this site says {_code_of(error).value}: {error}")
             return Readiness(_code_of(error)).pack()
 
-    def _weighed(self, proposal: Proposal) -> Readiness:
+    def _weighed(self, asked: RoundTerms) -> Readiness:
         if self._foreign:
             raise MessageError(Code.VERSION)
-        self.terms.refuse_trust(dict(proposal.aggregators))
-        book = None
-        if proposal.randomness == "secure":
-            book = SiteLedger.of(self.kit / LEDGER, self.terms)
-        readiness = weigh(proposal, self.terms, book)
+        self.terms.refuse_trust(asked.fingerprints)
+        book = self._ledger(asked)
+        answered = AnswerCache(self.kit / ANSWERS).last_round(asked.training)
+        readiness = weigh(asked, self.terms, book, answered)
         if readiness.code is None:
-            self._load(hosted_clients(self.kit), proposal.read()[0].step)
+            self._load(hosted_clients(self.kit), asked.read()[0].step)
             source = self.source or Source.of(self.kit)
-            if book is not None and source.written() < proposal.period[1]:
+            if book is not None and source.written() < asked.period[1]:
                 return replace(readiness, code=Code.REFUSED_PERIOD)
         return readiness
 
@@ -518,13 +517,19 @@ class SiteWork:
         self._keep_asked(task)
         return given, None
 
-    def receive(self, content: bytes, training: str, evidence: Evidence | None = None) -> Release:
+    def _ledger(self, asked: RoundTerms) -> SiteLedger | None:
+        """The ledger to charge; None for a test."""
+        secure = asked.randomness == "secure"
+        return SiteLedger.of(self.kit / LEDGER, self.terms) if secure else None
+
+    def receive(self, delivery: Delivery) -> Release:
         """Check and keep the finished release.
 
         A site that has pinned aggregators accepts only what their signed sums give.
         """
+        evidence = delivery.evidence
         self.terms.refuse_trust(evidence.first.fingerprints if evidence else {})
-        return keep_release(self.kit, LEDGER, self.terms, content, training, evidence)
+        return keep_release(self.kit, LEDGER, self.terms, delivery)
 
     def vectors(self, task: Task) -> tuple[Vector, Work]:
         """The clipped vector of every client of a task, drawn or not, and the work they come from.
@@ -539,11 +544,7 @@ class SiteWork:
     def _asked_for(self, task: Task) -> tuple[Settings, PrivacyPlan]:
         if self._foreign:
             raise MessageError(Code.BAD_TASK)
-        try:
-            settings = Settings.from_toml(task.settings)
-            return settings, PrivacyPlan.of(settings, task.enrolled)
-        except EpifedError:
-            raise MessageError(Code.BAD_TASK) from None
+        return task.read()
 
     def _made_ready(self, task: Task, settings: Settings, plan: PrivacyPlan) -> tuple[Work, Any]:
         """The learner and data of a training, and the state that the task brings."""
@@ -552,6 +553,8 @@ class SiteWork:
             state = work.learner.unpack(task.state)
         except EpifedError:
             raise MessageError(Code.BAD_TASK) from None
+        if vector_length(work.learner, state) != task.length:
+            raise MessageError(Code.BAD_TASK)
         work = self._read(task, work)
         if task.randomness != "secure" and not self._simulated:
             raise MessageError(
@@ -563,19 +566,18 @@ class SiteWork:
 
     def _contribute(self, task: Task, parts: Parts) -> Parts:
         settings, plan = self._asked_for(task)
-        pact = RoundTerms.of_task(task) if task.aggregators else None
-        self.terms.refuse_trust(pact.fingerprints if pact else {})
-        if len(task.aggregators) != plan.aggregators or (pact and pact.rounds != plan.rounds):
+        self.terms.refuse_trust(task.fingerprints)
+        if (len(task.aggregators), task.rounds) != (plan.aggregators, plan.rounds):
             raise MessageError(Code.BAD_TASK)
-        if pact and task.clients != hosted_clients(self.kit):
+        if task.aggregators and task.clients != hosted_clients(self.kit):
             # A server that is not trusted could have one client counted by two sites.
             raise MessageError(Code.BAD_TASK)
         self.terms.refuse(task, settings, plan)
         work, state = self._made_ready(task, settings, plan)
-        if pact and pact.round == 1 and pact.start != first_state(settings):
+        if task.aggregators and task.round == 1 and task.start != first_state(settings):
             raise MessageError(Code.BAD_TASK, "found another first state than the settings give")
-        book = SiteLedger.of(self.kit / LEDGER, self.terms) if task.randomness == "secure" else None
-        if pact is None:
+        book = self._ledger(task)
+        if not task.aggregators:
             if book:
                 book.take_part(task, settings, work.plan)
             rows = self._rows(task, work, state, task.chosen())
@@ -584,27 +586,15 @@ class SiteWork:
         def make() -> Parts:
             drawn = sample_clients(plan, len(task.clients)) if task.draws_itself else task.chosen()
             rows = self._rows(task, work, state, [int(i) for i in drawn])
-            if rows.shape[1] != pact.length:
-                raise MessageError(Code.BAD_TASK)
             steps = to_grid(rows, plan.bound).sum(axis=0)
             key = ReportKey.read(self.kit / KEY)
-            return pack_report(pact, make_report(pact, task.site, key, steps))
+            return pack_report(task, make_report(task, task.site, key, steps))
 
-        kept = AnswerCache(self.kit / ANSWERS)
-        asked = pact.training, pact.round, question_digest(parts), make
-        if book is None:
-            return kept.give(*asked, lambda: 0, lambda _: None)
-        name, left = book_key(pact, settings, plan), pact.rounds - pact.round + 1
-        return kept.give(
-            *asked,
-            lambda: book.spent(name),
-            lambda spent: book.enter(name, plan, max(spent, pact.round - 1), left),
-        )
+        return AnswerCache(self.kit / ANSWERS).give_charged(parts, task, make, book)
 
     def _rows(self, task: Task, work: Work, state: Any, drawn: Collection[int]) -> Vector:
         """A clipped vector for each client of the site; zero for clients not drawn."""
-        length = work.learner.contribute(state, work.learner.empty_view()).shape[1]
-        rows = np.zeros((len(task.clients), length), dtype=np.float32)
+        rows = np.zeros((len(task.clients), task.length), dtype=np.float32)
         marked = {task.clients[i]: i for i in drawn}
         for view, clients in work.read or ():
             # All are computed and the drawn ones sent, so the time of an answer shows nothing.
@@ -818,21 +808,10 @@ def preview(
     """
     plan, learner = PrivacyPlan.of(settings, enrolled), make_learner(settings)
     clients = hosted_clients(kit)
-    task = Task(
-        training=NAME,
-        round=1,
-        rounds=plan.rounds,
-        paid=0,
-        settings=settings.to_toml(),
-        first_day=str(period[0]),
-        last_day=str(period[1]),
-        enrolled=enrolled,
-        noise_multiplier=plan.noise_multiplier,
-        randomness="secure",
-        clients=clients,
-        drawn="1" * len(clients),
-        state=learner.pack(learner.start(of_training(settings.seed)[0])),
-    )
+    state = learner.start(of_training(settings.seed)[0])
+    length, packed = vector_length(learner, state), learner.pack(state)
+    terms = RoundTerms.make(NAME, settings, plan, period, packed, length)
+    task = Task.to(terms, kit.name, clients, "1" * len(clients), packed)
     try:
         rows, work = SiteWork(kit, keeps=False, source=source).vectors(task)
     except MessageError as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import tomli_w
 from cryptography import x509
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from epifed.data.readers.values import refuse_alike
 from epifed.errors import EpifedError, counted, sentence_of
-from epifed.federation.messages import Code, MessageError, Task
+from epifed.federation.messages import Code, MessageError, RoundTerms
 from epifed.ledger.budget import Book, Cap, Key
 from epifed.ledger.ledger import Ledger, NameTakenError, OverspendError, Use, use_of, uses_in
 from epifed.privacy.accounting import spent
@@ -75,23 +75,6 @@ _LIMITS: dict[str, float] = {
 Fingerprint = Annotated[str, Field(pattern="^SHA256(:[0-9A-F]{2}){32}$")]
 
 
-class Asked(Protocol):
-    """What a party checks before it takes part: a site's task, or an aggregator's pact."""
-
-    @property
-    def training(self) -> str: ...  # noqa: D102
-    @property
-    def noise_multiplier(self) -> float: ...  # noqa: D102
-    @property
-    def randomness(self) -> str: ...  # noqa: D102
-    @property
-    def period(self) -> tuple[date, date]: ...  # noqa: D102
-    @property
-    def numbers(self) -> int: ...  # noqa: D102
-    @property
-    def repeated(self) -> int: ...  # noqa: D102
-
-
 class Terms(Table):
     """The conditions under which a site, or an aggregator, takes part."""
 
@@ -133,17 +116,18 @@ class Terms(Table):
             )
         return limits
 
-    def refuse(self, task: Asked, settings: Settings, plan: PrivacyPlan) -> None:
+    def refuse(self, asked: RoundTerms, settings: Settings, plan: PrivacyPlan) -> None:
         """Raise `MessageError` with the code of the first term that the training breaks."""
-        first, last = task.period
+        first, last = asked.period
         if (self.first_day and first < self.first_day) or (self.last_day and last > self.last_day):
             raise MessageError(Code.REFUSED_PERIOD)
-        if task.numbers > self.most_numbers or not self.within_limits(settings):
+        size = max(asked.numbers, asked.length)
+        if size > self.most_numbers or not self.within_limits(settings):
             raise MessageError(Code.REFUSED_SETTINGS)
-        if task.randomness != "secure" and not self.seeded:
+        if asked.randomness != "secure" and not self.seeded:
             raise MessageError(Code.REFUSED_SEEDED)
-        rounds = plan.rounds + task.repeated
-        if self.epsilon_of(task.noise_multiplier, plan, rounds) > self.epsilon_per_release:
+        rounds = plan.rounds + asked.repeated
+        if self.epsilon_of(asked.noise_multiplier, plan, rounds) > self.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
 
     def refuse_trust(self, aggregators: Mapping[str, str]) -> None:
@@ -186,7 +170,7 @@ def _fields_of_numbers(model: type[BaseModel]) -> set[str]:
     }
 
 
-def book_key(asked: Asked, settings: Settings, plan: PrivacyPlan) -> Key:
+def book_key(asked: RoundTerms, settings: Settings, plan: PrivacyPlan) -> Key:
     """The key of a training in a party's ledger, with the noise that was announced."""
     key = ledger_key(plan, settings, asked.period, asked.training)
     key["noise_multiplier"] = asked.noise_multiplier
@@ -297,14 +281,14 @@ class SiteLedger:
         except EpifedError as error:
             raise MessageError(Code.LEDGER, str(error)) from None
 
-    def take_part(self, task: Task, settings: Settings, plan: PrivacyPlan) -> None:
+    def take_part(self, asked: RoundTerms, settings: Settings, plan: PrivacyPlan) -> None:
         """Book this round of the training, or refuse it.
 
         Every answer counts as a round, whatever number of charged rounds the server states.
         """
-        key = book_key(task, settings, plan)
-        done = max(task.paid, self.spent(key))
-        self.enter(key, plan, done, task.rounds - task.round + 1)
+        key = book_key(asked, settings, plan)
+        done = max(asked.paid, self.spent(key))
+        self.enter(key, plan, done, asked.rounds - asked.round + 1)
 
     def spent(self, key: Key) -> int:
         """The booked rounds of this training."""

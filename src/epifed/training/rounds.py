@@ -36,6 +36,11 @@ def contribution(
     return clip(rows, plan.bound).astype(np.float32, copy=False)
 
 
+def vector_length(learner: Learner[S, Any], state: S) -> int:
+    """The length of a client's vector."""
+    return int(learner.contribute(state, learner.empty_view()).shape[1])
+
+
 @dataclass(frozen=True)
 class Rounds(Generic[S]):
     """The rounds of one training: draw clients, accept vectors, release the noisy mean."""
@@ -51,8 +56,7 @@ class Rounds(Generic[S]):
         cls, learner: Learner[S, Any], plan: PrivacyPlan, randomness: Randomness, start: S
     ) -> "Rounds[S]":
         """The rounds of a training that starts from this state."""
-        length = learner.contribute(start, learner.empty_view()).shape[1]
-        return cls(learner, plan, randomness, length)
+        return cls(learner, plan, randomness, vector_length(learner, start))
 
     def draw(self) -> NDArray[np.int64]:
         """Draw the cohort of a round, as row numbers of the N clients."""

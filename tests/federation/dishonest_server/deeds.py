@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from epifed.federation.messages import Parts
-from epifed.federation.round_terms import pack_question, unpack_question
+from epifed.federation.messages import Parts, pack_question, unpack_question
 from epifed.settings import Settings
 
 Deed = Callable[[Parts, list[Parts]], Parts]

@@ -1,4 +1,4 @@
-"""A party of another version: SPEAKS says from which protocol to which, or "nothing".
+"""A party of another version: SPEAKS says from which protocol to which.
 
 On the PYTHONPATH of its processes.
 """
@@ -12,19 +12,7 @@ SPEAKS = os.environ["SPEAKS"]
 
 
 def _other(module: Any) -> None:
-    if SPEAKS != "nothing":
-        module.OLDEST, module.PROTOCOL = map(int, SPEAKS.split("-"))
+    module.OLDEST, module.PROTOCOL = map(int, SPEAKS.split("-"))
 
 
-def _silent(module: Any) -> None:
-    """As before there was a number: `prepare`, and nothing said."""
-    if SPEAKS == "nothing":
-
-        def greeting(work: Any, about: dict[str, Any]) -> dict[str, Any]:
-            work.prepare(about["settings"])
-            return {"about": "{}"}
-
-        module._greeting = greeting
-
-
-on_import({"epifed.federation.messages": _other, "epifed.federation.flare.executor": _silent})
+on_import({"epifed.federation.messages": _other})

@@ -20,55 +20,45 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from epifed.errors import EpifedError, counted
-from epifed.federation.crypto import PublicKeys
 from epifed.federation.flare.engine_patches import GATE, shield_worker, with_party
 from epifed.federation.flare.executor import ADD, ASK, DELIVER, HELLO, TRAIN
 from epifed.federation.messages import (
-    ASKED_FROM,
-    OLDEST,
-    SIGNED_FROM,
     Code,
+    Greeting,
     Parts,
     ProtocolRange,
+    Readiness,
+    RoundTerms,
     Task,
-    foreign,
     most_bytes,
+    not_understood,
     pack_tasks,
-    refuse_foreign,
-    said,
+    refuse_versions,
     unreceived,
 )
-from epifed.federation.readiness import (
-    NotReadyError,
-    Party,
-    Proposal,
-    Readiness,
-    Role,
-    refuse_unready,
-)
+from epifed.federation.readiness import NotReadyError, Party, Role, refuse_unready
 from epifed.federation.secure_training import AwayError, SecureTraining
 from epifed.federation.server import (
     DELIVERED,
-    Answers,
     Order,
+    Post,
     Problem,
     ServedTraining,
     StoredTraining,
     TooFewError,
     read_state,
-    take_in,
     write_line,
 )
 from epifed.federation.terms import Federation
 from epifed.files import write_text
-from epifed.learners.base import make_learner
+from epifed.learners.base import Vector, make_learner
 from epifed.ledger.budget import together
 from epifed.ledger.ledger import Ledger
 from epifed.privacy.accounting import rounded_up
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import of_training
 from epifed.training.loop import refuse_unreleasable
-from epifed.training.rounds import Rounds
+from epifed.training.rounds import vector_length
 
 TOPIC, STATUS, PARCEL = "epifed", "epifed_status.json", "epifed_parcel"
 CHECK_PERIOD = 0.05
@@ -105,7 +95,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self.rounds_of_job, self.least = rounds, least
         self.status: dict[str, Any] = {"training": self.order.training, "finished": False}
         self._foreign: dict[str, ProtocolRange] = {}
-        self._spoken: dict[str, ProtocolRange] = {}
+        self._stated: dict[str, ProtocolRange] = {}
         self._late = set[str]()
         self._silences: dict[str, int] = {}
         self._parent = os.getppid()
@@ -164,13 +154,13 @@ class FederationController(Controller):  # type: ignore[misc]
         if not self.rounds_of_job:
             self._ask_all(_Begun(), keys, ledger, *where)
             return
-        refuse_foreign(self._foreign, self._adders(federation, fl_ctx), left, federation.min_sites)
+        refuse_versions(self._foreign, self._adders(federation, fl_ctx), left, federation.min_sites)
         begun = _Begun.of(folder, ledger, self.order.training)
         if not begun.rounds:
             refuse_unready(self._ask_all(begun, keys, ledger, *where), self.least)
         training = self._patiently(folder, federation, ledger)
         if begun.rounds and not training.finished:
-            begun = _Begun(training.done, training.paid)
+            begun = _Begun(training.done, training.paid, begun.state)
             refuse_unready(self._ask_all(begun, keys, None, *where), federation.min_sites)
         largest = max(len(site.clients) for site in federation.sites)
         GATE.most = most_bytes(largest, training.rounds.length)
@@ -180,10 +170,11 @@ class FederationController(Controller):  # type: ignore[misc]
         def report(line: dict[str, Any]) -> None:
             line |= {"time": time.time(), "sites": sorted(self._present(federation, fl_ctx))}
             write_line(folder, line)
-            said = ", ".join(f"{p['site']}: {p['reason']}" for p in line["problems"])
+            missing = ", ".join(f"{p['site']}: {p['reason']}" for p in line["problems"])
+            without = f"; without {missing}" if missing else ""
             self.logger.info(
                 f"'{self.order.training}': round {line['round']} of {training.settings.rounds}, "
-                f"ε = {rounded_up(line['epsilon'])} spent{f'; without {said}' if said else ''}"
+                f"ε = {rounded_up(line['epsilon'])} spent{without}"
             )
             for problem in line["problems"]:
                 self.log_warning(
@@ -196,10 +187,7 @@ class FederationController(Controller):  # type: ignore[misc]
         last = min(training.settings.rounds, training.done + self.rounds_of_job)
         while training.done < last and not (abort_signal.triggered or self.status.get("stopped")):
             self._refuse_too_few(federation, fl_ctx)
-            if isinstance(training, SecureTraining):
-                training.play(post, report)
-            else:
-                training.play(post.vectors, report)
+            training.play(post, report)
             self._tell(training, federation, fl_ctx)
         if training.finished:
             self._deliver(training, federation, abort_signal, fl_ctx)
@@ -272,31 +260,28 @@ class FederationController(Controller):  # type: ignore[misc]
         settings, learner = self.order.settings, make_learner(self.order.settings)
         plan = PrivacyPlan.of(settings, len(federation.clients))
         start = learner.start(of_training(settings.seed)[0])
-        pins = {name: PublicKeys.of(text).fingerprint for name, text in keys.items()}
-        adders = [one.name for one in federation.aggregators] if self._aggregated else []
-        numbers = learner.contribute(start, learner.empty_view()).shape[1]
-        proposal = Proposal(
-            training=self.order.training,
-            rounds=settings.rounds,
-            done=begun.done,
-            paid=begun.paid,
-            settings=settings.to_toml(),
-            first_day=str(self.order.first_day),
-            last_day=str(self.order.last_day),
-            enrolled=plan.clients,
-            noise_multiplier=plan.noise_multiplier,
-            randomness="seeded" if self.order.seeded else "secure",
-            numbers=numbers if adders else learner.pack(start).size,
-            aggregators=tuple((name, pins.get(name, "")) for name in adders),
-        )
-        present = self._present(federation, fl_ctx)
-        there = present | self._adders(federation, fl_ctx)
-        able = {name for name in there if self._newest(name) >= ASKED_FROM}
-        if set(adders) - keys.keys():  # a site compares all keys with its pins
-            able -= present
+        adders = [party.name for party in federation.aggregators] if self._aggregated else []
+        state = learner.pack(start) if begun.state is None else begun.state
+        there = self._present(federation, fl_ctx) | self._adders(federation, fl_ctx)
+        # Every party compares the keys of all aggregators with those that it has pinned.
+        able = there & self._stated.keys() if keys.keys() >= set(adders) else set[str]()
         answers: dict[str, Parts] = {}
-        asked = dict.fromkeys(sorted(able), proposal.pack())
-        self._exchange(ASK, asked, answers, federation.start_timeout, abort_signal, fl_ctx)
+        if able:
+            terms = RoundTerms.make(
+                self.order.training,
+                settings,
+                plan,
+                self.order.period,
+                state,
+                vector_length(learner, start),
+                round=begun.done + 1,
+                paid=begun.done if adders else begun.paid,
+                randomness="seeded" if self.order.seeded else "secure",
+                least=federation.min_sites,
+                aggregators=tuple((name, keys[name]) for name in adders),
+            )
+            asked = dict.fromkeys(sorted(able), terms.pack())
+            self._exchange(ASK, asked, answers, federation.start_timeout, abort_signal, fl_ctx)
         self._go_on(abort_signal)
         roles: list[tuple[str, Role]] = [(name, "aggregator") for name in adders]
         roles += [(site.name, "site") for site in federation.sites]
@@ -310,7 +295,7 @@ class FederationController(Controller):  # type: ignore[misc]
                 ready = Readiness(Code.NO_ANSWER)
             else:
                 ready = Readiness() if name in there else Readiness(Code.ABSENT)
-            version = self._spoken[name].epifed if name in self._spoken else ""
+            version = self._stated[name].epifed if name in self._stated else ""
             parties.append(Party(name, role, ready, version))
         if not self.order.seeded and (begun.done, begun.paid) == (0, 0):
             refuse_unreleasable(plan, settings.noise)
@@ -321,12 +306,9 @@ class FederationController(Controller):  # type: ignore[misc]
             self.logger.info(f"'{self.order.training}': {party.name}: {party.sentence()}")
         return parties
 
-    def _newest(self, name: str) -> int:
-        return self._spoken[name].newest if name in self._spoken else 0
-
     def _adders(self, federation: Federation, fl_ctx: FLContext) -> set[str]:
         """The aggregators of this job, if the training has any."""
-        enrolled = {one.name for one in federation.aggregators} if self._aggregated else set()
+        enrolled = {party.name for party in federation.aggregators} if self._aggregated else set()
         return {client.name for client in fl_ctx.get_engine().get_clients()} & enrolled
 
     def _greet(
@@ -339,16 +321,15 @@ class FederationController(Controller):  # type: ignore[misc]
         answers: dict[str, Parts] = {}
         present = self._present(federation, fl_ctx)
         adders = self._adders(federation, fl_ctx)
-        own = ProtocolRange.own().about | {"settings": self.order.settings.to_toml()}
-        parcel: Parts = {"about": json.dumps(own)}
-        hello = dict.fromkeys(sorted(present | adders), parcel)
+        own = Greeting.own(settings=self.order.settings.to_toml()).pack()
+        hello = dict.fromkeys(sorted(present | adders), own)
         self._exchange(HELLO, hello, answers, federation.start_timeout, abort_signal, fl_ctx)
         self._silences |= dict.fromkeys(present - answers.keys(), SILENT_ROUNDS)
-        spoken = {name: ProtocolRange.of(said(parts)) for name, parts in answers.items()}
-        self.status["versions"] = {name: one.epifed for name, one in sorted(spoken.items())}
-        oldest = SIGNED_FROM if self._aggregated else OLDEST
-        self._foreign, self._spoken = foreign(spoken, oldest), spoken
-        return {name: str(said(answers[name]).get("keys", "")) for name in adders & answers.keys()}
+        greetings = {name: Greeting.unpack(parts) for name, parts in sorted(answers.items())}
+        self._stated = {name: greeting.protocols for name, greeting in greetings.items()}
+        self._foreign = not_understood(self._stated)
+        self.status["versions"] = {name: stated.epifed for name, stated in self._stated.items()}
+        return {name: greetings[name].keys for name in adders & greetings.keys()}
 
     def ask(
         self,
@@ -410,7 +391,7 @@ class FederationController(Controller):  # type: ignore[misc]
         present = self._present(federation, fl_ctx) | self._adders(federation, fl_ctx)
         wanting = present - delivered
         answers: dict[str, Parts] = {}
-        parcel = training.delivery()
+        parcel = training.delivery().pack()
         self._exchange(
             DELIVER,
             dict.fromkeys(sorted(wanting), parcel),
@@ -426,7 +407,7 @@ class FederationController(Controller):  # type: ignore[misc]
         self.status["delivered"] = sorted(delivered)
         parties = {site.name for site in federation.sites}
         if self._aggregated:
-            parties |= {one.name for one in federation.aggregators}
+            parties |= {party.name for party in federation.aggregators}
         self.status["missing"] = sorted(parties - delivered)
         self.status["undelivered"] = {s: code.value for s, code in sorted(wrong.items()) if code}
 
@@ -485,6 +466,8 @@ class _Begun:
 
     done: int = 0
     paid: int = 0
+    state: Vector | None = None
+    """The packed state; None before the first round."""
 
     @property
     def rounds(self) -> int:
@@ -494,9 +477,9 @@ class _Begun:
     @classmethod
     def of(cls, folder: Path, ledger: Ledger | None, training: str) -> "_Begun":
         """The progress of a training, from the disk and the ledger."""
-        state = read_state(folder)
+        done, state = read_state(folder) or (0, None)
         record = ledger.book().named(training) if ledger else None
-        return cls(state[0] if state else 0, record.spent if record else 0)
+        return cls(done, record.spent if record else 0, state)
 
 
 def _affords(ledger: Ledger | None, plan: PrivacyPlan, training: str) -> Readiness:
@@ -512,8 +495,8 @@ def _affords(ledger: Ledger | None, plan: PrivacyPlan, training: str) -> Readine
 
 
 @dataclass(frozen=True)
-class _Post:
-    """Sends questions to the parties of a job and returns their answers."""
+class _Post(Post):
+    """Sends questions to the parties of a job over FLARE and returns their answers."""
 
     controller: FederationController
     federation: Federation
@@ -528,12 +511,6 @@ class _Post:
     def sites(self, tasks: dict[str, Task]) -> tuple[dict[str, Parts], list[Problem]]:
         """The answers that arrived, by site, and the problems of the other sites."""
         return self.controller.ask(tasks, self.federation, self.abort_signal, self.fl_ctx)
-
-    def vectors(self, tasks: dict[str, Task], rounds: Rounds[Any]) -> Answers:
-        """The accepted vectors of the sites' answers, for a server that is trusted with them."""
-        answers, missing = self.sites(tasks)
-        taken = take_in(answers, tasks, rounds)
-        return taken._replace(problems=[*taken.problems, *missing])
 
     def aggregator(self, name: str, question: Parts) -> Parts | None:
         """An aggregator's answer; None if none arrives."""

@@ -1,9 +1,7 @@
 """A site's or an aggregator's side of a job, which FLARE calls in the party's worker process."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
@@ -13,8 +11,16 @@ from nvflare.apis.signal import Signal
 
 from epifed.federation.aggregator import TERMS, AggregatorWork
 from epifed.federation.flare.engine_patches import with_party
-from epifed.federation.messages import Code, MessageError, Parts, ProtocolRange, pack_code, said
-from epifed.federation.round_terms import Evidence
+from epifed.federation.messages import (
+    Code,
+    Delivery,
+    Greeting,
+    MessageError,
+    Parts,
+    fields_or_none,
+    pack_code,
+    pack_receipt,
+)
 from epifed.federation.site import SiteWork
 
 HELLO, ASK, TRAIN, ADD, DELIVER = "hello", "ask", "train", "add", "deliver"
@@ -36,25 +42,25 @@ class FederationExecutor(Executor):  # type: ignore[misc]
         try:
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
             self._work = self._work or _work(kit, self.logger.warning)
+            parts = dict(shareable)
             if task_name == HELLO:
-                answer = _greeting(self._work, json.loads(shareable["about"]))
+                answer = _greeting(self._work, Greeting.unpack(parts))
             elif task_name == ASK:
-                answer = self._work.ready(dict(shareable))
-                asked, ready = said(dict(shareable)), said(answer)
-                self.logger.info(f"asked for '{asked.get('training')}': {ready.get('ready')}")
+                answer = self._work.ready(parts)
+                asked, ready = fields_or_none(parts), fields_or_none(answer)
+                self.logger.info(f"asked for '{asked.get('training')}': {ready.get('code')}")
             elif task_name == (TRAIN if isinstance(self._work, SiteWork) else ADD):
-                answer, error = self._work.answer(dict(shareable))
-                about = said(answer)
+                answer, error = self._work.answer(parts)
+                about = fields_or_none(answer)
                 if not error:
                     self.logger.info(f"'{about.get('training')}': round {about.get('round')} sent")
                 if error:
                     self.log_warning(fl_ctx, f"no contribution: {error!r}", fire_event=False)
             elif task_name == DELIVER:
-                about = json.loads(shareable["about"])
-                evidence = Evidence.of(dict(shareable))
-                release = self._work.receive(shareable["array"], about["training"], evidence)
-                answer = {"about": json.dumps({"sha256": release.sha256})}
-                self.logger.info(f"'{about['training']}': release received: {release.sentence()}")
+                delivery = Delivery.unpack(parts)
+                release = self._work.receive(delivery)
+                answer = pack_receipt(release.sha256)
+                self.logger.info(f"'{delivery.training}': release received: {release.sentence()}")
             else:
                 answer = pack_code("", 0, Code.BAD_TASK)
         except Exception as error:
@@ -69,14 +75,12 @@ def _work(kit: Path, say: Callable[[str], None]) -> SiteWork | AggregatorWork:
     return AggregatorWork(kit) if (kit / TERMS).exists() else SiteWork(kit, say)
 
 
-def _greeting(work: SiteWork | AggregatorWork, about: dict[str, Any]) -> Parts:
+def _greeting(work: SiteWork | AggregatorWork, greeting: Greeting) -> Parts:
     """A party's answer to the greeting: its protocols, and an aggregator's public keys."""
-    own = ProtocolRange.own().about
     if isinstance(work, AggregatorWork):
-        return {"about": json.dumps(own | {"keys": work.keys.public.text})}
-    if work.greeted(about):
-        work.prepare(about["settings"])
-    return {"about": json.dumps(own)}
+        return Greeting.own(keys=work.keys.public.text).pack()
+    work.prepare(greeting)
+    return Greeting.own().pack()
 
 
 def _reply(parts: Parts) -> Shareable:

@@ -13,8 +13,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel
 from epifed.errors import EpifedError, counted
 from epifed.federation.flare.kits import authorization, certificate, connections, site_resources
-from epifed.federation.messages import ProtocolRange, heard
-from epifed.federation.round_terms import report_bytes
+from epifed.federation.messages import ProtocolRange, last_greeting, report_bytes
 from epifed.federation.scaffold import SCHEDULE, SETTINGS
 from epifed.federation.schedule import Schedule
 from epifed.federation.site import KEY, TERMS, LastAsked, Source, full_disk, hosted_clients
@@ -191,13 +190,13 @@ def _connection(kit: Path) -> Finding:
 
 
 def _version(kit: Path) -> Finding:
-    own, server = ProtocolRange.own(), heard(kit)
-    if server is None:
+    own, greeting = ProtocolRange.own(), last_greeting(kit)
+    if greeting is None:
         return Finding("version", True, f"This is {own}; no server has greeted this site yet.")
-    said, when = server
-    understood = own.understands(said)
+    server, when = greeting
+    understood = own.understands(server)
     end = "" if understood else ", which do not understand each other: upgrade the older one"
-    sentence = f"This is {own}; the server was {said} when it last greeted, on {when[:10]}{end}."
+    sentence = f"This is {own}; the server was {server} when it last greeted, on {when[:10]}{end}."
     return Finding("version", understood, sentence)
 
 

@@ -30,8 +30,8 @@ from epifed.federation.flare.controller import STATUS, TOPIC
 from epifed.federation.flare.engine_patches import Alive, HungError, quietly, watched
 from epifed.federation.flare.executor import ADD, ASK, DELIVER, HELLO, TRAIN
 from epifed.federation.flare.kits import CONTROLLER, EXECUTOR, kind_of, valid_certificate
-from epifed.federation.messages import SENTENCES, Code
-from epifed.federation.readiness import NotReadyError, Party, Readiness
+from epifed.federation.messages import SENTENCES, Code, Readiness
+from epifed.federation.readiness import NotReadyError, Party
 from epifed.federation.schedule import Schedule, Week
 from epifed.federation.server import Order
 from epifed.federation.terms import Federation
