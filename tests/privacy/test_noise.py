@@ -17,6 +17,7 @@ from epifed.privacy.noise import (
     _mechanism,
     grid_deviation,
     noisy_sum,
+    sample_clients,
     secure_release,
     to_grid,
 )
@@ -147,6 +148,24 @@ def test_rounding_never_lengthens_a_clipped_row_beyond_the_clip_norm(
         for worst in (rows * scale * clip_norm, halves * clip_norm / STEPS):
             for row in to_grid(worst, clip_norm):
                 assert exact_norm(row) <= STEPS**2
+
+
+def test_the_worst_rounding_reaches_the_clip_norm_but_never_passes_it() -> None:
+    longest = 0
+    for length in range(40, 640):
+        root = math.sqrt(length)
+        for steps in range(int(STEPS / root) - 3, int(STEPS / root) + 1):
+            row = np.full((1, length), (steps + 0.5 + 1e-6) / STEPS)  # each entry is rounded up
+            (rounded,) = to_grid(row, 1.0)
+            longest = max(longest, exact_norm(rounded))
+    assert (STEPS - 2) ** 2 < longest <= STEPS**2
+
+
+def test_a_client_is_drawn_with_exactly_its_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = PrivacyPlan.of(small_settings(clients_per_round=7), 20)
+    draws = iter(range(20))
+    monkeypatch.setattr("secrets.randbelow", lambda below: next(draws) if below == 20 else None)
+    assert len(sample_clients(plan, 20)) == 7
 
 
 def test_a_row_within_the_clip_norm_moves_by_at_most_half_a_step() -> None:
