@@ -81,6 +81,10 @@ def test_every_sentence_that_an_office_reads_is_there_in_german(path: Path) -> N
          "Klienten als null"),
         ("This site sat out the training 'week': the site is not connected",
          "Diese Stelle hat das Training 'week' ausgelassen: der Standort ist nicht verbunden"),
+        ("missing argument 'FILE'; see 'epifed data check --help'",
+         "es fehlt die Angabe 'FILE'; siehe 'epifed data check --help'"),
+        ("no such command 'chek'. Did you mean 'check'?; see 'epifed data --help'",
+         "kein Befehl 'chek'. Meinten Sie 'check'?; siehe 'epifed data --help'"),
         ("words that nobody has translated", "words that nobody has translated"),
     ],
 )  # fmt: skip

@@ -114,10 +114,15 @@ def test_an_empty_count_is_refused(prepared: Path) -> None:
 
 
 def test_a_directory_without_the_files(tmp_path: Path) -> None:
-    with pytest.raises(EpifedError, match=r"found no county_cases\.parquet"):
+    with pytest.raises(
+        EpifedError, match=r"directory without county_cases\.parquet; expected a file"
+    ):
         load_panel(tmp_path)
     with pytest.raises(EpifedError, match="no such directory"):
         read_prepared(tmp_path / "absent")
+    (tmp_path / "cases.csv").write_text("date,region,cases\n")
+    with pytest.raises(EpifedError, match="found a file; expected a prepared or simulated dir"):
+        read_prepared(tmp_path / "cases.csv")
     with pytest.raises(EpifedError, match="level: found 'state'; expected county or community"):
         read_prepared(tmp_path, level="state")
 

@@ -84,11 +84,11 @@ def test_a_backlog_is_replaced_by_the_usual_weekday() -> None:
 def test_what_was_found_is_said() -> None:
     cleaned = found((40, 71_356), (50, 0))
     assert cleaned.sentence() == (
-        "not taken for a count of its day: 2 reports of 1 region, such as r0 on 2020-12-12: "
+        "implausible, and replaced: 2 reports of 1 region, such as r0 on 2020-12-12: "
         "71,356 reported, 40.0 expected (backlog)"
     )
     assert "such as r0 on 2020-12-22: 0 reported, 80.0 expected (silence)" in cleaned.sentence(14)
-    assert cleaned.sentence(3) == "no report of the last 3 days stands out"
+    assert cleaned.sentence(3) == "no implausible count of the last 3 days"
     assert cleaned.to_long(14)["kind"].to_list() == ["silence"]
 
 

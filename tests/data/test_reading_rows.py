@@ -224,6 +224,13 @@ def test_a_compressed_file_within_another_is_refused(tmp_path: Path) -> None:
         load_panel(csv(tmp_path, twice))
 
 
+def test_a_binary_file_is_no_text_of_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "cases.xlsx"
+    path.write_bytes(bytes(range(250, -1, -1)) * 20)
+    with pytest.raises(EpifedError, match="found a binary file; expected CSV, Excel or parquet"):
+        load_panel(path)
+
+
 def test_a_workbook(tmp_path: Path) -> None:
     lines: list[list[object]] = [["Datum", "Kreis", "N"], [DAYS[0], "01", 3], [DAYS[1], "01", 4.5]]
     path = csv(tmp_path, offices.excel(A=lines), "a.xlsx")

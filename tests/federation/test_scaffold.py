@@ -13,7 +13,13 @@ import pytest
 
 from epifed.errors import EpifedError
 from epifed.federation.flare.inspection import _disk
-from epifed.federation.flare.kits import kind_of, make_kits, own_lines_alone
+from epifed.federation.flare.kits import (
+    approve,
+    assemble,
+    kind_of,
+    make_kits,
+    own_lines_alone,
+)
 from epifed.federation.flare.parties import server_command, site_command
 from epifed.federation.readiness import weigh
 from epifed.federation.scaffold import (
@@ -24,6 +30,7 @@ from epifed.federation.scaffold import (
     SETTINGS,
     Outline,
     parse_site,
+    parse_sites,
     write_scaffold,
 )
 from epifed.federation.schedule import Schedule, budgeted
@@ -86,6 +93,29 @@ def test_terms_settings_and_budget_of_a_new_federation_fit_each_other(
 def test_a_site_that_is_none_is_one_sentence(text: str) -> None:
     with pytest.raises(EpifedError, match="expected a name and its regions"):
         parse_site(text)
+
+
+def test_a_site_that_is_named_twice_is_refused() -> None:
+    assert parse_sites(["north=1,2", "south=3"]) == {"north": ("1", "2"), "south": ("3",)}
+    with pytest.raises(EpifedError, match=r"found .north. twice; .* such as north=1,2"):
+        parse_sites(["north=1", "north=2"])
+
+
+@pytest.mark.parametrize("host", ["bad host", "", "a" * 64, "fed.example.org\n"])
+def test_a_host_that_is_none_is_one_sentence(host: str) -> None:
+    outline = _outline(host=host)
+    with pytest.raises(EpifedError, match=r"host: found .*; expected a host name such as fed"):
+        _ = outline.federation
+
+
+def test_a_request_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    wrong = tmp_path / "north.request.zip"
+    wrong.write_text("no zip")
+    roster = _outline().federation
+    with pytest.raises(EpifedError, match=r"request\.zip: found another or a damaged file"):
+        approve(roster, tmp_path, wrong, tmp_path / "out")
+    with pytest.raises(EpifedError, match=r"request\.zip: found another or a damaged file"):
+        assemble(roster, wrong, tmp_path, "SHA256:", tmp_path / "kit")
 
 
 def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> None:

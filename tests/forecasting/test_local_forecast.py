@@ -187,7 +187,8 @@ def test_a_forecast_from_a_release_has_a_page(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         ((), "--data: found none"),
-        (("--data", "{}", "--ledger", "x"), "without a model; expected a release file"),
+        (("--data", "{}", "--ledger", "x"), "--ledger: found without a release file; expected one"),
+        (("--data", "{}", "--week-ends", "sunday"), "--week-ends: found without a release file"),
         (("--data", "{}", "--alone", "nowhere"), "region: found 'nowhere'; expected one of Adorf"),
         (("--data", "{}", "--incomplete-days", 400), "incomplete days: found 400; expected 0 to"),
     ],
@@ -379,3 +380,13 @@ def test_a_person_is_asked_in_a_terminal(tmp_path: Path, monkeypatch: pytest.Mon
     assert table.filter(region="Adorf")["like_today"][0] > 7000
     stopped = CliRunner().invoke(app, words, input="0\n")
     assert isinstance(stopped.exception, EpifedError)
+
+
+def test_a_backtest_of_days_before_the_data_names_their_days(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    panel = cases(2)
+    panel.to_table().write_csv(path)
+    days = ("--from", "2001-01-01", "--to", "2001-02-01")
+    done = command("backtest", "--data", path, *days, "--out", tmp_path / "out", code=2)
+    said = f"--to: found 2001-02-01; expected a day from {panel.start} to {panel.end}"
+    assert said in str(done.exception)

@@ -172,7 +172,7 @@ def test_a_foreign_or_swollen_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EpifedError, match=r"bytes of release\.json; expected at most"):
         read_release(path)
     path.write_bytes(b"PK nonsense")
-    with pytest.raises(EpifedError, match="expected a release by 'epifed train'"):
+    with pytest.raises(EpifedError, match="found another or a damaged file; expected a release"):
         read_release(path)
     with pytest.raises(EpifedError, match="cannot be read"):
         read_release(tmp_path / "nowhere")

@@ -518,10 +518,13 @@ class TargetOptions:
         """How a prepared directory is to be read: at the smallest level that is named."""
         return {"level": "community"} if "community" in (self.level or []) else {}
 
-    def asked(self) -> bool:
-        """Whether anything was said that only a forecast from a release can do."""
+    def given(self) -> list[str]:
+        """The options given that only a forecast from a release can use."""
         levels = [one for one in self.level or [] if one != "community"]
-        return replace(self, level=levels or None) != type(self)()
+        chosen, usual = replace(self, level=levels or None), type(self)()
+        names = [one.name for one in fields(self)]
+        changed = [name for name in names if getattr(chosen, name) != getattr(usual, name)]
+        return [f"--{name.replace('_', '-')}" for name in changed]
 
     def refuse_early(self, horizons: Sequence[int]) -> None:
         """Refuse what cannot be, before anything is computed."""

@@ -149,7 +149,7 @@ def report(
     if not (kit / "clients.json").is_file():
         raise EpifedError(f"{kit}: expected a site's kit by 'epifed federation init'")
     if not (kit / "data.json").is_file():
-        raise EpifedError(f"{kit}: knows no data yet; expected 'epifed federation site' before")
+        raise EpifedError(f"{kit}: found no data yet; expected 'epifed federation site' before")
     folder = (out or kit / REPORTS).resolve()
     status = update_site(kit.resolve(), folder, model_name, say=messages.print)
     if as_json:
@@ -305,7 +305,7 @@ def new(
         LEDGER,
         README,
         Outline,
-        parse_site,
+        parse_sites,
         write_scaffold,
     )
     from epifed.learners.base import make_learner
@@ -319,7 +319,7 @@ def new(
     outline = Outline(
         name=name,
         host=host or _asked("host of the server, such as fed.example.org", "--host"),
-        sites=dict(parse_site(one) for one in site or _asked_sites()),
+        sites=parse_sites(site or _asked_sites()),
         first=first.date() if first else _next_monday(date.today()),
         port=port,
         epsilon=epsilon,

@@ -83,8 +83,8 @@ def forecast(
         typer.Option(
             min=1,
             max=28,
-            help="Days ahead; of weekly data, weeks. Repeat for several.",
-            show_default="that of the model; without one, 1 to 4 weeks",
+            help="With a model: days ahead; of weekly data, weeks. Repeat for several.",
+            show_default="that of the model",
         ),
     ] = None,
     incomplete_days: Annotated[
@@ -92,7 +92,7 @@ def forecast(
         typer.Option(
             min=0,
             help="Number of newest days to leave out because reports are missing.",
-            show_default="what the file's own past says",
+            show_default="detected from the file's past weeks",
         ),
     ] = None,
     alone: Annotated[
@@ -148,10 +148,12 @@ def forecast(
         )
     refuse_unwritable(out)
     if model is None:
-        if ledger or archive or horizon or aims.asked():
+        of_release = {"--ledger": ledger, "--archive": archive, "--horizon": horizon}
+        given = [*(name for name, value in of_release.items() if value), *aims.given()]
+        if given:
             raise EpifedError(
-                "forecast: found --ledger, --archive, --horizon or an option of levels and hubs "
-                "without a model; expected a release file before them"
+                f"{given[0]}: found without a release file; expected one: "
+                f"epifed forecast week.epifed --data {data}"
             )
         reading = reading.at(**aims.reading())
         return _from_file(
@@ -750,6 +752,11 @@ def backtest(
     panel, known_when = _read(data, vintages, signal, weekly, reading.at(**aims.reading()))
     aims.refuse_early([wish.settings(panel).horizon * panel.step_days])
     if known_when is None:
+        if last.date() < panel.start:
+            raise EpifedError(
+                f"--to: found {last.date()}; expected a day from {panel.start} to {panel.end}, the "
+                f"days of {panel.source}"
+            )
         panel = panel.between(panel.start, min(last.date(), panel.end))
     chosen = wish.settings(panel)
     if chosen.smoothing == "centered":

@@ -101,12 +101,12 @@ class Cleaned:
         anomalies = self.to_long(last_days)
         span = f"of the last {last_days} days " if last_days else ""
         if anomalies.is_empty():
-            return f"no report {span}stands out"
+            return f"no implausible count {span}".rstrip()
         first = anomalies.row(0, named=True)
         reports = counted(len(anomalies), "report")
         regions = counted(anomalies["region"].n_unique(), "region")
         return (
-            f"not taken for a count of its {self.panel.step}: {reports} {span}of {regions}, "
+            f"implausible, and replaced: {reports} {span}of {regions}, "
             f"such as {first['region']} on {first['day']}: "
             f"{first['reported']:,.6g} reported, {first['expected']:,.1f} expected "
             f"({first['kind']})"

@@ -5,7 +5,7 @@ language and list the commands to type.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -156,7 +156,7 @@ class Outline:
             "language": self.language,
             "coordinator": self.coordinator,
             "min_sites": least,
-            "server": Server(host=self.host, port=self.port),
+            "server": Server.checked(host=self.host, port=self.port),
             "terms": terms,
             "sites": tuple(
                 Site(name=name, clients=clients, own_key=self.own_keys)
@@ -177,6 +177,19 @@ class Outline:
             zone=self.zone,
             least_sites=least,
         )
+
+
+def parse_sites(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Parse the sites of a command line; each has a name of its own."""
+    sites: dict[str, tuple[str, ...]] = {}
+    for name, clients in map(parse_site, texts):
+        if name in sites:
+            raise EpifedError(
+                f"--site: found '{name}' twice; expected all its regions in one, such as "
+                f"{name}={','.join((*sites[name], *clients))}"
+            )
+        sites[name] = clients
+    return sites
 
 
 def parse_site(text: str) -> tuple[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ coordinator's budget allows.
 import hashlib
 import json
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -21,7 +22,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 import tomli_w
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from epifed.data.readers.values import refuse_alike
 from epifed.errors import EpifedError, counted, sentence_of
@@ -34,6 +43,17 @@ from epifed.registry import LEARNERS
 from epifed.settings import Settings
 from epifed.training.loop import ledger_key
 from epifed.training.release import Release, read_release
+
+
+def _shaped(pattern: str, expected: str) -> AfterValidator:
+    """A check of a text's form; the error shows what is expected instead of the pattern."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return AfterValidator(check)
 
 
 class Table(BaseModel):
@@ -72,7 +92,12 @@ _price = lru_cache(maxsize=256)(spent)
 _LIMITS: dict[str, float] = {
     "clip_norm": 10.0, "rounds": 1000, "epochs": 300, "learning_rate": 1.0, "window": 100,
 }  # fmt: skip
-Fingerprint = Annotated[str, Field(pattern="^SHA256(:[0-9A-F]{2}){32}$")]
+Fingerprint = Annotated[
+    str,
+    _shaped(
+        "SHA256(:[0-9A-F]{2}){32}", "SHA256: and 32 bytes as 'epifed federation fingerprint' prints"
+    ),
+]
 
 
 class Terms(Table):
@@ -355,10 +380,15 @@ class SiteLedger:
             self.ledger.spend(name, number + 1)
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}$")]
-Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$")]
+Name = Annotated[
+    str, _shaped("[A-Za-z0-9][A-Za-z0-9-]{0,40}", "letters, digits and hyphens, at most 41")
+]
+Host = Annotated[
+    str, _shaped("[A-Za-z0-9][A-Za-z0-9.-]{0,62}", "a host name such as fed.example.org")
+]
 Mail = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9._-]+@([A-Za-z0-9-]+\.)+[A-Za-z]{2,}$", max_length=63)
+    str,
+    _shaped(r"(?=.{1,63}\Z)[A-Za-z0-9._-]+@([A-Za-z0-9-]+\.)+[A-Za-z]{2,}", "a mail address"),
 ]
 
 QUESTIONS = 50

@@ -431,6 +431,8 @@ def read_release(path: Path, most_numbers: int = MOST_NUMBERS) -> Release:
         raise EpifedError(f"{path}: cannot be read: {error.strerror}; {expected}") from None
     except ValidationError as error:
         raise EpifedError(f"{path}: {expected}; {short(sentence_of(error), LONGEST)}") from None
+    except zipfile.BadZipFile:
+        raise EpifedError(f"{path}: found another or a damaged file; {expected}") from None
     except _DAMAGED as error:
         raise EpifedError(f"{path}: {expected}; {short(error, LONGEST)}") from None
     found = release.content_hash()

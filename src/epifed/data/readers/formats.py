@@ -437,10 +437,14 @@ def _states(directory: Path, regions: pl.DataFrame, level: str) -> dict[str, str
 
 def _file(directory: Path, name: str) -> Path:
     if not directory.is_dir():
-        raise EpifedError(f"{directory}: no such directory")
+        what = "found a file" if directory.exists() else "no such directory"
+        raise EpifedError(f"{directory}: {what}; expected a prepared or simulated directory")
     path = directory / name
     if not path.is_file():
-        raise EpifedError(f"{directory}: found no {name}; expected it in a prepared directory")
+        raise EpifedError(
+            f"{directory}: found a directory without {name}; expected a file of case counts, or a "
+            "prepared or simulated directory"
+        )
     return path
 
 

@@ -693,7 +693,13 @@ def collect(content: Content, lazy: pl.LazyFrame, header: Header | None = None) 
         raise _unreadable_csv(content, header or read_header(content), error) from None
 
 
-def _not_utf8(content: Content, line: int) -> AmbiguousTableError:
+def _not_utf8(content: Content, line: int) -> EpifedError:
+    with content.open() as file:
+        if b"\0" in file.read(_LONGEST_HEADER):
+            return EpifedError(
+                f"{content.where}: found a binary file; expected CSV, Excel or parquet, plain, "
+                "gzip or zip"
+            )
     return AmbiguousTableError(
         f"{content.where}: row {line}: found bytes that are not UTF-8; expected UTF-8 text",
         {"encoding": "latin-1"},

@@ -257,7 +257,7 @@ def too_short(kit: Path, panel: CasePanel) -> str:
         f"{panel.source}: found counts from {panel.start} to {panel.end}; expected them from "
         f"{days[0]} on, since each training learns from {(days[1] - days[0]).days + 1} days: all "
         f"your clients would count as zero. Ask the coordinator for fewer days, or write first_day "
-        f"= {panel.start} into {TERMS}: then this site says no until it has enough"
+        f"= {panel.start} into {TERMS}: then this site refuses trainings until it has enough"
     )
 
 

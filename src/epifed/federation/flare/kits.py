@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -347,8 +348,17 @@ def request_signs(form: Path, out: Path) -> str | None:
     return ReportKey.make(out / KEY).public
 
 
+def _refuse_other(path: Path, expected: str) -> None:
+    """Refuse what is no zip file before the engine reads it."""
+    if not path.is_file():
+        raise EpifedError(f"{path}: no such file; expected {expected}")
+    if not zipfile.is_zipfile(path):
+        raise EpifedError(f"{path}: found another or a damaged file; expected {expected}")
+
+
 def approve(federation: Federation, folder: Path, request: Path, out: Path) -> Path:
     """At the coordinator: sign a party's request. The party's private key is never sent here."""
+    _refuse_other(request, "the request, REQUEST.zip, of 'epifed federation key'")
     answer = out / request.name.replace(".request.zip", ".signed.zip")
     out.mkdir(parents=True, exist_ok=True)
     _nvflare(
@@ -371,6 +381,7 @@ def assemble(federation: Federation, signed: Path, keys: Path, root: str, kit: P
     """At a party: make a kit of the signed certificate and its own key; checks the root."""
     if kit.exists():
         raise EpifedError(f"{kit}: exists already; expected a name that is not taken")
+    _refuse_other(signed, "the answer, NAME.signed.zip, of 'epifed federation approve'")
     with tempfile.TemporaryDirectory() as temporary:
         _nvflare(
             "package",
