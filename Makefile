@@ -65,7 +65,7 @@ $(VENV)/.venv: pyproject.toml constraints.txt
 # What `make run` needs: about 0.8 GB without PyTorch, 1.7 GB with its CPU build.
 $(RUNS): $(VENV)/.venv
 	@echo "Installing epifed$(WITH) into $(VENV), once: a few minutes, 0.8 GB without PyTorch, 1.7 GB with its CPU build"
-	@echo "(its default build for Linux brings gigabytes for graphics cards: see \"What to install\" in README.md, or make run WITH=)"
+	@echo "(its default build for Linux brings gigabytes for graphics cards: see \"Install\" in README.md, or make run WITH=)"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.$(WITH)'
 	@du -sh $(VENV) | sed 's/\t.*/ installed/'
 	@touch $@
