@@ -45,7 +45,7 @@ def _command(command: Any, called: str) -> Iterator[str]:
     yield from ("", f"## {called}", "", _escaped(inspect.cleandoc(command.help or "")), "")
     rows = [(_names(p), _help(p)) for p in command.params if not getattr(p, "hidden", False)]
     if rows and not inner:
-        yield from _table(("option", "what it says"), rows)
+        yield from _table(("option", "meaning"), rows)
     for name, one in inner.items():
         yield from _command(one, f"{called} {name}")
 

@@ -659,7 +659,7 @@ def timely(
         mornings = len(known.history.snapshots)
         return (
             known,
-            f"late reports are filled up, from {counted(mornings, 'morning')} of your own list",
+            f"late reports are filled up, from {counted(mornings, 'vintage')} of your own list",
         )
     reason = kept if learner.reads_history else f"the learner '{learner.name}' reads no vintages"
     late = incomplete_days(panel)

@@ -404,7 +404,7 @@ def _settled(vintages: Vintages, panel: CasePanel, notes: list[str]) -> Vintages
     mornings = [morning for morning in vintages.snapshots if morning >= first]
     if len(mornings) < LEAST_VINTAGES:
         notes.append(
-            f"data vintages: found {counted(len(mornings), 'morning')} from {first} on; a nowcast "
+            f"data vintages: found {counted(len(mornings), 'vintage')} from {first} on; a nowcast "
             f"needs {LEAST_VINTAGES}, so the newest days are not filled up"
         )
         return None
@@ -570,16 +570,16 @@ def _choose(past: pl.DataFrame, record: Sequence[TrackRecord], learner: str) -> 
     tested = f"on {counted(first.origins, 'past week')} of this file"
     if first.relative_mae >= 1:
         return "persistence", (
-            f"{tested} the {learner} forecast of the next week erred more than persistence "
+            f"{tested} the {learner} forecast of the next week had a larger error than persistence "
             f"(relative MAE {first.relative_mae:.2f}): persistence is shown"
         )
     if together is not None and together >= 1:
         return "persistence", (
-            f"{tested} the {learner} forecasts of all weeks ahead together erred more than "
+            f"{tested} the {learner} forecasts of all weeks ahead together had a larger error than "
             f"persistence (relative MAE {together:.2f}): persistence is shown"
         )
     return "trend", (
-        f"{tested} the forecast of the next week erred less than persistence "
+        f"{tested} the forecast of the next week had a smaller error than persistence "
         f"(relative MAE {first.relative_mae:.2f})"
     )
 

@@ -170,5 +170,5 @@ def test_a_forecast_keeps_what_it_is_given_and_fills_late_days_up_in_two_weeks(
     last = timeliness(0)
     assert "1 of 14 days are archived" in first
     assert "looks incomplete and is left out" in first
-    assert last == "late reports are filled up, from 15 mornings of your own list"
+    assert last == "late reports are filled up, from 15 vintages of your own list"
     assert (kept / FILE).is_file()

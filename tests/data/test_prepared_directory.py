@@ -65,7 +65,7 @@ def test_communities_sum_to_their_county(prepared: Path) -> None:
 
 
 def test_community_level(prepared: Path) -> None:
-    with pytest.raises(EpifedError, match=r"found no community_cases\.parquet"):
+    with pytest.raises(EpifedError, match=r"without community_cases\.parquet"):
         read_prepared(prepared, level="community")
     cases(prepared / "community_cases.parquet", "community", ["16063999", "01001000"])
     panel = load_panel(prepared, level="community")

@@ -320,7 +320,7 @@ def test_locations_that_the_truth_does_not_know_are_named(tmp_path: Path) -> Non
     same = ("--forecasts", str(tmp_path / "table.parquet"), "--truth", str(tmp_path / "t.csv"))
     done = CliRunner().invoke(app, ["hub", "score", *same, "--baseline", "t-base", "--json"])
     assert json.loads(done.stdout)["unknown_locations"] == ["1"]
-    assert "the truth knows nothing of 1 location: 1" in done.stderr
+    assert "the truth has no values of 1 location: 1" in done.stderr
 
 
 def test_no_case_after_no_case_is_steady() -> None:

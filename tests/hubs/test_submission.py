@@ -115,7 +115,7 @@ def test_levels_and_weeks_of_one_submission_in_another_hubs_own_words(tmp_path: 
     assert path == hub / "model-output" / MODEL / f"{SATURDAY}-{MODEL}.csv"
     assert {path: path.read_text() for path in (hub / "hub-config").iterdir()} == before
     (fault,) = submission_faults(hub, MODEL)
-    assert "found 'fill in'; expected what only the team can say" in fault
+    assert "found 'fill in'; expected the team's own entry" in fault
     fill_in(hub)
     assert submission_faults(hub, MODEL) == []
     table = pl.from_arrow(connect_hub(str(hub)).get_dataset().to_table())

@@ -251,7 +251,7 @@ def test_a_cap_is_quoted_never_smaller_than_it_is() -> None:
 
 def test_a_large_delta_says_what_it_means() -> None:
     assert Cap(1.0, 1e-3, "rdp").warning() is None
-    assert "come out whole with a chance of 0.01" in (Cap(1.0, 0.01, "rdp").warning() or "")
+    assert "are revealed entirely with a chance of 0.01" in (Cap(1.0, 0.01, "rdp").warning() or "")
 
 
 def test_a_commit_is_durable(path: Path) -> None:

@@ -92,7 +92,9 @@ def test_a_copy_that_went_its_own_way_is_refused(tmp_path: Path, machine: Elsewh
         Ledger(copy)
     reserve(Ledger.adopt(copy, "moved")).spend(1)
     machine("home")
-    with pytest.raises(EpifedError, match=r"went its own way: found row 2 .* its rows are missing"):
+    with pytest.raises(
+        EpifedError, match=r"used beside the original: found row 2 .* its rows are missing"
+    ):
         Ledger(copy)
     Ledger(path)
 

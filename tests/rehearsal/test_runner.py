@@ -140,7 +140,7 @@ def _forget(year: Path) -> None:
     ("harm", "said"),
     [
         (_drop_release, "cannot be read at the server"),
-        (_foreign_release, "holds a release that nobody paid for"),
+        (_foreign_release, "holds a release that no ledger was charged for"),
         (_skip, "the journal says 'skipped'; expected 'done'"),
         (_pay_again, "but no week that was to be run"),
         (_forget, "site-1: has no ledger; expected one of 2 weeks"),

@@ -225,7 +225,7 @@ def _exact_sum(bench: SealedBench) -> Check:
     return Check(
         "exact sum",
         not problem,
-        "a release is the sum of the vectors of the sites that came and of all noises, exactly",
+        "a release is exactly the sum of the participating sites' vectors and of all noises",
         problem or f"so it is in {len(AWAY)} rounds, in one of them with all sites but one away",
     )
 
@@ -281,8 +281,8 @@ def _price(bench: SealedBench) -> Check:
     return Check(
         "price against a coalition",
         not problem,
-        "ε is that of one aggregator's noise, in label, explain and every ledger; it is amplified "
-        "because no message tells the draw",
+        "ε is that of one aggregator's noise, in label, explain and every ledger; sampling "
+        "amplifies it because no message reveals the draw",
         problem or f"ε = {bench.busy.release.epsilon:.4f} with 2 aggregators and with 3",
         power=told,
     )
@@ -342,7 +342,7 @@ def _one_size(bench: SealedBench) -> Check:
     return Check(
         "one size of report",
         len(looks) == 1 and all(found.values()),
-        "a report has the same size, and says the same, whether or not a client was drawn",
+        "a report has the same size and content, whether or not a client was drawn",
         f"{len(reports)} reports of {' or '.join(f'{s} bytes beside {t}' for s, t in looks)}",
     )
 
@@ -440,12 +440,12 @@ def _coins(bench: SealedBench) -> Check:
             f"two sites that get the same task agree about {max(same)} of {came.shape[1]} clients"
         )
     if any(draws_told(played) for played in bench.trainings()):
-        problem = "a task says who is drawn"
+        problem = "a task reveals who is drawn"
     return Check(
         "coins of the sites",
         not problem,
         f"a site draws each of its clients with q = {1 / DRAWN:g} by coins of its own, which no "
-        "message tells",
+        "message reveals",
         problem
         or f"{came.mean():.3f} of {came.size} coins; sites that get the same task agree "
         f"about {max(same)} of {came.shape[1]} clients where {alike * came.shape[1]:.0f} are due",
@@ -613,11 +613,11 @@ def _same_answer(settings: Settings) -> Check:
                 problem = problem or f"{name} answers another task of the same round"
         counts = {name: stop.paid(name) for name in (*seen.answers, *seen.reports)}
         if {*counts.values()} != {1}:
-            problem = problem or f"rounds paid for: {counts}"
+            problem = problem or f"rounds charged: {counts}"
     return Check(
         "same answer twice",
         not problem,
-        "the same question brings the same bytes, also after a restart, and is paid for once; "
+        "the same question brings the same bytes, also after a restart, and is charged once; "
         "another one in its round is refused",
         problem or f"so it is with {len(counts)} parties",
     )

@@ -405,7 +405,7 @@ class Covered:
             return price_range([part], s.delta, s.accountant)
 
         if (spent.sampling_rate, spent.rounds) != (rate, s.rounds):
-            self._note("price", combination, f"the file says q and rounds {spent}")
+            self._note("price", combination, f"the file has q and rounds {spent}")
         if due(False)[0] > s.epsilon * 1.001:
             self._note("price", combination, f"costs ε = {due(False)[0]:.4g}, not {s.epsilon:g}")
         sentence = printed_epsilons(release.sentence())
@@ -424,7 +424,7 @@ class Covered:
         for who, epsilon, asked in prices:
             low, high = due(*asked) if isinstance(asked[0], bool) else asked
             if not low <= epsilon <= high + 1e-4:
-                self._note("price", combination, f"{who} says ε = {epsilon:.5g}, {low:.5g} is due")
+                self._note("price", combination, f"{who} gives ε = {epsilon:.5g}, {low:.5g} is due")
         for who, booked in seen.booked.items():
             if booked != (rate, spent.noise_multiplier, s.rounds):
                 self._note("ledger", combination, f"the ledger of {who} has {booked}")

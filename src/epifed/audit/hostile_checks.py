@@ -299,7 +299,7 @@ def _server_to_aggregator(settings: Settings, name: str) -> Check:
             tried += 1
             wrong += _refusal(what, stop.answer(replace(stop.question(), reports=reports)))
         if stop.paid(FIRST):
-            wrong.append(f"{stop.paid(FIRST)} refused rounds were paid for")
+            wrong.append(f"{stop.paid(FIRST)} refused rounds were charged")
         if wrong:
             return _found(name, expected, wrong, tried)
         fewer = stop.question(SECOND, stop.reports[1:])
@@ -307,7 +307,7 @@ def _server_to_aggregator(settings: Settings, name: str) -> Check:
         alone = replace(stop.question(SECOND), before=())
         wrong += _refusal("a second without the first", stop.answer(alone))
         if stop.paid(SECOND):
-            wrong.append(f"{stop.paid(SECOND)} refused rounds were paid for")
+            wrong.append(f"{stop.paid(SECOND)} refused rounds were charged")
     with stopped(settings, epsilon_total=settings.epsilon / 100) as stop:
         wrong += _refusal("a spent budget", stop.answer(stop.question()))
     return _found(name, expected, wrong, tried + 3)

@@ -302,7 +302,7 @@ def _draws(settings: Settings) -> Check:
     return Check(
         "reports without the draw",
         kept and not any(problems),
-        "reports say the same whoever was drawn, and how many",
+        "reports are the same whoever was drawn, and however many",
         "the same for two series of draws" if kept else "another report for other draws",
     )
 
@@ -321,7 +321,7 @@ def _own_draw_only(played: Played) -> Check:
     return Check(
         "own draw only",
         not problem,
-        "a task says who of the site's own clients was drawn, and nothing of others'",
+        "a task shows which of the site's own clients were drawn, and nothing of others'",
         problem or "so it is in every task",
     )
 

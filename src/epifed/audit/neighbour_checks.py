@@ -629,7 +629,7 @@ def _sealed_coins(settings: Settings, changes: Mapping[str, Change]) -> Check:
     return Check(
         "same coins: aggregators",
         not wrong,
-        "with aggregators, too, no text, size, status, log or file tells of one client's data",
+        "with aggregators, too, no text, size, status, log or file depends on one client's data",
         f"{name}: {wrong[0]}" if wrong else f"none in {2 * len(changes)} pairs of trainings",
     )
 
@@ -728,7 +728,7 @@ def _time(settings: Settings, usual_runs: Usual) -> Check:
     return Check(
         "same coins: time of an answer",
         not wrong,
-        "a site computes the same rows whoever is drawn, so that its time tells nothing",
+        "a site computes the same rows whoever is drawn, so that its time reveals nothing",
         wrong[0] if wrong else "so it is for every learner",
     )
 
@@ -747,6 +747,6 @@ def _mornings(settings: Settings, changes: Mapping[str, Change], usual: Usual) -
     return Check(
         "archives with many mornings",
         not wrong,
-        f"with {MORNINGS} mornings kept of each client, others of its own, no other row moves",
+        f"an archive of {MORNINGS} data vintages of one client changes no other client's row",
         wrong[0] if wrong else f"none in {tried} learners",
     )

@@ -193,8 +193,8 @@ def _noise_and_cohort(bench: Bench) -> Check:
     return Check(
         "noise and cohort",
         kept,
-        "the noise is the same however many came, in early rounds and in late ones",
-        f"{scores[0]:+.1f} deviations with the clients that came, {scores[1]:+.1f} with time",
+        "the noise depends neither on the number of participating clients nor on the round",
+        f"{scores[0]:+.1f} deviations with the participating clients, {scores[1]:+.1f} with time",
         power=f"a variance that grows by {leasts[0] / noise.shape[1]:.1%} with each further "
         f"client is found with {SURE:.0%} probability",
     )
@@ -407,8 +407,8 @@ def _everybody(share: float) -> Check:
     return Check(
         "sampling rate",
         share == 1,
-        "with m = N everybody comes",
-        f"everybody came in {share:.1%} of rounds",
+        "with m = N every client is drawn",
+        f"all were drawn in {share:.1%} of rounds",
     )
 
 
@@ -454,7 +454,7 @@ def _server_clips(source: Source, settings: Settings, seed: int) -> Check:
     return Check(
         "server clips",
         worst < 1e-3,
-        "the server itself counts a row of norm above S as S, whatever the client says",
+        "the server itself counts a row of norm above S as S, whatever the client reports",
         f"at most {worst:.2g} S off{where}, noise taken off",
     )
 

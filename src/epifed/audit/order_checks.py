@@ -138,7 +138,7 @@ def _killed(settings: Settings, name: str, play: Play) -> Check:
     return Check(
         name,
         not problem and steps > 2,
-        "whenever it is killed, what is visible is booked, and what is finished is paid for",
+        "whenever it is killed, what is visible is booked, and what is finished is charged",
         problem or f"so it is at each of {steps} steps",
     )
 

@@ -240,7 +240,7 @@ def _accountants(settings: Settings) -> Check:
             tried += 1
             if not least <= found <= usual:
                 problem = problem or (
-                    f"{name} says ε = {found:.4g} of {parts}, of which {least:.4g} is the least "
+                    f"{name} gives ε = {found:.4g} of {parts}, of which {least:.4g} is the least "
                     f"and {usual:.4g} the most"
                 )
     for epsilon, rate, rounds in ((settings.epsilon, 1.0, 1), (0.5, 1.0, 5), (3.0, 0.25, 20)):
@@ -289,7 +289,7 @@ def _long_ledger(settings: Settings) -> Check:
         ("all since the beginning", book.since_the_beginning()),
     ):
         if not least <= (epsilon := book.cap.price(spending)) <= most:
-            problem = problem or f"{who} says ε = {epsilon:.4g}, {least:.4g} is due"
+            problem = problem or f"{who} gives ε = {epsilon:.4g}, {least:.4g} is due"
     return Check(
         "years in a ledger",
         not problem,
@@ -325,7 +325,7 @@ def _renewing_cap(settings: Settings) -> Check:
     ):
         least, most = price_range(due, delta, "rdp")
         if not least <= (epsilon := book.cap.price(spending)) <= most:
-            problem = problem or f"{who} says ε = {epsilon:.4g}, {least:.4g} is due"
+            problem = problem or f"{who} gives ε = {epsilon:.4g}, {least:.4g} is due"
     return Check(
         "cap that renews",
         not problem,
@@ -397,7 +397,7 @@ def _mixed_ledger(settings: Settings) -> Check:
             ):
                 if not least <= epsilon <= most:
                     problem = problem or (
-                        f"{who} says ε = {epsilon:.4g} by {name} of {parts}, {least:.4g} is due"
+                        f"{who} gives ε = {epsilon:.4g} by {name} of {parts}, {least:.4g} is due"
                     )
             tight = Cap(least * 0.99, delta, name)
             if tight.allows(book.released()) or not Cap(most * 1.01, delta, name).allows(
@@ -444,7 +444,7 @@ def _mixed_file(settings: Settings) -> Check:
             ):
                 if epsilon < least:
                     problem = problem or (
-                        f"{who} says ε = {epsilon:.4g} by {name} of {parts}, {least:.4g} is due"
+                        f"{who} gives ε = {epsilon:.4g} by {name} of {parts}, {least:.4g} is due"
                     )
             for budget in told.budgets:
                 part = (budget.spent.sampling_rate, budget.spent.noise_multiplier)
@@ -457,7 +457,7 @@ def _mixed_file(settings: Settings) -> Check:
     return Check(
         "mixtures in a file",
         not problem,
-        "a file with releases of different noise says what they cost together, both prices",
+        "a file with releases of different noise has their joint ε, both values",
         problem or f"so it is for {len(MIXTURES)} mixtures by each accountant",
     )
 
@@ -501,8 +501,8 @@ def printed(told: Explanation) -> list[float]:
 def off(found: float, due: float, grid: float = 0.0) -> str:
     """What is wrong with an ε, in words; empty if it matches, up to what a grid rounds up."""
     if not math.isfinite(found) or found < due * (1 - ROUNDING) - grid:
-        return f"says ε = {found:.6g} where {due:.6g} is due"
-    return f"says ε = {found:.6g}, far above {due:.6g}" if found > due * TOO_MUCH + 1e-4 else ""
+        return f"gives ε = {found:.6g} where {due:.6g} is due"
+    return f"gives ε = {found:.6g}, far above {due:.6g}" if found > due * TOO_MUCH + 1e-4 else ""
 
 
 def _printed(settings: Settings) -> Check:
@@ -556,7 +556,7 @@ def _repeated_rounds(settings: Settings) -> Check:
     return Check(
         "label of repeated rounds",
         not problem,
-        "rounds that were run and paid for again count again in the label",
+        "rounds that were run and charged again count again in the label",
         problem or f"so it is from 1 to {5 * ROUNDS} rounds",
     )
 
@@ -573,7 +573,7 @@ def _continued(settings: Settings) -> Check:
     bare, _ = released(chosen.but(epsilon=math.inf))
     mixed, _ = released(chosen, bare)
     if math.isfinite(mixed.epsilon):
-        wrong = f"of a noise-free state that was continued says ε = {mixed.epsilon:.4g}"
+        wrong = f"of a noise-free state that was continued gives ε = {mixed.epsilon:.4g}"
     return Check(
         "label of a continued release",
         not wrong,
@@ -646,7 +646,7 @@ def _explained(settings: Settings) -> Check:
     return Check(
         "explained price",
         not problem,
-        "explain and a file that was read again say the ε of the events inside",
+        "explain and a file that was read again give the ε of the events inside",
         problem or "so it is for noise of the server and of each client",
     )
 
@@ -894,6 +894,6 @@ def _site_terms(settings: Settings) -> Check:
     return Check(
         "site's own terms",
         not found,
-        "a site refuses what costs more than its terms say, at its own δ",
+        "a site refuses what costs more than its terms allow, at its own δ",
         "; ".join(found) or "2 % too much is refused, whatever δ the server names",
     )

@@ -79,7 +79,7 @@ def check_processes(settings: Settings) -> list[Check]:
         "every site in every round": lambda: _every_round(ran[0]),
         "status and files": lambda: _contents(ran[0]),
         "nobody is named": lambda: _nobody_named(ran[0]),
-        "secure and paid for": lambda: _secure(ran[0], settings),
+        "secure and charged": lambda: _secure(ran[0], settings),
     }
     return first + made("federation", found)
 
@@ -220,14 +220,16 @@ def _secure(ran: Ran, settings: Settings) -> Check:
     due = independent_price(rate, noise_of(release), ROUNDS, chosen.delta, "rdp")
     wrong = off(release.epsilon, due)
     if release.randomness != "secure" or release.ledger_run is None:
-        wrong = "is not secure, or nobody paid for it"
+        wrong = "is not secure, or in no ledger"
     if ran.spent != ROUNDS:
-        wrong = f"is of {ROUNDS} rounds, of which {ran.spent} were paid for"
+        wrong = f"is of {ROUNDS} rounds, of which {ran.spent} were charged"
     if np.abs(release.vector - ran.here).max() <= CLOSE:
         wrong = "has the noise of the seed"
     return Check(
-        "secure and paid for",
+        "secure and charged",
         not wrong,
         "the secure training has noise of its own, and the ledger and label have its price",
-        f"the release {wrong}" if wrong else f"ε = {release.epsilon:.4g}, {ran.spent} rounds paid",
+        f"the release {wrong}"
+        if wrong
+        else f"ε = {release.epsilon:.4g}, {ran.spent} rounds charged",
     )

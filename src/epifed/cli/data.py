@@ -60,10 +60,10 @@ def print_completeness(known: "Vintages") -> None:
     ]
     gaps = ", ".join(map(str, known.missing)) or "none"
     caption = (
-        f"{counted(len(known.snapshots), 'morning')} from {known.first} to {known.last}, missing: "
+        f"{counted(len(known.snapshots), 'vintage')} from {known.first} to {known.last}, missing: "
         f"{gaps}. "
-        "Known / known now, by weekday of the reporting date and mornings since the first that "
-        "could know it."
+        "Share of the cases known now that were known then: rows are weekdays of the reporting "
+        "date, columns are days since the first vintage with it."
     )
     print_table("How complete days are", ["", *map(str, range(LAGS))], rows, caption)
     for note in known.notes:
@@ -188,7 +188,7 @@ COPIED = ("county_cases.parquet", "counties.csv", "communities.csv", "counties.g
 def communities(
     data: Annotated[Path, typer.Option(help="Prepared or simulated directory with counties.")],
     out: Annotated[Path, typer.Option(help="New directory: the same, with these communities.")],
-    seed: Annotated[int, typer.Option(min=0, help="Root of the random draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random draw.")] = 0,
     smoothing: Annotated[
         str, typer.Option(help="none, or a 7-day average: centered (the paper) or trailing.")
     ] = "none",

@@ -54,7 +54,7 @@ def site(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Case data: any source that 'data check' reads; looked at when it changes."
+            help="Case data: any source that 'data check' reads; read again when it changes."
         ),
     ] = None,
     command: Annotated[

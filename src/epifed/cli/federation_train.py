@@ -83,7 +83,7 @@ def schedule(
         bool,
         typer.Option(
             "--confirm-clock",
-            help="Say, once, that this machine's clock is right after it jumped; run nothing.",
+            help="Confirm, once, that this machine's clock is right after a jump; run nothing.",
         ),
     ] = False,
 ) -> None:
@@ -671,7 +671,9 @@ def rehearse_year(
     from epifed.rehearsal.runner import Course, Progress
 
     if out is None:
-        raise EpifedError("--out: expected a directory for the year, to go on there if interrupted")
+        raise EpifedError(
+            "--out: expected a directory, so that an interrupted year can be resumed there"
+        )
     plan = _plan(weeks, sites, aggregators, clients, settings, events)
     refuse_unwritable(out)
     resumed = plan.keep(out)
@@ -770,7 +772,7 @@ def rehearse(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Keep kits, logs and models here; with --weeks the report, too, and go on there.",
+            help="Keep kits, logs and models here; with --weeks also the report, and resume there.",
             show_default="a temporary folder",
         ),
     ] = None,

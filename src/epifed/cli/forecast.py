@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 
 HEADER = [
-    "region", "week to", "like today", "forecast", "50 % interval", "95 % interval",
+    "region", "week to", "persistence", "forecast", "50 % interval", "95 % interval",
     "country", "place", "own", "holidays", "reports",
 ]  # fmt: skip
-WEEKLY_HEADER = [*HEADER[:2], "like this week", *HEADER[3:9], "earlier years", "reports"]
+WEEKLY_HEADER = [*HEADER[:9], "earlier years", "reports"]
 PLAIN = 6
 """Columns of a learner that cannot say where a change comes from."""
 WHAT = {"day": "7-day average of daily cases", "week": "cases of a week"}
@@ -331,7 +331,8 @@ def _from_release(
             f"{WHAT[panel.step]}, forecast of {panel.end}",
             header,
             rows,
-            f"{trained.sentence()}. {verification} {FRACTION}",
+            f"{trained.sentence()}. {verification} {FRACTION}"
+            + " The last columns are what each step adds to the change." * (len(header) > PLAIN),
         )
     _say(panel, trained, known, targets, timeliness)
     messages.print(

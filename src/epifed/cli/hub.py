@@ -138,7 +138,7 @@ def score(
     )
     if scored.nowhere:
         messages.print(
-            f"the truth knows nothing of {counted(len(scored.nowhere), 'location')}: "
+            f"the truth has no values of {counted(len(scored.nowhere), 'location')}: "
             f"{listed(scored.nowhere)}"
         )
     if out is not None:

@@ -369,7 +369,7 @@ def _growth(path: Path) -> list[float]:
         if not math.isfinite(value):
             raise EpifedError(
                 f"{path}, row {number}: found week '{row['week']}' and growth '{row['growth']}'; "
-                "expected a day as YYYY-MM-DD and the log growth of a week, 0.2 say"
+                "expected a day as YYYY-MM-DD and the log growth of a week, such as 0.2"
             )
         weeks.append((day, value))
     return [value for _, value in sorted(weeks)]

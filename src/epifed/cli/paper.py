@@ -319,7 +319,7 @@ def figures(
         str | None,
         typer.Option(
             help="County to mark: its id, name or a part of it.",
-            show_default="the paper's, else a middling one",
+            show_default="the paper's, else one of median size",
         ),
     ] = None,
     as_json: AsJson = False,

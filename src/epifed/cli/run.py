@@ -131,7 +131,7 @@ def run(
     if first is None and begin > panel.start:
         messages.print(
             f"found {counted(panel.counts.shape[1], panel.step)}; the experiment is on the last "
-            f"{usual}, from {begin} on (--from says otherwise), the weekly forecasts on all"
+            f"{usual}, from {begin} on (change this with --from), the weekly forecasts on all"
         )
     chosen = wish.settings_of(panel)
     times = runs or (RUNS if data else EXAMPLE_RUNS)
@@ -321,7 +321,7 @@ def _known_until(end: date, out: Path) -> "Vintages | None":
     if (morning - late.first).days < LEAST_VINTAGES:
         messages.print(
             f"no nowcast: the list is known from {late.first} on; expected "
-            f"{LEAST_VINTAGES} mornings before {morning}"
+            f"{LEAST_VINTAGES} vintages before {morning}"
         )
         return None
     return late.until(morning)

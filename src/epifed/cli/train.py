@@ -193,7 +193,7 @@ def _tell_other_price(paying: "Ledger", run: str, accountant: str) -> None:
     price = book.cap.price(together([paid.part(paid.counted)]))
     print(
         f"the ledger counts by {book.cap.accountant.upper()}, by which the same training alone is "
-        f"ε = {rounded_up(price)}; both are valid upper bounds for the same noise"
+        f"ε = {rounded_up(price)}: both are valid upper bounds for the same noise"
     )
 
 

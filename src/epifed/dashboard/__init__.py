@@ -97,12 +97,12 @@ def _general(seen: FederationState, seconds: float) -> Iterator[Metric]:
 
 
 def _sites(seen: FederationState) -> Iterator[Metric]:
-    sites = GaugeMetricFamily("epifed_sites", "Sites by how they stand", labels=["state"])
+    sites = GaugeMetricFamily("epifed_sites", "Sites by their state", labels=["state"])
     for state, number in seen.counted().items():
         sites.add_metric([state], number)
     yield sites
     versions = GaugeMetricFamily(
-        "epifed_site_versions", "Sites by the version of epifed they say", labels=["version"]
+        "epifed_site_versions", "Sites by their version of epifed", labels=["version"]
     )
     for version, number in sorted(Counter(s.version for s in seen.sites if s.version).items()):
         versions.add_metric([version], number)
@@ -153,7 +153,7 @@ def _weeks(seen: FederationState) -> Iterator[Metric]:
         error = sum(abs(one.forecast - (one.came or 0.0)) for one in came) / like
         yield _gauge(
             "forecast_error_ratio",
-            "Error of the releases' forecasts of the nation, like today = 1",
+            "Error of the releases' forecasts of the nation, relative to persistence",
             error,
         )
 
@@ -178,7 +178,7 @@ def _budget(seen: FederationState) -> Iterator[Metric]:
         yield _gauge("budget_releases", "Further weeks that fit into the budget", budget.weeks_fit)
     if budget.weeks_left is not None:
         yield _gauge("schedule_releases", "Weeks that the schedule still has", budget.weeks_left)
-    healthy = "Whether the ledger is the newest that this machine knows"
+    healthy = "Whether the ledger is the newest that this machine has seen"
     yield _gauge("ledger_ok", healthy, float(budget.fault is None))
 
 

@@ -144,7 +144,7 @@ def keep_release(kit: Path, ledger: str, terms: Terms, delivery: Delivery) -> Re
             raise MessageError(Code.REFUSED_TRUST)
         if path.exists() and read_release(path).sha256 != release.sha256:
             raise EpifedError(
-                f"{path}: another release of training '{training}' came; expected the same"
+                f"{path}: found another release of training '{training}'; expected the same"
             )
         if release.randomness == "secure":
             book = SiteLedger(kit / ledger, terms)

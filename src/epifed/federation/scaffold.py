@@ -51,7 +51,7 @@ COMMENTS = {
     },
     "settings": {
         "learner": "growth of all clients, late reports filled up where a site has kept 14 days",
-        "epsilon": "ε of each week's training; smaller protects more and tells less",
+        "epsilon": "ε of each week's training; smaller protects more and makes forecasts noisier",
         "delta": "δ, the failure probability of the guarantee",
         "accountant": "how ε is counted; the sites' terms and the ledger count alike",
         "noise": "who adds the noise: server (trusted) or aggregators (no single party is trusted)",
@@ -241,7 +241,7 @@ def _comment(known: Mapping[str, Mapping[str, str]], where: str, key: str) -> st
     if where.endswith("limits"):
         return LIMITS.get(key, f"largest {key} that a training may ask for")
     if where.endswith("aggregators") and key not in known.get("aggregators", {}):
-        return "fingerprint of its keys, as it says itself"
+        return "fingerprint of its keys, as the aggregator itself gives it"
     said = known.get(where, {}).get(key, "")
     return said.replace("\n", " ")
 

@@ -399,7 +399,10 @@ def _run(
     while (came := len(running.connected())) < schedule.least_sites:
         if now() >= until:
             if schedule.if_too_few != "go-on":
-                return "skipped", f"{counted(came, 'site')} came, {schedule.least_sites} expected"
+                return (
+                    "skipped",
+                    f"{counted(came, 'site')} connected, {schedule.least_sites} expected",
+                )
             least = 1
             break
         sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
@@ -456,7 +459,7 @@ def budgeted(
         raise EpifedError(
             f"found room for {counted(fits, 'week')} under the cap of {cap.sentence()}, at ε = "
             f"{rounded_up(plan.price().epsilon_spent)} each; expected room for {weeks}: "
-            "'epifed ledger plan' says which ε leaves it"
+            "'epifed ledger plan' prints the ε that fits"
         )
     if cap.weeks is not None:
         return f"{counted(weeks, 'week')} to come fit under the cap of {cap.sentence()}"

@@ -484,7 +484,7 @@ class SiteWork:
         try:
             return self._weighed(RoundTerms.unpack(parts)).pack()
         except Exception as error:
-            self.say(f"asked for a training, this site says {_code_of(error).value}: {error}")
+            self.say(f"asked for a training, this site answers {_code_of(error).value}: {error}")
             return Readiness(_code_of(error)).pack()
 
     def _weighed(self, asked: RoundTerms) -> Readiness:

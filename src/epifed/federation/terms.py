@@ -106,7 +106,7 @@ class Terms(Table):
     epsilon_per_release: float = Field(
         2.0,
         gt=0,
-        description="largest ε of one training, which bounds what one release can tell of a client",
+        description="largest ε of one training, which bounds what a release can reveal of a client",
     )
     epsilon_total: float = Field(
         10.0, gt=0, lt=math.inf, description="largest ε of all trainings together, ever"
@@ -247,7 +247,7 @@ class Owner:
         if before and before.ledger != book.ledger and book.cap.epsilon >= before.epsilon:
             raise EpifedError(
                 f"{path}: found a new ledger with a total of ε = {book.cap.epsilon:g}; expected "
-                f"the ledger {before.ledger}, from which this party paid before, or a total below "
+                f"the ledger {before.ledger}, which this party used before, or a total below "
                 f"{before.epsilon:g} that leaves room for what was spent there"
             )
         use = (self.federation, self.party, self.clients, book.ledger, book.cap.epsilon)
@@ -293,7 +293,7 @@ class SiteLedger:
         book = self.ledger.book()
         if book.cap.epsilon != terms.epsilon_total:
             raise EpifedError(
-                f"{path}: found a total of ε = {book.cap.epsilon:g}; the terms say "
+                f"{path}: found a total of ε = {book.cap.epsilon:g}; the terms have "
                 f"{terms.epsilon_total:g}; expected the same (a new total needs a new ledger)"
             )
         owner.remember(path, book)
@@ -441,7 +441,7 @@ class Federation(Table):
     coordinator: Mail = Field("coordinator@epifed.org", description="who may start trainings")
     root_days: int = Field(3650, ge=1, description="life of the root certificate")
     certificate_days: int = Field(730, ge=1, description="life of a party's certificate")
-    rounds_per_job: int = Field(10, ge=1, description="rounds until sites that came late may join")
+    rounds_per_job: int = Field(10, ge=1, description="rounds until late sites may join")
     round_timeout: float = Field(120.0, gt=0, description="seconds a round waits for its sites")
     min_sites: int = Field(
         1, ge=1, description="sites that must answer with a vector for a round to be spent"

@@ -556,7 +556,7 @@ def _metadata_faults(hub: Path, model: str) -> list[str]:
     absent = [one for one in asked or () if one not in names]
     found = [f"{name}: found no {listed(absent)}; expected what the hub asks for"] if absent else []
     if FILL_IN in text and not is_ours(hub):
-        found.append(f"{name}: found '{FILL_IN}'; expected what only the team can say")
+        found.append(f"{name}: found '{FILL_IN}'; expected the team's own entry")
     return found
 
 

@@ -253,7 +253,7 @@ def rounded_down(epsilon: float) -> str:
 
 def _exposed(delta: float) -> str:
     return (
-        f"it allows that the data of each client come out whole with a chance of {delta:g}; δ "
+        f"it allows that each client's data are revealed entirely with a chance of {delta:g}; δ "
         "should be far below one over the number of clients, as 1e-05"
     )
 

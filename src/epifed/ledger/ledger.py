@@ -74,7 +74,7 @@ class Seen:
             )
         if self.number and book.hashes[self.number - 1] != self.hash:
             return (
-                f"a copy that went its own way: found row {self.number} with the hash "
+                f"a copy that was used beside the original: found row {self.number} with the hash "
                 f"{book.hashes[self.number - 1]}; expected {self.hash}, as this machine has seen "
                 "it, and its rows are missing"
             )
@@ -534,7 +534,7 @@ def _read(path: Path, connection: sqlite3.Connection) -> Book:
     if head != (len(book.hashes), book.head):
         raise EpifedError(
             f"{path}: truncated or tampered with: it ends at row {len(book.hashes)}, but "
-            f"its record of the last row says {head and head[0]}; restore it from a backup"
+            f"its record of the last row is {head and head[0]}; restore it from a backup"
         )
     return book
 

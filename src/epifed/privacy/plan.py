@@ -28,11 +28,11 @@ TRUST: dict[NoiseName, str] = {
     "clients": (
         "clients trust each other, not the server: each adds a share of the noise, sampled or "
         "not, and the server sees only the sum (secure aggregation); ε holds only where the share "
-        "of a client that leaves stays, for a variance without it would tell that it left"
+        "of a client that leaves stays, for a variance without it would reveal that it left"
     ),
     "local": (
-        "clients trust nobody: each adds all the noise to its own update, which then says as "
-        "little as one of zero; the server sees who comes, so sampling amplifies nothing"
+        "clients trust nobody: each adds all the noise to its own update, so no update reveals "
+        "more than the release may; the server sees who takes part, so sampling amplifies nothing"
     ),
 }
 """What a client must trust for its ε to hold, by who adds the noise."""

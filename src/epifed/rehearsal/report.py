@@ -81,7 +81,7 @@ def settle_accounts(folder: Path, plan: Plan) -> Accounts:
     for name, one in zip(names, expected, strict=True):
         became = outcomes.get(name, {}).get("outcome", "nothing")
         if became != one:
-            fault(f"{name}: the journal says '{became}'; expected '{one}' by the list of events")
+            fault(f"{name}: the journal has '{became}'; expected '{one}' by the list of events")
     _check_budget(book, plan, done, accounts)
     for name in done:
         _check_training(folder, name, accounts)
@@ -107,7 +107,7 @@ def _check_budget(book: Book, plan: Plan, done: list[str], accounts: Accounts) -
     for name in done:
         run = book.named(name)
         if run is None:
-            fault(f"{name}: not in the federation's ledger; expected it to be paid for")
+            fault(f"{name}: not in the federation's ledger; expected it to be charged")
         elif run.model_hash is None:
             fault(f"{name}: no release stands in the federation's ledger; expected its hash")
         else:
@@ -131,7 +131,7 @@ def _check_runs(
         seen.add(run.training)
         if run.spent != plan.privacy.rounds:
             fault(
-                f"{whose}: {run.training}: found {run.spent} rounds paid for; expected "
+                f"{whose}: {run.training}: found {run.spent} rounds charged; expected "
                 f"{plan.privacy.rounds}"
             )
 
@@ -146,7 +146,7 @@ def _check_training(folder: Path, name: str, accounts: Accounts) -> None:
         accounts.faults.append(f"{name}: its release cannot be read at the server: {error}")
         return
     if found != accounts.releases.get(name):
-        accounts.faults.append(f"{name}: the server's release is not the one that was paid for")
+        accounts.faults.append(f"{name}: the server's release is not the one that was charged")
     last = {line["round"]: line for line in lines}
     problems = {one["site"]: one["reason"] for line in last.values() for one in line["problems"]}
     accounts.without[name] = problems
@@ -162,7 +162,9 @@ def _check_parties(folder: Path, plan: Plan, done: list[str], accounts: Accounts
         for path in sorted((kit / MODELS).glob("*.epifed")):
             name = known.get(read_release(path).sha256)
             if name is None or name != path.stem:
-                accounts.faults.append(f"{kit.name}: holds a release that nobody paid for: {path}")
+                accounts.faults.append(
+                    f"{kit.name}: holds a release that no ledger was charged for: {path}"
+                )
             else:
                 accounts.holders[name].append(kit.name)
     for name in plan.adders:
@@ -193,7 +195,7 @@ def _check_site(
         fault(f"{now}: {week} is not in its ledger, though its answer counted")
     for run in book.runs.values():
         if _wrong_release(run, accounts):
-            fault(f"{now}: {run.training}: its ledger names another release than was paid for")
+            fault(f"{now}: {run.training}: its ledger names another release than the charged one")
 
 
 def _trainings(book: Book) -> set[str]:
@@ -287,7 +289,7 @@ def _errors(weeks: list[dict[str, Any]], middles: list[float]) -> str:
     like = HEIGHT * (1 - 1 / most)
     return "".join(
         (
-            _title("error a week ahead, of the error of like today"),
+            _title("MAE a week ahead, relative to persistence"),
             *dots,
             _axis(like),
             _axis(HEIGHT),
@@ -328,7 +330,7 @@ COLUMNS = {
     "sites": "sites",
     "spent": "ε",
     "planned": "planned",
-    "ratio": "error to like today",
+    "ratio": "MAE relative to persistence",
     "coverage_50": "in 50 %",
     "coverage_95": "in 95 %",
 }
@@ -424,7 +426,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
     for days, scores in found["scores"].items():
         if scores:
             said.append(
-                f"{days} ahead: {scores['mae_ratio']:.3f} of the error of like today, "
+                f"{days} ahead: {scores['mae_ratio']:.3f} of the MAE of persistence, "
                 f"{100 * scores['coverage_50']:.0f} % in the 50 % and "
                 f"{100 * scores['coverage_95']:.0f} % in the 95 % intervals "
                 f"({counted(scores['forecasts'], 'forecast')} made on their mornings, held "
@@ -437,7 +439,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
         "own reports."
     )
     said.append(
-        "Every release is accounted for: each was paid for once, in every ledger, and the ledger "
+        "Every release is accounted for: each was charged once, in every ledger, and the ledger "
         "is the plan."
         if found["right"]
         else "The books are wrong: " + "; ".join(found["faults"])

@@ -906,7 +906,7 @@ def _sentence(
 ) -> str:
     became = outcomes[week.name]
     reason = f" ({became['reason']})" if became["reason"] else ""
-    ratio = f", error {scores['mae_ratio']:.2f} of like today" if scores else ""
+    ratio = f", relative MAE {scores['mae_ratio']:.2f}" if scores else ""
     return (
         f"week {number}, {week.day}: {became['outcome']}{reason}, {len(line['running'])} sites"
         f"{ratio}; {line['seconds']:.0f} s"

@@ -213,7 +213,7 @@ def _clients(kit: Path, panel: CasePanel) -> Finding:
             "clients",
             False,
             f"{panel.source}: no data of client {missing[0]} ({len(missing)} of {len(wanted)} "
-            "missing); expected all clients that the roster says you host",
+            "missing); expected all clients that you host by the roster",
         )
     today = datetime.now().astimezone().date()
     age = (today - panel.end).days
@@ -319,7 +319,7 @@ def _trust(kit: Path, settings: Settings) -> Finding:
         "trust",
         True,
         f"{TRUST['aggregators'].capitalize()}. Pinned are {names}: compare each with what the "
-        "aggregator itself says.",
+        "aggregator itself gives you.",
     )
 
 

@@ -252,7 +252,7 @@ def ask_parties(
             raise EpifedError(str(status["error"]))
     raise EpifedError(
         f"training '{order.training}': no party could be asked; expected the server and at least "
-        "one site: 'epifed federation status' says who is connected"
+        "one site: 'epifed federation status' prints who is connected"
     )
 
 

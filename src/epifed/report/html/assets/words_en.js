@@ -46,7 +46,7 @@ const EN = {
     open: `Cases are expected to stay about the same next week (${v.change}): about ${v.next} in ${v.n} ${v.level.many}`,
   })[v.way],
   headLost: (v) => `${v.name ? `${v.name}: next` : 'Next'} week is best taken to be like this week: about ${v.now} cases`,
-  standLost: (v) => `On past weeks the forecast erred more than “next week is like today” (relative error ${v.ratio}), so ${v.shown ? '“like today” is shown instead of it' : 'do not rely on it'}.`,
+  standLost: (v) => `On past weeks the forecast had larger errors than “next week is like today” (relative error ${v.ratio}), so ${v.shown ? '“like today” is shown instead of it' : 'do not rely on it'}.`,
   standBetween: (v) => `In all very likely (95 %) between ${v.low} and ${v.high} cases.`,
   standRise: (v) => `The chance of a rise is ${v.chance}.`,
   standWhere: (v) => `Rising in ${v.up} of ${v.n} ${v.level.many}, falling in ${v.down}, about the same (±5 %) in ${v.open}.`,
@@ -246,7 +246,7 @@ const EN = {
   methodWindows: (v) => `From the past ${v.window} days of 7-day averages the model forecasts the value ${many(v.horizon, 'day', 'days')} later.`,
   methodText: (v) => `Every ${v.level.one} keeps its data. In each round the server asks a random part of them for what their data would change in a shared forecasting model; each contribution is bounded, all are summed, and noise is added before anything is released (client-level differential privacy). ${v.windows} Every score stands beside “next week is like today” on the same days. Method: Kerkouche, Zunker, Fritz and Kühn, Differentially private federated learning for localized control of infectious disease dynamics, arXiv:2509.14024.`,
   methodTrend: (v) => `The forecasts: once a week every ${v.level.one} sends a few bounded numbers, mainly by how much its cases changed against the week before and how high they are. They are summed, noise is added, and only this is released (client-level differential privacy). Each ${v.level.one} then carries its own last week on by the released growth, corrected for weekdays and holidays; its intervals are as wide as its own past errors. Every score stands beside “next week is like today” on the same days. Built on: Kerkouche, Zunker, Fritz and Kühn, arXiv:2509.14024.`,
-  methodAlone: (v) => `Every ${v.level.one} is carried on from its own last week by the growth that all of them had together, corrected for weekdays and holidays (learner “trend”, without noise). The intervals are as wide as the past errors. The same was done from every past week with the data up to it; where it erred more than “next week is like today”, that is shown instead.`,
+  methodAlone: (v) => `Every ${v.level.one} is carried on from its own last week by the growth that all of them had together, corrected for weekdays and holidays (learner “trend”, without noise). The intervals are as wide as the past errors. The same was done from every past week with the data up to it; where its errors were larger than those of “next week is like today”, that is shown instead.`,
   methodExperiment: (v) => `The experiment in the comparison and the appendix (${v.learner}):`,
   methodPlain: (v) => `Every ${v.level.one} keeps its data; a bounded, noisy sum of their contributions is all that is released (client-level differential privacy). Every score stands beside “next week is like today” on the same days. Method: Kerkouche, Zunker, Fritz and Kühn, arXiv:2509.14024.`,
   trust: {
