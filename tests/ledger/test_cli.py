@@ -127,7 +127,7 @@ def test_a_large_delta_is_refused_or_explained(tmp_path: Path) -> None:
         invoke("show", file),
         invoke("plan", "--ledger", file, "--sampling-rate", 1, "--rounds", 1, "--releases", 1),
     ):
-        assert "δ = 0.005 is large: it allows that the data of each client come out" in printed
+        assert "δ = 0.005 is large: it allows that each client's data are revealed" in printed
     assert "is large" not in invoke("plan", *options, 1e-3, "--rounds", 1, "--releases", 1)
 
 

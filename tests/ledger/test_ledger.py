@@ -282,9 +282,9 @@ def test_a_row_changed_together_with_its_hash_breaks_the_next(path: Path) -> Non
     [
         ("DELETE FROM entries WHERE number = 4", "row 4 is missing"),
         ("DELETE FROM entries", "row 1 is missing"),
-        ("DELETE FROM entries WHERE number > 6", "ends at row 6, .* says 9"),
-        ("UPDATE head SET number = 4", "ends at row 9, .* says 4"),
-        ("DELETE FROM head", "ends at row 9, .* says None"),
+        ("DELETE FROM entries WHERE number > 6", "ends at row 6, .* is 9"),
+        ("UPDATE head SET number = 4", "ends at row 9, .* is 4"),
+        ("DELETE FROM head", "ends at row 9, .* is None"),
         ("UPDATE entries SET row = x'ff00' WHERE number = 3", "row 3 does not fit"),
         ("DROP TABLE entries", "damaged or truncated"),
     ],
