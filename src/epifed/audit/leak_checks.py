@@ -99,7 +99,8 @@ PLAYED_ROUNDS = 5
 PARTS = {"about", "array"}
 TASK = {
     "training", "round", "rounds", "paid", "settings", "first_day", "last_day", "enrolled",
-    "noise_multiplier", "randomness", "clients", "drawn", "dtype", "shape",
+    "noise_multiplier", "randomness", "numbers", "length", "start", "least", "aggregators", "site",
+    "clients", "drawn", "dtype", "shape",
 }  # fmt: skip
 """The keys of a task; `drawn` covers the site's own clients alone."""
 CONTRIBUTION = {"training", "round", "dtype", "shape"}

@@ -181,9 +181,9 @@ class Preview:
         if self.data is not None:
             path = str(self.data.resolve())
             return Source(path, self.reading.format, self.reading.options)
-        if (found := remembered(kit)) is None:
+        if (source := remembered(kit)) is None:
             raise EpifedError("found no --data and none in the kit; expected the case data")
-        return found
+        return source
 
     def training(self, kit: Path) -> "tuple[Settings, Period, int]":
         """Settings, days and N: as given, else as of the last training, this week."""
@@ -213,31 +213,31 @@ class Preview:
 def _preview(kit: Path, wished: Preview, *, as_json: bool) -> None:
     from epifed.federation.site import preview
 
-    found = preview(kit, *wished.training(kit), source=wished.source(kit))
+    shown = preview(kit, *wished.training(kit), source=wished.source(kit))
     if as_json:
-        print(to_json(found.to_dict()))
+        print(to_json(shown.to_dict()))
         return
-    plan, (first, last) = found.plan, found.period
-    for client, row, norm in zip(found.clients, found.rows, found.norms, strict=True):
+    plan, (first, last) = shown.plan, shown.period
+    for client, row, norm in zip(shown.clients, shown.rows, shown.norms, strict=True):
         print(f"client {client}, days {first} to {last}")
-        if client in found.left_out:
-            print(f"  nothing but zeros: {found.left_out[client]}")
+        if client in shown.left_out:
+            print(f"  nothing but zeros: {shown.left_out[client]}")
             continue
-        for name, value in list(zip(found.entries, row, strict=True))[:MOST_SHOWN]:
+        for name, value in list(zip(shown.entries, row, strict=True))[:MOST_SHOWN]:
             print(f"  {float(value):+.6f}  {name}")
         if len(row) > MOST_SHOWN:
             print(f"  ... and {len(row) - MOST_SHOWN} more; --json has all")
         print(f"  norm {norm:.6f}; at most S = {plan.bound:g}")
     drawn = f"; drawn with probability {plan.sampling_rate:.3g}, else zeros are sent"
     drawn = "" if plan.sampling_rate == 1 else drawn
-    if found.sealed:
-        print(f"sent: their sum in one sealed report of {found.bytes:,} bytes{drawn}")
+    if shown.sealed:
+        print(f"sent: their sum in one sealed report of {shown.bytes:,} bytes{drawn}")
     else:
-        print(f"sent: {found.bytes:,} bytes, these numbers and one line{drawn}")
-        print(f"the line: {found.about}")
+        print(f"sent: {shown.bytes:,} bytes, these numbers and one line{drawn}")
+        print(f"the line: {shown.about}")
     if plan.rounds > 1:
         print(f"this is the first of {plan.rounds} rounds; later ones start from what it releases")
-    if not found.fits:
+    if not shown.fits:
         print("it would be REFUSED: the training does not fit into the site's total ε")
     messages.print("nothing was sent, spent or written")
 

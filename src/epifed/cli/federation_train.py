@@ -133,16 +133,16 @@ def schedule(
         watch.confirm(datetime.now(UTC))
         messages.print(f"noted in {watch.path}: a waiting scheduler continues within 5 minutes")
         return
-    found = book.book()
-    left = weeks_left(when, journal, found, datetime.now(UTC))
+    run_book = book.book()
+    left = weeks_left(when, journal, run_book, datetime.now(UTC))
     if left:
         cost = PrivacyPlan.of(chosen, len(roster.clients))
         refuse_noise(chosen, roster, despite=despite_noise or plan)
         each = (cost.priced_rate, cost.noise_multiplier, cost.rounds)
-        fits = found.weeks_that_fit(each, [week.day for week in left])
-        messages.print(budgeted(found.cap, found.taken(), cost, len(left), fits))
-        if found.cap.weeks is not None:
-            messages.print(found.renewal())
+        fits = run_book.weeks_that_fit(each, [week.day for week in left])
+        messages.print(budgeted(run_book.cap, run_book.taken(), cost, len(left), fits))
+        if run_book.cap.weeks is not None:
+            messages.print(run_book.renewal())
     if plan:
         for week in left:
             print(f"{week.name} {when.local(week)}")
@@ -268,8 +268,8 @@ def _places(
     roster = Federation.read(kit / ROSTER)
     started = kit / "server.json"
     if ledger is None and started.is_file():
-        said = read_json(started, "expected what 'epifed federation server' wrote").get("ledger")
-        ledger = Path(said) if said else None
+        stated = read_json(started, "expected what 'epifed federation server' wrote").get("ledger")
+        ledger = Path(stated) if stated else None
     chosen = order_settings(settings, kit / ROSTER, roster) if settings else None
     return Places(
         kit,
@@ -285,14 +285,14 @@ def _kits(
     roster: "Federation", kit: Path, coordinator: Path | None, kits: Path | None
 ) -> dict[str, Path]:
     """The kits whose certificates can be looked at, by party."""
-    found = {"server": kit}
+    kit_of = {"server": kit}
     if coordinator:
-        found["coordinator"] = coordinator
+        kit_of["coordinator"] = coordinator
     if kits:
         if not (kits / "kits").is_dir():
             raise EpifedError(f"{kits}: expected the OUT of 'epifed federation init'")
-        found |= {party.name: kits / "kits" / party.name for party in roster.parties}
-    return found
+        kit_of |= {party.name: kits / "kits" / party.name for party in roster.parties}
+    return kit_of
 
 
 def _listening(access: "Access", port: int) -> socket.socket:
@@ -470,13 +470,13 @@ def _say_connected(desk: "CoordinatorSession", roster: "Federation") -> None:
     from epifed.federation.flare.jobs import look
 
     try:
-        there = set(look(desk)["connected"])
+        connected = set(look(desk)["connected"])
     except EpifedError as error:
         messages.print(f"{error}; waiting for it", soft_wrap=True)
         return
-    missing = [party.name for party in roster.parties if party.name not in there]
+    missing = [party.name for party in roster.parties if party.name not in connected]
     waits = f"; not connected: {', '.join(missing)}" if missing else ""
-    sites = len({site.name for site in roster.sites} & there)
+    sites = len({site.name for site in roster.sites} & connected)
     messages.print(f"{sites} of {counted(len(roster.sites), 'site')} connected{waits}")
 
 
@@ -492,15 +492,15 @@ def _print_plan(parties: "list[Party]", least: int, *, as_json: bool) -> None:
     if as_json:
         print(to_json([party.to_dict() for party in parties]))
     else:
-        for one in parties:
-            answer = "NO " if one.readiness.code else "yes"
-            print(f"{answer} {one.role} {one.name}: {one.sentence()}")
+        for row in parties:
+            answer = "NO " if row.readiness.code else "yes"
+            print(f"{answer} {row.role} {row.name}: {row.sentence()}")
     try:
         refuse_unready(parties, least)
     except EpifedError as error:
         messages.print(str(error), soft_wrap=True)
         raise typer.Exit(1) from None
-    willing = sum(one.role == "site" and one.readiness.code is None for one in parties)
+    willing = sum(row.role == "site" and row.readiness.code is None for row in parties)
     if willing < least:
         messages.print(f"{counted(willing, 'site')} would take part, {least} expected")
         raise typer.Exit(1)
@@ -688,17 +688,17 @@ def rehearse_year(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     desk_of(out)
     with Live(console=messages, get_renderable=lambda: _said(progress), refresh_per_second=1):
-        mornings = plan.simulated()
+        vintages = plan.simulated()
         course = Course(out, plan, progress, messages.print)
-        course.run(mornings)
+        course.run(vintages)
         progress.text = "reading all books"
         accounts = settle_accounts(out, plan)
-        found = year_report(out, plan, accounts, mornings.final)
-        write_year(out, found)
+        year = year_report(out, plan, accounts, vintages.final)
+        write_year(out, year)
     if as_json:
-        print(to_json(found))
+        print(to_json(year))
     else:
-        for sentence in sentences(found):
+        for sentence in sentences(year):
             print(sentence)
         print(f"the year's table is in {out / 'report.html'} and {out / 'report.md'}")
     if not accounts.right:
@@ -793,11 +793,11 @@ def rehearse(
     aggregators = (2 if weeks else 0) if aggregators is None else aggregators
     if aggregators == 1 or aggregators < 0:
         raise EpifedError(f"--aggregators: found {aggregators}; expected 0, or at least 2")
-    given = {"rounds": rounds, "epsilon": epsilon, "learner": learner, "seed": seed}
+    stated = {"rounds": rounds, "epsilon": epsilon, "learner": learner, "seed": seed}
     if aggregators:
-        given |= {"noise": "aggregators", "aggregators": aggregators}
+        stated |= {"noise": "aggregators", "aggregators": aggregators}
     if weeks is not None:
-        wish = SettingsRequest(settings, {"learner": "real-time", "epsilon": 1.0}, **given)
+        wish = SettingsRequest(settings, {"learner": "real-time", "epsilon": 1.0}, **stated)
         size = (weeks, sites, aggregators, clients)
         rehearse_year(*size, wish.settings(clients), events, out, as_json=as_json)
         return
@@ -807,7 +807,7 @@ def rehearse(
         refuse_unwritable(out)
     if out and out.exists() and any(out.iterdir()):
         raise EpifedError(f"{out}: not empty; expected a new directory for the rehearsal")
-    wish = SettingsRequest(settings, None, **given)
+    wish = SettingsRequest(settings, None, **stated)
     chosen = wish.settings(clients, {} if wish.said.keys() & {"learner"} else {"rounds": 10})
 
     from rich.live import Live

@@ -112,13 +112,13 @@ class PublicKeys:
     def of(cls, text: str) -> "PublicKeys":
         """Decode the keys from base64; raises `EpifedError` if they are not valid."""
         try:
-            found = cls(base64.b64decode(text, validate=True))
-            if len(found.content) != sum(_LENGTHS.values()):
+            keys = cls(base64.b64decode(text, validate=True))
+            if len(keys.content) != sum(_LENGTHS.values()):
                 raise ValueError
-            found._sealing, found._signing  # noqa: B018
+            keys._sealing, keys._signing  # noqa: B018
         except ValueError:
             raise EpifedError("expected the public keys of an aggregator") from None
-        return found
+        return keys
 
     @property
     def text(self) -> str:

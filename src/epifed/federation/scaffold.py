@@ -113,15 +113,15 @@ class Outline:
     @property
     def settings_said(self) -> dict[str, object]:
         """The values in the settings file; the others come from the learner's preset."""
-        said: dict[str, object] = {
+        values: dict[str, object] = {
             "learner": LEARNER,
             "epsilon": self.epsilon,
             "delta": 1e-5,
             "accountant": ACCOUNTANT,
         }
         if self.aggregators:
-            said |= {"noise": "aggregators", "aggregators": len(self.aggregators)}
-        return said
+            values |= {"noise": "aggregators", "aggregators": len(self.aggregators)}
+        return values
 
     @property
     def plan(self) -> PrivacyPlan:
@@ -199,7 +199,7 @@ def parse_site(text: str) -> tuple[str, tuple[str, ...]]:
     ('north', ('01001', '01002'))
     """
     name, equals, listed = text.partition("=")
-    clients = tuple(one.strip() for one in listed.split(",") if one.strip())
+    clients = tuple(client.strip() for client in listed.split(",") if client.strip())
     if not equals or not name.strip() or not clients:
         raise EpifedError(
             f"--site: found '{text}'; expected a name and its regions, such as north=01001,01002"
@@ -213,10 +213,10 @@ def commented(table: Table, comments: Mapping[str, Mapping[str, str]], own: str 
     Comments come from the descriptions of the table's fields. `comments` adds those of tables
     inside it by name; `own` names the comments of the outermost table.
     """
-    texts = {name: one.description or "" for name, one in type(table).model_fields.items()}
-    known: dict[str, Mapping[str, str]] = {"": texts | dict(comments.get(own, {}))}
-    known |= {name: said for name, said in comments.items() if name != own}
-    known["terms"] = known[""] if isinstance(table, Terms) else described(Terms)
+    texts = {name: about.description or "" for name, about in type(table).model_fields.items()}
+    texts_of: dict[str, Mapping[str, str]] = {"": texts | dict(comments.get(own, {}))}
+    texts_of |= {name: text for name, text in comments.items() if name != own}
+    texts_of["terms"] = texts_of[""] if isinstance(table, Terms) else described(Terms)
     where, lines = "", []
     for line in table.to_toml().splitlines():
         if header := re.fullmatch(r"\[+([\w.-]+)\]+", line):
@@ -224,34 +224,34 @@ def commented(table: Table, comments: Mapping[str, Mapping[str, str]], own: str 
             lines.append(line)
             continue
         key = re.match(r"([\w-]+) = ", line)
-        said = _comment(known, where, key[1]) if key else ""
-        if said and not line.endswith("["):
-            lines.append(f"{line}  # {said}")
+        text = _comment(texts_of, where, key[1]) if key else ""
+        if text and not line.endswith("["):
+            lines.append(f"{line}  # {text}")
         else:
-            lines += [f"# {said}", line] if said else [line]
+            lines += [f"# {text}", line] if text else [line]
     return "\n".join(lines) + "\n"
 
 
 def described(table: type[Table]) -> dict[str, str]:
     """The descriptions of a table's fields by name."""
-    return {name: one.description or "" for name, one in table.model_fields.items()}
+    return {name: about.description or "" for name, about in table.model_fields.items()}
 
 
-def _comment(known: Mapping[str, Mapping[str, str]], where: str, key: str) -> str:
+def _comment(texts_of: Mapping[str, Mapping[str, str]], where: str, key: str) -> str:
     if where.endswith("limits"):
         return LIMITS.get(key, f"largest {key} that a training may ask for")
-    if where.endswith("aggregators") and key not in known.get("aggregators", {}):
+    if where.endswith("aggregators") and key not in texts_of.get("aggregators", {}):
         return "fingerprint of its keys, as the aggregator itself gives it"
-    said = known.get(where, {}).get(key, "")
-    return said.replace("\n", " ")
+    text = texts_of.get(where, {}).get(key, "")
+    return text.replace("\n", " ")
 
 
-def settings_text(said: Mapping[str, object]) -> str:
+def settings_text(values: Mapping[str, object]) -> str:
     """Settings as TOML with a comment on every value."""
     comments = COMMENTS["settings"]
     lines = [
         f"{name} = {_toml(value)}  # {comments.get(name, 'see docs/reference')}"
-        for name, value in said.items()
+        for name, value in values.items()
     ]
     return "\n".join(lines) + "\n"
 
@@ -262,10 +262,10 @@ def _toml(value: object) -> str:
 
 def write_scaffold(outline: Outline, folder: Path) -> list[Path]:
     """Write roster, settings, schedule and the coordinator's readme; returns the paths."""
-    taken = [name for name in (ROSTER, SETTINGS, SCHEDULE) if (folder / name).exists()]
-    if taken:
+    existing = [name for name in (ROSTER, SETTINGS, SCHEDULE) if (folder / name).exists()]
+    if existing:
         raise EpifedError(
-            f"{folder / taken[0]}: exists already; expected a folder without a federation"
+            f"{folder / existing[0]}: exists already; expected a folder without a federation"
         )
     texts = {
         ROSTER: commented(outline.federation, COMMENTS),
@@ -310,8 +310,8 @@ def coordinator_readme(federation: Federation, folder: Path) -> str:
             "an seine Stelle schicken (ein Kit enthält einen geheimen Schlüssel):",
         ),
         *(
-            f"   - `{_handed(folder, one.name, one.own_key)}` → {one.name}"
-            for one in federation.parties
+            f"   - `{_handed(folder, party.name, party.own_key)}` → {party.name}"
+            for party in federation.parties
         ),
         _text(language, "3. On the server:", "3. Auf dem Server:"),
         "",

@@ -152,10 +152,10 @@ class Week:
 
     def same(self, training: str) -> bool:
         """Whether a training is named after another day of the same week (Monday to Sunday)."""
-        found = _NAMED.fullmatch(training)
-        if found is None or training == self.name:
+        match = _NAMED.fullmatch(training)
+        if match is None or training == self.name:
             return False
-        return date.fromisoformat(found[1]).isocalendar()[:2] == self.day.isocalendar()[:2]
+        return date.fromisoformat(match[1]).isocalendar()[:2] == self.day.isocalendar()[:2]
 
 
 class Running(Protocol):
@@ -221,14 +221,14 @@ class Journal:
 
 def read_outcomes(path: Path) -> dict[str, dict[str, Any]]:
     """The last line of each week in a journal, by week; the file is not changed."""
-    found = {}
+    outcomes = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
             entry = json.loads(line)
         except ValueError:
             continue
-        found[entry["week"]] = entry
-    return found
+        outcomes[entry["week"]] = entry
+    return outcomes
 
 
 def steady_seconds() -> float:
@@ -396,12 +396,12 @@ def _run(
     if other := running.rival(week):
         return "skipped", f"'{other}' is this week's training already"
     until, least = schedule.patience(week, now()), schedule.least_sites
-    while (came := len(running.connected())) < schedule.least_sites:
+    while (connected := len(running.connected())) < schedule.least_sites:
         if now() >= until:
             if schedule.if_too_few != "go-on":
                 return (
                     "skipped",
-                    f"{counted(came, 'site')} connected, {schedule.least_sites} expected",
+                    f"{counted(connected, 'site')} connected, {schedule.least_sites} expected",
                 )
             least = 1
             break
@@ -446,7 +446,7 @@ def weeks_left(schedule: Schedule, journal: Journal, book: Book, now: datetime) 
 
 
 def budgeted(
-    cap: Cap, taken: Spending, plan: PrivacyPlan, weeks: int, fits: int | None = None
+    cap: Cap, reserved: Spending, plan: PrivacyPlan, weeks: int, fits: int | None = None
 ) -> str:
     """A sentence on the cost of the coming weeks; raises if the budget ends before them.
 
@@ -454,7 +454,7 @@ def budgeted(
     """
     rate, noise, rounds = plan.priced_rate, plan.noise_multiplier, plan.rounds
     if fits is None or cap.weeks is None:
-        fits = most_trainings(cap, taken, rate, noise, rounds)
+        fits = most_trainings(cap, reserved, rate, noise, rounds)
     if fits < weeks:
         raise EpifedError(
             f"found room for {counted(fits, 'week')} under the cap of {cap.sentence()}, at ε = "
@@ -463,7 +463,7 @@ def budgeted(
         )
     if cap.weeks is not None:
         return f"{counted(weeks, 'week')} to come fit under the cap of {cap.sentence()}"
-    total = cap.price(together((*taken, (rate, noise, weeks * rounds))))
+    total = cap.price(together((*reserved, (rate, noise, weeks * rounds))))
     return (
         f"{counted(weeks, 'week')} to come: ε = {rounded_up(total)} after the last, of "
         f"{cap.sentence()}"

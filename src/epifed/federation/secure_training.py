@@ -99,7 +99,7 @@ def _weeks(folder: Path, order: Order, number: int) -> list[NDArray[np.float64]]
 
     A file that cannot be read, for example from another version of epifed, is ignored.
     """
-    found = []
+    earlier = []
     for path in folder.parent.glob(f"*/{RELEASED}/{number}.npy"):
         try:
             other = Order.from_json((path.parents[1] / ORDER).read_text(encoding="utf-8"))
@@ -112,8 +112,8 @@ def _weeks(folder: Path, order: Order, number: int) -> list[NDArray[np.float64]]
             order.seeded,
         )
         if same and other.last_day < order.last_day:
-            found.append((other.last_day, other.training, released))
-    return [week for _, _, week in sorted(found, key=lambda one: one[:2])]
+            earlier.append((other.last_day, other.training, released))
+    return [week for _, _, week in sorted(earlier, key=lambda entry: entry[:2])]
 
 
 REPORTS, SPOILERS = "reports.npz", "spoilers.json"

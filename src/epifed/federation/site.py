@@ -106,12 +106,12 @@ def load_hosted(
     if _blank(Path(path)):
         return Hosted(None, {})
     path = existing(Path(path))
-    found = format or recognise(path, options)
-    if found != "tidy":
+    recognised = format or recognise(path, options)
+    if recognised != "tidy":
         if len(clients) > 1:
             raise EpifedError(
-                f"{path}: found the format '{found}' at a site with {len(clients)} clients, where "
-                "one client's bad row would silence all; expected a table, as 'epifed data "
+                f"{path}: found the format '{recognised}' at a site with {len(clients)} clients, "
+                "where one client's bad row would silence all; expected a table, as 'epifed data "
                 "convert' writes it"
             )
         try:
@@ -119,29 +119,29 @@ def load_hosted(
             whole.refuse_step(step)
         except EpifedError as error:
             return Hosted(None, dict.fromkeys(clients, str(error)))
-        mine = [region for region in whole.regions if region in clients]
-        return Hosted(whole.of(mine) if mine else None, {})
-    said = Assumptions.of(options, str(path))
+        hosted = [region for region in whole.regions if region in clients]
+        return Hosted(whole.of(hosted) if hosted else None, {})
+    assumptions = Assumptions.of(options, str(path))
     left_out: dict[str, str] = {}
-    content = open_content(path, said)
+    content = open_content(path, assumptions)
     if content.kind == "text":
-        table = _read_lines(content, said, clients, left_out)
+        table = _read_lines(content, assumptions, clients, left_out)
     else:
-        table = open_tidy(content, said)
-    long = lay_long(table, said)
+        table = open_tidy(content, assumptions)
+    long = lay_long(table, assumptions)
     good, facts = [], Facts()
-    for client, rows in _by_client(long.frame, clients, said).items():
+    for client, rows in _by_client(long.frame, clients, assumptions).items():
         try:
-            tidy = clean_rows(table.where, rows, long.columns, said)
+            tidy = clean_rows(table.where, rows, long.columns, assumptions)
             counted = _counted(tidy, step)
-            known = tidy.facts()
-            known.refuse_missing(table.where, client)
+            client_facts = tidy.facts()
+            client_facts.refuse_missing(table.where, client)
         except EpifedError as error:
             left_out.setdefault(client, str(error))
             continue
         if client not in left_out and not counted.is_empty():
             good.append(counted)
-            facts = facts.joined(known)
+            facts = facts.joined(client_facts)
     if not good:
         return Hosted(None, left_out)
     panel = CasePanel.from_long(pl.concat(good), source=str(path), step=step, **vars(facts))
@@ -167,27 +167,27 @@ def _counted(tidy: Tidy, step: Step) -> pl.DataFrame:
 
 
 def _by_client(
-    frame: pl.DataFrame, clients: Collection[str], said: Assumptions
+    frame: pl.DataFrame, clients: Collection[str], assumptions: Assumptions
 ) -> dict[str, pl.DataFrame]:
     """The rows of each wanted client that has some, as they were read."""
     named = pl.col("region").cast(pl.String, strict=False)
     names = frame.select(named).to_series()
-    found = frame.with_columns(spelled(names).alias("client"))
-    found = found.with_columns(filled(pl.col("client"), said.id_width))
-    mine = found.filter(pl.col("client").is_in(sorted(clients)))
-    parts = mine.partition_by("client", as_dict=True, include_key=False)
+    named_rows = frame.with_columns(spelled(names).alias("client"))
+    named_rows = named_rows.with_columns(filled(pl.col("client"), assumptions.id_width))
+    hosted = named_rows.filter(pl.col("client").is_in(sorted(clients)))
+    parts = hosted.partition_by("client", as_dict=True, include_key=False)
     return {str(client): rows for (client, *_), rows in parts.items()}
 
 
 def _read_lines(
-    content: Content, said: Assumptions, clients: Collection[str], left_out: dict[str, str]
+    content: Content, assumptions: Assumptions, clients: Collection[str], left_out: dict[str, str]
 ) -> RawTable:
     """The lines of a CSV as text; a broken line makes the client that it names invalid."""
-    header = read_header(content, said, wanted_names(said))
+    header = read_header(content, assumptions, wanted_names(assumptions))
     names = tuple(name.strip() for name in header.names)
-    wanted = (said.region or "region").casefold()
+    wanted = (assumptions.region or "region").casefold()
     place = next((i for i, name in enumerate(names) if name.casefold() == wanted), len(names))
-    found: list[tuple[Any, ...]] = []
+    complete: list[tuple[Any, ...]] = []
     with content.open() as file:
         for number, raw in enumerate(file, start=1):
             line = raw.decode("utf-8", errors="replace").strip("\r\n")
@@ -199,12 +199,12 @@ def _read_lines(
             except (csv.Error, ValueError):
                 cells, whole = line.split(header.separator), False
             if whole:
-                found.append((number, *cells, *[None] * (len(names) - len(cells))))
+                complete.append((number, *cells, *[None] * (len(names) - len(cells))))
             elif place < len(cells) and (client := cells[place].strip()) in clients:
                 sentence = f"row {number}: found a broken line; expected UTF-8 CSV"
                 left_out.setdefault(client, f"{content.where}: {sentence}")
     types = {"row": pl.UInt32, **{str(i): pl.String for i in range(len(names))}}
-    rows = pl.DataFrame(found, schema=types, orient="row")
+    rows = pl.DataFrame(complete, schema=types, orient="row")
     return RawTable(content.where, names, lambda places: rows.select("row", *map(str, places)))
 
 
@@ -263,10 +263,10 @@ class Fetch:
         return problem
 
     def _run(self, goes_on: Callable[[], bool]) -> str:
-        printed, said = self.kit / f".{TODAY}.new", self.kit / f".{TODAY}.log"
+        printed, log_path = self.kit / f".{TODAY}.new", self.kit / f".{TODAY}.log"
         try:
             words = self.command if os.name == "nt" else shlex.split(self.command)
-            with printed.open("wb") as out, said.open("wb") as log:
+            with printed.open("wb") as out, log_path.open("wb") as log:
                 # Files, not pipes: a process that the command started may keep those open for ever.
                 started = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=self.kit
@@ -275,7 +275,7 @@ class Fetch:
             if code is None:
                 return f"found no end of it after {self.patience:g} seconds; expected one"
             if code:
-                last = said.read_text(encoding="utf-8", errors="replace").strip()
+                last = log_path.read_text(encoding="utf-8", errors="replace").strip()
                 words_said = f": {last.splitlines()[-1][:MOST_SAID]}" if last else ""
                 return f"found exit code {code}{words_said}; expected 0"
             if self.file is not None:
@@ -286,7 +286,7 @@ class Fetch:
         except (OSError, ValueError) as error:
             return f"{error}; expected a command that can be run"
         finally:
-            for left in (printed, said):
+            for left in (printed, log_path):
                 left.unlink(missing_ok=True)
         return ""
 
@@ -508,14 +508,14 @@ class SiteWork:
         except Exception as error:
             return pack_code("", 0, _code_of(error)), error
         try:
-            given = self._contribute(task, parts)
+            reply = self._contribute(task, parts)
         except Exception as error:
             code = _code_of(error)
             detail = error.detail if isinstance(error, MessageError) else str(error)
             self._keep_asked(task, f"{SENTENCES[code]}{f': {detail}' if detail else ''}")
             return pack_code(task.training, task.round, code), error
         self._keep_asked(task)
-        return given, None
+        return reply, None
 
     def _ledger(self, asked: RoundTerms) -> SiteLedger | None:
         """The ledger to charge; None for a test."""
@@ -618,20 +618,22 @@ class SiteWork:
         """The work with the data that the learner reads, each client checked for its own days."""
         if work.read is None:
             step = work.learner.settings.step
-            found, (first, last) = self._load(task.clients, step), counted_by(task.period, step)
-            panel, mine = found.panel, list[str]()
+            hosted, (first, last) = self._load(task.clients, step), counted_by(task.period, step)
+            panel, complete = hosted.panel, list[str]()
             panels: list[CasePanel] = []
             if panel is not None:
-                known = {client: self._remember(panel.alone(client)) for client in panel.regions}
+                remembered_panels = {
+                    client: self._remember(panel.alone(client)) for client in panel.regions
+                }
                 whole = dict(zip(panel.regions, panel.covers(first, last), strict=True))
-                mine = [client for client in task.clients if whole.get(client, False)]
+                complete = [client for client in task.clients if whole.get(client, False)]
                 if work.learner.reads_history:
-                    panels = [known[client] for client in mine]
-                elif mine:
-                    panels = [panel.of(mine)]
+                    panels = [remembered_panels[client] for client in complete]
+                elif complete:
+                    panels = [panel.of(complete)]
             read, unread = self._views(work, panels, (first, last))
-            left_out = _left_out(task, found, mine) | unread
-            for client in left_out.keys() - found.left_out.keys():
+            left_out = _left_out(task, hosted, complete) | unread
+            for client in left_out.keys() - hosted.left_out.keys():
                 self.say(f"client {client} counts as zero: {left_out[client]}")
             work = self._ready = replace(work, read=read, left_out=left_out)
         return work
@@ -667,12 +669,12 @@ class SiteWork:
             source = self.source or Source.of(self.kit)
             self._simulated = self.source is not None or source.simulated
             try:
-                found = source.load(clients, step)
+                hosted = source.load(clients, step)
             except OSError as error:
                 raise EpifedError(f"the data cannot be read: {error}") from None
-            for client, reason in found.left_out.items():
+            for client, reason in hosted.left_out.items():
                 self.say(f"client {client} counts as zero: {reason}")
-            self._hosted = (clients, step), found
+            self._hosted = (clients, step), hosted
         return self._hosted[1]
 
     def _keep_asked(self, task: Task, problem: str = "") -> None:
@@ -723,21 +725,23 @@ def _code_of(error: Exception) -> Code:
     return Code.DATA if isinstance(error, EpifedError) else Code.ERROR
 
 
-def _left_out(task: Task, found: Hosted, mine: Collection[str]) -> dict[str, str]:
+def _left_out(task: Task, hosted: Hosted, complete: Collection[str]) -> dict[str, str]:
     """The clients of a task that have nothing to send, and why."""
-    said = {}
+    reasons = {}
     first, last = task.period
     for client in task.clients:
-        if client in mine:
+        if client in complete:
             continue
-        if client in found.left_out:
-            said[client] = found.left_out[client]
-        elif found.panel is None or client not in found.panel.regions:
-            said[client] = "found no count of it; expected some"
+        if client in hosted.left_out:
+            reasons[client] = hosted.left_out[client]
+        elif hosted.panel is None or client not in hosted.panel.regions:
+            reasons[client] = "found no count of it; expected some"
         else:
-            own = found.panel.alone(client)
-            said[client] = f"found counts from {own.start} to {own.end}; expected {first} to {last}"
-    return said
+            own = hosted.panel.alone(client)
+            reasons[client] = (
+                f"found counts from {own.start} to {own.end}; expected {first} to {last}"
+            )
+    return reasons
 
 
 NAME = "preview"
@@ -837,6 +841,6 @@ def _fits(kit: Path, plan: PrivacyPlan) -> bool:
     terms, path = Terms.read(kit / TERMS), kit / LEDGER
     Owner.of(kit).refuse_lost(path, terms)
     cap = Cap(terms.epsilon_total, terms.delta, terms.accountant)
-    taken = Ledger(path, copy=True).book().taken() if path.exists() else ()
+    charged = Ledger(path, copy=True).book().taken() if path.exists() else ()
     part = (plan.priced_rate, plan.noise_multiplier, plan.rounds)
-    return cap.allows(together((*taken, part)))
+    return cap.allows(together((*charged, part)))

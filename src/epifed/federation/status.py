@@ -154,7 +154,7 @@ class FederationState(Known):
     @property
     def releases(self) -> list[Training]:
         """The released trainings, without tests."""
-        return [one for one in self.trainings if one.release and not one.seeded]
+        return [training for training in self.trainings if training.release and not training.seeded]
 
 
 VERY_SOON = 7
@@ -173,105 +173,115 @@ def alerts_of(
     now: datetime,
 ) -> tuple[Alert, ...]:
     """The alerts, urgent ones first; `unread` is the reason if the ledger could not be read."""
-    found = [
+    alerts = [
         *_about_sites(seen, schedule),
         *_about_weeks(seen, schedule, book, now),
         *_about_budget(seen, unread),
         *_about_parties(seen),
     ]
-    return tuple(sorted(found, key=lambda one: not one.urgent))
+    return tuple(sorted(alerts, key=lambda alert: not alert.urgent))
 
 
 def _about_sites(seen: FederationState, schedule: Schedule | None) -> list[Alert]:
-    found = []
+    alerts = []
     live = seen.live
     if live and not live.reached:
-        found.append(Alert(kind="server-away", urgent=True))
+        alerts.append(Alert(kind="server-away", urgent=True))
     names = {state: tuple(s.name for s in seen.sites if s.state == state) for state in SITE_STATES}
-    there = len(seen.sites) - len(names["absent"])
+    present = len(seen.sites) - len(names["absent"])
     least = schedule.least_sites if schedule else 1
-    if live and live.reached and there < least:
-        detail = f"{there}/{least}"
-        found.append(Alert(kind="too-few-sites", urgent=True, names=names["absent"], detail=detail))
+    if live and live.reached and present < least:
+        detail = f"{present}/{least}"
+        alerts.append(
+            Alert(kind="too-few-sites", urgent=True, names=names["absent"], detail=detail)
+        )
     elif names["absent"]:
-        found.append(Alert(kind="sites-absent", urgent=False, names=names["absent"]))
+        alerts.append(Alert(kind="sites-absent", urgent=False, names=names["absent"]))
     if names["late"]:
-        found.append(Alert(kind="sites-late", urgent=False, names=names["late"]))
+        alerts.append(Alert(kind="sites-late", urgent=False, names=names["late"]))
     if names["refused"]:
         willing = len(seen.sites) - len(names["refused"])
         urgent = willing < least
-        found.append(Alert(kind="sites-refused", urgent=urgent, names=names["refused"]))
+        alerts.append(Alert(kind="sites-refused", urgent=urgent, names=names["refused"]))
     if names["faulty"]:
-        found.append(Alert(kind="sites-faulty", urgent=False, names=names["faulty"]))
-    return found
+        alerts.append(Alert(kind="sites-faulty", urgent=False, names=names["faulty"]))
+    return alerts
 
 
 def _about_weeks(
     seen: FederationState, schedule: Schedule | None, book: Book | None, now: datetime
 ) -> list[Alert]:
-    found = []
+    alerts = []
     week = seen.week
     if week and week.state == "skipped":
-        found.append(Alert(kind="week-skipped", urgent=False, detail=week.reason))
+        alerts.append(Alert(kind="week-skipped", urgent=False, detail=week.reason))
     if week and week.state == "refused":
-        found.append(Alert(kind="week-refused", urgent=True, detail=week.reason))
+        alerts.append(Alert(kind="week-refused", urgent=True, detail=week.reason))
     if week and schedule:
         patience = timedelta(minutes=schedule.deadline_minutes) + SLACK
         overdue = week.state in ("running", "waiting") and now - week.due > patience
         if overdue or week.state == "missed":
-            found.append(Alert(kind="week-overdue", urgent=True, detail=week.name))
-    for one in seen.releases[-1:]:
+            alerts.append(Alert(kind="week-overdue", urgent=True, detail=week.name))
+    for training in seen.releases[-1:]:
         missing = tuple(site.name for site in seen.sites if site.has_release is False)
         if missing:
-            found.append(Alert(kind="undelivered", urgent=False, names=missing, detail=one.name))
-        if not one.learned:
-            found.append(Alert(kind="nothing-learned", urgent=True, detail=one.name))
-        elif one.believed is not None and one.believed < POOR:
-            share = f"{100 * one.believed:.0f}"
-            found.append(Alert(kind="mostly-noise", urgent=False, names=(one.name,), detail=share))
-        if one.remarks:
-            found.append(Alert(kind="unusual", urgent=True, names=one.remarks, detail=one.name))
+            alerts.append(
+                Alert(kind="undelivered", urgent=False, names=missing, detail=training.name)
+            )
+        if not training.learned:
+            alerts.append(Alert(kind="nothing-learned", urgent=True, detail=training.name))
+        elif training.believed is not None and training.believed < POOR:
+            share = f"{100 * training.believed:.0f}"
+            alerts.append(
+                Alert(kind="mostly-noise", urgent=False, names=(training.name,), detail=share)
+            )
+        if training.remarks:
+            alerts.append(
+                Alert(kind="unusual", urgent=True, names=training.remarks, detail=training.name)
+            )
     hashes = {run.model_hash for run in book.runs.values()} if book else set()
     strangers = [
-        one.name for one in seen.releases if one.release and one.release.sha256 not in hashes
+        training.name
+        for training in seen.releases
+        if training.release and training.release.sha256 not in hashes
     ]
     if book and strangers:
-        found.append(Alert(kind="unvouched", urgent=True, names=tuple(strangers)))
-    return found
+        alerts.append(Alert(kind="unvouched", urgent=True, names=tuple(strangers)))
+    return alerts
 
 
 def _about_budget(seen: FederationState, unread: str | None) -> list[Alert]:
     if unread is not None:
         return [Alert(kind="ledger-unread", urgent=True, detail=unread)]
-    budget, found = seen.budget, []
+    budget, alerts = seen.budget, []
     if budget is None:
         return []
     if budget.fault:
-        found.append(Alert(kind="ledger-fault", urgent=True, detail=budget.fault))
+        alerts.append(Alert(kind="ledger-fault", urgent=True, detail=budget.fault))
     if budget.short:
         detail = f"{budget.weeks_fit}/{budget.weeks_left}"
-        found.append(Alert(kind="budget-short", urgent=True, detail=detail))
+        alerts.append(Alert(kind="budget-short", urgent=True, detail=detail))
     elif budget.window is None and budget.left < LOW * budget.epsilon:
-        found.append(Alert(kind="budget-low", urgent=False))
-    return found
+        alerts.append(Alert(kind="budget-low", urgent=False))
+    return alerts
 
 
 def _about_parties(seen: FederationState) -> list[Alert]:
-    found = []
-    over = tuple(one.party for one in seen.certificates if one.days < 0)
-    soon = [one for one in seen.certificates if 0 <= one.days <= SOON]
+    alerts = []
+    over = tuple(certificate.party for certificate in seen.certificates if certificate.days < 0)
+    soon = [certificate for certificate in seen.certificates if 0 <= certificate.days <= SOON]
     if over:
-        found.append(Alert(kind="certificate-over", urgent=True, names=over))
+        alerts.append(Alert(kind="certificate-over", urgent=True, names=over))
     if soon:
-        urgent = any(one.days <= VERY_SOON for one in soon)
-        names = tuple(one.party for one in soon)
-        found.append(
+        urgent = any(certificate.days <= VERY_SOON for certificate in soon)
+        names = tuple(certificate.party for certificate in soon)
+        alerts.append(
             Alert(kind="certificate-soon", urgent=urgent, names=names, detail=str(soon[0].days))
         )
     others = tuple(s.name for s in seen.sites if s.version and s.version != seen.version)
     if others:
-        found.append(Alert(kind="versions-differ", urgent=False, names=others))
-    return found
+        alerts.append(Alert(kind="versions-differ", urgent=False, names=others))
+    return alerts
 
 
 ROSTER, TRAININGS = "federation.toml", "trainings"
@@ -319,7 +329,7 @@ def read_status(places: Places, beside: Beside, now: datetime | None = None) -> 
         if one.release and not one.seeded
     ]
     truth = places.truth
-    found = FederationState(
+    state = FederationState(
         made=now,
         federation=roster.name,
         clients=len(roster.clients),
@@ -343,8 +353,8 @@ def read_status(places: Places, beside: Beside, now: datetime | None = None) -> 
         reasons={c.value: {"en": SENTENCES[c], "de": GERMAN.get(c, SENTENCES[c])} for c in Code},
         notices=(),
     )
-    return found.model_copy(
-        update={"notices": alerts_of(found, places.schedule, book, unread, now)}
+    return state.model_copy(
+        update={"notices": alerts_of(state, places.schedule, book, unread, now)}
     )
 
 
@@ -367,7 +377,7 @@ def _brief(training: Training) -> Training:
 
 def _site(site: Site, trainings: list[Training], live: Live | None) -> SiteSeen:
     last = trainings[-1] if trainings else None
-    handed = next((one for one in reversed(trainings) if one.release), None)
+    handed = next((training for training in reversed(trainings) if training.release), None)
     without = last.without.get(site.name) if last else None
     code = without.code if without else None
     stood: Standing | None = standing_of(code) if code else None
@@ -387,7 +397,7 @@ def _site(site: Site, trainings: list[Training], live: Live | None) -> SiteSeen:
         connected=connected,
         code=code,
         without=without.rounds if without else 0,
-        weeks="".join(_letter(one, site.name) for one in trainings[-SHOWN_WEEKS:]),
+        weeks="".join(_letter(training, site.name) for training in trainings[-SHOWN_WEEKS:]),
         has_release=site.name in handed.delivered if handed else None,
         version=live.versions.get(site.name) if live else None,
     )
@@ -409,7 +419,7 @@ def _week(
     weeks = schedule.planned()
     due = [week for week in weeks if week.due <= now]
     week, coming = (due[-1] if due else weeks[0]), weeks[len(due) :]
-    found = [
+    results = [
         str(one["outcome"]) for name, one in outcomes.items() if name in {w.name for w in weeks}
     ]
     outcome = outcomes.get(week.name)
@@ -420,9 +430,9 @@ def _week(
         state=_week_state(schedule, week, outcome, trainings, live, now),
         reason=str(outcome["reason"]) if outcome else "",
         next_due=coming[0].due if coming else None,
-        done=found.count("done"),
-        skipped=found.count("skipped") + found.count("refused"),
-        wasted=found.count("wasted"),
+        done=results.count("done"),
+        skipped=results.count("skipped") + results.count("refused"),
+        wasted=results.count("wasted"),
         planned=len(weeks),
     )
 
@@ -436,11 +446,11 @@ def _week_state(
     now: datetime,
 ) -> WeekState:
     if outcome:
-        known: dict[str, WeekState] = {"done": "done", "refused": "refused", "wasted": "wasted"}
-        return known.get(outcome["outcome"], "skipped")
+        states: dict[str, WeekState] = {"done": "done", "refused": "refused", "wasted": "wasted"}
+        return states.get(outcome["outcome"], "skipped")
     if week.due > now:
         return "coming"
-    begun = any(one.name == week.name for one in trainings)
+    begun = any(training.name == week.name for training in trainings)
     if begun or (live is not None and live.training == week.name):
         return "running"
     return "missed" if schedule.missed(week, now) else "waiting"

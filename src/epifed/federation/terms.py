@@ -177,14 +177,14 @@ class Terms(Table):
 
 def _numbers(wanted: Collection[str]) -> set[str]:
     """The names of numeric settings; learners are loaded for theirs only where needed."""
-    known = {*_LIMITS, *_fields_of_numbers(Settings)}
-    if not known.issuperset(wanted):
+    names = {*_LIMITS, *_fields_of_numbers(Settings)}
+    if not names.issuperset(wanted):
         for name in LEARNERS:
             with suppress(EpifedError):
                 learner: Any = LEARNERS.load(name)
-                known |= _fields_of_numbers(learner.own_settings)
-                known |= _fields_of_numbers(learner.at("week").own_settings)
-    return known
+                names |= _fields_of_numbers(learner.own_settings)
+                names |= _fields_of_numbers(learner.at("week").own_settings)
+    return names
 
 
 def _fields_of_numbers(model: type[BaseModel]) -> set[str]:
@@ -317,19 +317,19 @@ class SiteLedger:
 
     def spent(self, key: Key) -> int:
         """The booked rounds of this training."""
-        found = self.ledger.find(**key)
-        return found.spent if found else 0
+        run = self.ledger.find(**key)
+        return run.spent if run else 0
 
     def enter(self, key: Key, plan: PrivacyPlan, done: int, left: int) -> None:
         """Book a round after `done` others, if the `left` rounds from it on fit the terms."""
-        found, needed, terms = self.ledger.find(**key), done + left, self.terms
+        booked, needed, terms = self.ledger.find(**key), done + left, self.terms
         if terms.epsilon_of(key["noise_multiplier"], plan, needed) > terms.epsilon_per_release:
             raise MessageError(Code.REFUSED_EPSILON)
         try:
-            if found is None or found.outcome != "open":  # a closed one is refused by its name
+            if booked is None or booked.outcome != "open":  # a closed one is refused by its name
                 name = self.ledger.reserve(rounds=needed, **key).name
             else:
-                name = found.run
+                name = booked.run
             record = self.ledger.book().run(name)
             if record.rounds < needed:
                 self.ledger.resume(name, needed - record.spent)
@@ -462,8 +462,8 @@ class Federation(Table):
             raise ValueError(
                 "aggregators: found 1; expected none, or at least 2 of different legal entities"
             )
-        for taken in (names, self.clients):
-            name, times = Counter(taken).most_common(1)[0]
+        for listed in (names, self.clients):
+            name, times = Counter(listed).most_common(1)[0]
             if times > 1:
                 raise ValueError(f"sites: found '{name}' {times} times; expected it once")
         try:
@@ -535,18 +535,18 @@ class Federation(Table):
         """Seconds in which a site's worker must have started, or have received the model."""
         return max(START, self.round_timeout)
 
-    def with_signs(self, known: Mapping[str, str]) -> Self:
+    def with_signs(self, keys: Mapping[str, str]) -> Self:
         """The roster with these public keys for sites whose keys it does not have."""
         sites = (
-            site.model_copy(update={"signs": site.signs or known.get(site.name)})
+            site.model_copy(update={"signs": site.signs or keys.get(site.name)})
             for site in self.sites
         )
         return self.model_copy(update={"sites": tuple(sites)})
 
     def party(self, name: str) -> Site | Aggregator:
         """The site or aggregator of that name; raises `EpifedError` if there is none."""
-        found = next((party for party in self.parties if party.name == name), None)
-        return found or self.site(name)
+        listed = next((party for party in self.parties if party.name == name), None)
+        return listed or self.site(name)
 
     def site(self, name: str) -> Site:
         """The site of that name; raises `EpifedError` if there is none."""

@@ -108,14 +108,16 @@ class Training(Known):
 
 def read_trainings(folder: Path) -> list[Training]:
     """All trainings of a server, oldest first. Those that cannot be read are left out."""
-    found = []
+    trainings = []
     for order in folder.glob(f"*/{ORDER}"):
         stamps = tuple(_stamp(order.parent / name) for name in (ORDER, REPORT, MODEL, DELIVERED))
         try:
-            found.append(_training(order.parent, stamps))
+            trainings.append(_training(order.parent, stamps))
         except (OSError, ValueError, KeyError, TypeError, EpifedError):
             continue
-    return sorted(found, key=lambda one: (one.last_day, _begun(one), one.name))
+    return sorted(
+        trainings, key=lambda training: (training.last_day, _begun(training), training.name)
+    )
 
 
 def _begun(training: Training) -> float:
@@ -168,14 +170,14 @@ def _training(folder: Path, stamps: tuple[Stamp, ...]) -> Training:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The report's lines by round; the last one of a repeated round. Broken lines are ignored."""
-    found: dict[int, dict[str, Any]] = {}
+    lines: dict[int, dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
             line = json.loads(text)
-            found[int(line["round"])] = line
+            lines[int(line["round"])] = line
         except (ValueError, KeyError, TypeError):
             continue
-    return [found[number] for number in sorted(found)]
+    return [lines[number] for number in sorted(lines)]
 
 
 def _round(line: dict[str, Any]) -> Round:
@@ -299,12 +301,12 @@ def budget_of(
     now: datetime,
 ) -> Budget:
     """The budget of a ledger; `over` holds the names of weeks that are done or skipped."""
-    cap, taken = book.cap, book.taken()
+    cap, reserved = book.cap, book.taken()
     runs = [run for run in book.runs.values() if run.spent]
     week = _week(plan, runs)
     coming = [w for w in schedule.planned() if w.name not in over] if schedule else []
     coming = [w for w in coming if schedule and not schedule.missed(w, now)]
-    fits = most_trainings(cap, taken, *week) if week else None
+    fits = most_trainings(cap, reserved, *week) if week else None
     if week and coming and cap.weeks is not None:
         fits = book.weeks_that_fit(week, [w.day for w in coming])
     return Budget(
@@ -312,8 +314,8 @@ def budget_of(
         delta=cap.delta,
         accountant=cap.accountant,
         spent=cap.price(book.released()),
-        taken=cap.price(taken),
-        left=left(cap, cap.price(taken)),
+        taken=cap.price(reserved),
+        left=left(cap, cap.price(reserved)),
         rounds=sum(run.spent for run in runs),
         each=cap.price(together([week])) if week else None,
         points=_points(book, runs),
@@ -340,7 +342,9 @@ def _points(book: Book, runs: list[RunRecord]) -> tuple[Point, ...]:
     points = []
     for number, run in enumerate(runs):
         counting = book.counting(datetime.fromisoformat(run.closed or run.opened))
-        parts = [one.part(one.spent) for one in runs[: number + 1] if one in counting]
+        parts = [
+            earlier.part(earlier.spent) for earlier in runs[: number + 1] if earlier in counting
+        ]
         points.append(Point(day=_day(run), epsilon=book.cap.price(together(parts))))
     return tuple(points)
 
@@ -348,7 +352,7 @@ def _points(book: Book, runs: list[RunRecord]) -> tuple[Point, ...]:
 def _planned(book: Book, schedule: Schedule, week: Part) -> tuple[Point, ...]:
     """The ε of runs outside the schedule, plus the schedule's weeks, after each week."""
     weeks = schedule.planned()
-    names = {one.name for one in weeks}
+    names = {planned_week.name for planned_week in weeks}
     rate, noise, rounds = week
     window = book.cap.weeks or len(weeks)
 
@@ -358,8 +362,8 @@ def _planned(book: Book, schedule: Schedule, week: Part) -> tuple[Point, ...]:
         return together((*before, (rate, noise, rounds * min(number, window))))
 
     return tuple(
-        Point(day=one.day, epsilon=book.cap.price(spent_after(number, one.day)))
-        for number, one in enumerate(weeks, start=1)
+        Point(day=planned_week.day, epsilon=book.cap.price(spent_after(number, planned_week.day)))
+        for number, planned_week in enumerate(weeks, start=1)
     )
 
 
@@ -413,8 +417,8 @@ class Truth:
                 f"{path}: expected CSV with the columns date, value; {error}"
             ) from None
         if not rows or not {"date", "value"} <= rows[0].keys():
-            found = ", ".join(map(str, rows[0])) if rows else "nothing"
-            raise EpifedError(f"{path}: found {found}; expected the columns date, value")
+            columns = ", ".join(map(str, rows[0])) if rows else "nothing"
+            raise EpifedError(f"{path}: found {columns}; expected the columns date, value")
         counts: dict[date, float] = {}
         for number, row in enumerate(rows, start=2):
             day = _parse_day(path, number, row["date"])
@@ -434,8 +438,8 @@ class Truth:
                 return None
             counts = np.array([[self.counts[day] for day in days]])
             return smooth(counts, "trailing")[0, WEEK - 1 :]
-        found = [self._week(last - timedelta(days=WEEK * back)) for back in reversed(range(steps))]
-        return None if None in found else np.array(found, dtype=np.float64)
+        values = [self._week(last - timedelta(days=WEEK * back)) for back in reversed(range(steps))]
+        return None if None in values else np.array(values, dtype=np.float64)
 
     def _week(self, last: date) -> float | None:
         days = [last - timedelta(days=back) for back in range(WEEK)]
@@ -448,25 +452,25 @@ def release_skill(
     releases: Iterable[tuple[str, Release]], truth: Truth
 ) -> tuple[ReleaseSkill, ...]:
     """The skill of each release that has a national signal and enough published counts."""
-    return tuple(one for name, release in releases if (one := _worth(name, release, truth)))
+    return tuple(skill for name, release in releases if (skill := _worth(name, release, truth)))
 
 
 def _worth(name: str, release: Release, truth: Truth) -> ReleaseSkill | None:
     settings, learner = release.settings, release.learner
     apart = DAYS_OF[settings.step]
-    known = truth.averages(release.last_day, settings.window, apart)
-    if learner.signal() is None or known is None:
+    history = truth.averages(release.last_day, settings.window, apart)
+    if learner.signal() is None or history is None:
         return None
     state = learner.unpack(release.vector)
     target = release.last_day + timedelta(days=apart * settings.horizon)
-    came = truth.averages(target, 1, apart)
+    observed = truth.averages(target, 1, apart)
     return ReleaseSkill(
         training=name,
         day=release.last_day,
         target=target,
-        forecast=float(learner.predict(state, known.astype(np.float32)[None, :])[0]),
-        like_today=float(known[-1]),
-        came=None if came is None else float(came[0]),
+        forecast=float(learner.predict(state, history.astype(np.float32)[None, :])[0]),
+        like_today=float(history[-1]),
+        came=None if observed is None else float(observed[0]),
     )
 
 

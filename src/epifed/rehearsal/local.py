@@ -106,8 +106,8 @@ class LocalFederation:
     def write_data(self, site: str, panel: CasePanel) -> None:
         """Write a site's data file with its own clients alone, marked so that tests may read it."""
         clients = self.federation.site(site).clients
-        mine = panel.of([client for client in clients if client in panel.regions])
-        write_atomic(self.data(site), mine.to_table().write_csv)
+        hosted = panel.of([client for client in clients if client in panel.regions])
+        write_atomic(self.data(site), hosted.to_table().write_csv)
         mark = self.data(site).with_name(SIMULATION)
         if not mark.exists():
             write_text(mark, json.dumps({"source": "a federation on one machine"}))
@@ -130,7 +130,7 @@ class LocalFederation:
         """The program of a party."""
         if party == SERVER:
             return server_command(self.kit(SERVER), self.ledger)
-        if party in {one.name for one in self.federation.aggregators}:
+        if party in {adder.name for adder in self.federation.aggregators}:
             return aggregator_command(self.kit(party))
         path = self.data(party).resolve()
         if self.services:
@@ -154,15 +154,15 @@ class LocalFederation:
 
     def workers(self, party: str) -> list[int]:
         """The process ids of all descendants of a party's process."""
-        found: set[int] = set()
+        workers: set[int] = set()
         left = [self.processes[party].pid]
         while left:
             for task in Path(f"/proc/{left.pop()}/task").glob("*/children"):
                 with suppress(OSError):
-                    new = set(map(int, task.read_text().split())) - found
-                    found |= new
+                    new = set(map(int, task.read_text().split())) - workers
+                    workers |= new
                     left += new
-        return sorted(found)
+        return sorted(workers)
 
     def processor_seconds(self, party: str) -> float:
         """Processor seconds of a party and its workers, including ended ones."""
@@ -216,7 +216,7 @@ class LocalFederation:
         while True:
             try:
                 with self.desk.session(patience) as session:
-                    while not met({one.name for one in session.get_connected_client_list()}):
+                    while not met({client.name for client in session.get_connected_client_list()}):
                         if time.monotonic() > until:
                             raise _OverError(f"{otherwise} in {patience:g} s: see the logs")
                         time.sleep(every)
@@ -243,7 +243,7 @@ class LocalFederation:
 
     def pin(self) -> None:
         """Pin the aggregators' keys at every party; elsewhere each is given by telephone."""
-        names = [one.name for one in self.federation.aggregators]
+        names = [party.name for party in self.federation.aggregators]
         pins = {name: own_keys(self.kit(name)).public.fingerprint for name in names}
         files = [self.kit(site.name) / TERMS for site in self.federation.sites if pins]
         for path in (*files, *(self.kit(name) / aggregator.TERMS for name in names)):
@@ -491,9 +491,9 @@ class _Eye:
     def _look(self) -> None:
         assert self._losses is not None
         while not self._end.wait(0.1):
-            found = read_state(self._folder)
-            if found and found[0] not in self._losses:
-                self._losses[found[0]] = self.loss(found[1])
+            state = read_state(self._folder)
+            if state and state[0] not in self._losses:
+                self._losses[state[0]] = self.loss(state[1])
 
 
 class _Peaks:
@@ -501,7 +501,7 @@ class _Peaks:
 
     def __init__(self, local: LocalFederation) -> None:
         self._local = local
-        self._names = [one.name for one in local.federation.aggregators]
+        self._names = [party.name for party in local.federation.aggregators]
         self._largest: float | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)

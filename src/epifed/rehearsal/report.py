@@ -75,13 +75,13 @@ def settle_accounts(folder: Path, plan: Plan) -> Accounts:
     book = Ledger(folder / BUDGET, copy=True).book()
     names = [week.name for week in plan.planned]
     expected = foreseen(plan.schedule, plan.names, plan.events)
-    done = [name for name, one in zip(names, expected, strict=True) if one == "done"]
+    done = [name for name, outcome in zip(names, expected, strict=True) if outcome == "done"]
     accounts = Accounts(outcomes, *_courses(book, plan, expected))
     fault = accounts.faults.append
-    for name, one in zip(names, expected, strict=True):
+    for name, outcome in zip(names, expected, strict=True):
         became = outcomes.get(name, {}).get("outcome", "nothing")
-        if became != one:
-            fault(f"{name}: the journal has '{became}'; expected '{one}' by the list of events")
+        if became != outcome:
+            fault(f"{name}: the journal has '{became}'; expected '{outcome}' by the list of events")
     _check_budget(book, plan, done, accounts)
     for name in done:
         _check_training(folder, name, accounts)
@@ -92,10 +92,10 @@ def settle_accounts(folder: Path, plan: Plan) -> Accounts:
 def _courses(book: Book, plan: Plan, expected: list[Any]) -> tuple[list[float], list[float]]:
     """ε after each week: spent, and planned."""
     spent, planned, weeks, parts = list[float](), list[float](), 0, list[Any]()
-    for week, one in zip(plan.planned, expected, strict=True):
+    for week, outcome in zip(plan.planned, expected, strict=True):
         run = book.named(week.name)
         parts += [run.part(run.spent)] if run else []
-        weeks += one == "done"
+        weeks += outcome == "done"
         spent.append(book.cap.price(together(parts)))
         planned.append(plan.price(weeks))
     return spent, planned
@@ -140,15 +140,15 @@ def _check_training(folder: Path, name: str, accounts: Accounts) -> None:
     """Check that the server's release is the ledger's; note which sites took part."""
     path = folder / "kits" / "server" / TRAININGS / name
     try:
-        found = read_release(path / "model.epifed").sha256
-        lines = [json.loads(one) for one in (path / "report.jsonl").read_text().splitlines()]
+        digest = read_release(path / "model.epifed").sha256
+        lines = [json.loads(text) for text in (path / "report.jsonl").read_text().splitlines()]
     except (EpifedError, OSError, ValueError) as error:
         accounts.faults.append(f"{name}: its release cannot be read at the server: {error}")
         return
-    if found != accounts.releases.get(name):
+    if digest != accounts.releases.get(name):
         accounts.faults.append(f"{name}: the server's release is not the one that was charged")
     last = {line["round"]: line for line in lines}
-    problems = {one["site"]: one["reason"] for line in last.values() for one in line["problems"]}
+    problems = {text["site"]: text["reason"] for line in last.values() for text in line["problems"]}
     accounts.without[name] = problems
     everyone = {site for line in last.values() for site in line["sites"]}
     accounts.took_part[name] = sorted(everyone - problems.keys())
@@ -156,11 +156,11 @@ def _check_training(folder: Path, name: str, accounts: Accounts) -> None:
 
 def _check_parties(folder: Path, plan: Plan, done: list[str], accounts: Accounts) -> None:
     """Check the ledgers and releases of all parties, also of those with former names."""
-    known = {digest: name for name, digest in accounts.releases.items()}
+    names = {digest: name for name, digest in accounts.releases.items()}
     accounts.holders = {name: [] for name in done}
     for kit in sorted((folder / "kits").iterdir()):
         for path in sorted((kit / MODELS).glob("*.epifed")):
-            name = known.get(read_release(path).sha256)
+            name = names.get(read_release(path).sha256)
             if name is None or name != path.stem:
                 accounts.faults.append(
                     f"{kit.name}: holds a release that no ledger was charged for: {path}"
@@ -218,47 +218,47 @@ svg .dot { fill: #2b6cb0 }
 """
 
 
-def chart(found: dict[str, Any]) -> str:
+def chart(year: dict[str, Any]) -> str:
     """The three charts of a year's report, as SVG."""
-    weeks = found["weeks"]
+    weeks = year["weeks"]
     step = (WIDTH - LEFT - RIGHT) / max(1, len(weeks))
     middles = [LEFT + (n + 0.5) * step for n in range(len(weeks))]
-    strips = (_sites(found, middles, step), _budget(weeks, middles), _errors(weeks, middles))
+    strips = (_sites(year, middles, step), _budget(weeks, middles), _errors(weeks, middles))
     parts = []
     for number, strip in enumerate(strips):
         top = TOP + number * (HEIGHT + GAP)
         parts.append(f'<g transform="translate(0 {top:g})">{strip}</g>')
     bottom = TOP + len(strips) * (HEIGHT + GAP)
-    parts += [_text(x, bottom - 24, said) for x, said in _months(weeks, middles)]
-    said = 'role="img" aria-label="Sites, budget and error by week"'
-    return f'<svg viewBox="0 0 {WIDTH:g} {bottom - 14:g}" {said}>{"".join(parts)}</svg>'
+    parts += [_text(x, bottom - 24, label) for x, label in _months(weeks, middles)]
+    label = 'role="img" aria-label="Sites, budget and error by week"'
+    return f'<svg viewBox="0 0 {WIDTH:g} {bottom - 14:g}" {label}>{"".join(parts)}</svg>'
 
 
-def _sites(found: dict[str, Any], middles: list[float], step: float) -> str:
-    total = found["sites"]
+def _sites(year: dict[str, Any], middles: list[float], step: float) -> str:
+    total = year["sites"]
     parts = [_title(f"sites that took part, of {total}; ● something happened, □ week skipped")]
-    for x, week in zip(middles, found["weeks"], strict=True):
+    for x, week in zip(middles, year["weeks"], strict=True):
         wide, high = 0.7 * step, HEIGHT * week["sites"] / total
-        told = html.escape("; ".join([f"week {week['week']}", *week["events"]]))
+        title = html.escape("; ".join([f"week {week['week']}", *week["events"]]))
         shape = f'x="{x - wide / 2:.1f}" width="{wide:.1f}"'
         if week["outcome"] == "done":
             bar = f'<rect class="site" {shape} y="{HEIGHT - high:.1f}" height="{high:.1f}">'
         else:
             bar = f'<rect class="skipped" {shape} y="{HEIGHT - wide:.1f}" height="{wide:.1f}">'
-        parts.append(f"{bar}<title>{told}</title></rect>")
+        parts.append(f"{bar}<title>{title}</title></rect>")
         if set(week["events"]) - {"holidays"}:
             dot = f'<circle class="event" cx="{x:.1f}" cy="{HEIGHT + 10:g}" r="4">'
-            parts.append(f"{dot}<title>{told}</title></circle>")
+            parts.append(f"{dot}<title>{title}</title></circle>")
     return "".join([*parts, _axis(HEIGHT), _text(LEFT - 8, 10, str(total), "end")])
 
 
 def _budget(weeks: list[dict[str, Any]], middles: list[float]) -> str:
-    most = max(max(one["spent"], one["planned"]) for one in weeks) or 1.0
+    most = max(max(week["spent"], week["planned"]) for week in weeks) or 1.0
 
     def path(name: str) -> str:
         at = [
-            f"{x:.1f},{HEIGHT * (1 - one[name] / most):.1f}"
-            for x, one in zip(middles, weeks, strict=True)
+            f"{x:.1f},{HEIGHT * (1 - week[name] / most):.1f}"
+            for x, week in zip(middles, weeks, strict=True)
         ]
         return " ".join(at)
 
@@ -277,9 +277,9 @@ def _budget(weeks: list[dict[str, Any]], middles: list[float]) -> str:
 
 def _errors(weeks: list[dict[str, Any]], middles: list[float]) -> str:
     scored = [
-        (x, one["scores"]["mae_ratio"])
-        for x, one in zip(middles, weeks, strict=True)
-        if one["scores"]
+        (x, week["scores"]["mae_ratio"])
+        for x, week in zip(middles, weeks, strict=True)
+        if week["scores"]
     ]
     most = max([1.2, *(ratio for _, ratio in scored)])
     dots = [
@@ -301,13 +301,13 @@ def _errors(weeks: list[dict[str, Any]], middles: list[float]) -> str:
 
 def _months(weeks: list[dict[str, Any]], middles: list[float]) -> list[tuple[float, str]]:
     """Positions and names of months for the axis, every third one."""
-    said, before = [], None
+    labels, before = [], None
     for x, week in zip(middles, weeks, strict=True):
         month = str(week["day"])[:7]
         if month != before and (before is None or int(month[5:]) % 3 == 1):
-            said.append((x, month))
+            labels.append((x, month))
         before = month
-    return said
+    return labels
 
 
 def _title(text: str) -> str:
@@ -353,8 +353,8 @@ def year_report(folder: Path, plan: Plan, accounts: Accounts, final: CasePanel) 
     weeks = []
     for number, week in enumerate(plan.planned, 1):
         year, iso, _ = week.day.isocalendar()
-        mine = table.filter(pl.col("week") == f"{year}-W{iso:02d}") if len(table) else table
-        scores = summed(mine, HORIZONS[0]) if len(mine) else None
+        scored = table.filter(pl.col("week") == f"{year}-W{iso:02d}") if len(table) else table
+        scores = summed(scored, HORIZONS[0]) if len(scored) else None
         became, line = accounts.outcomes.get(week.name, {}), course.get(number, {})
         events = [event.said() for event in plan.events.of(number)]
         off, _ = closed(CALENDAR, week.day - timedelta(days=7), 8)
@@ -402,95 +402,93 @@ def year_report(folder: Path, plan: Plan, accounts: Accounts, final: CasePanel) 
     }
 
 
-def write_year(folder: Path, found: dict[str, Any]) -> None:
+def write_year(folder: Path, year: dict[str, Any]) -> None:
     """Write report.md, report.html and report.json."""
-    write_text(folder / "report.json", to_json(found) + "\n")
-    write_text(folder / "report.md", _markdown(found))
-    write_text(folder / "report.html", _page(found))
+    write_text(folder / "report.json", to_json(year) + "\n")
+    write_text(folder / "report.md", _markdown(year))
+    write_text(folder / "report.html", _page(year))
 
 
-def sentences(found: dict[str, Any]) -> list[str]:
+def sentences(year: dict[str, Any]) -> list[str]:
     """The results of a year in plain sentences."""
-    adding = (
-        counted(found["aggregators"], "aggregator") if found["aggregators"] else "no aggregators"
-    )
-    said = [
-        f"{counted(found['weeks_done'], 'week')} run and {found['weeks_skipped']} skipped, with "
-        f"{counted(found['sites'], 'site')}, {adding} and "
-        f"{counted(found['clients'], 'client')}, all simulated; learner {found['learner']}.",
-        f"ε = {rounded_up(found['epsilon_spent'])} spent, {rounded_up(found['epsilon_planned'])} "
-        f"planned, at δ = {found['delta']:g} ({UNIT} added or removed, "
-        f"{found['accountant'].upper()} accountant); {counted(found['releases'], 'release')}, each "
-        f"ε = {rounded_up(found['epsilon_each'])} by itself.",
+    adding = counted(year["aggregators"], "aggregator") if year["aggregators"] else "no aggregators"
+    lines = [
+        f"{counted(year['weeks_done'], 'week')} run and {year['weeks_skipped']} skipped, with "
+        f"{counted(year['sites'], 'site')}, {adding} and "
+        f"{counted(year['clients'], 'client')}, all simulated; learner {year['learner']}.",
+        f"ε = {rounded_up(year['epsilon_spent'])} spent, {rounded_up(year['epsilon_planned'])} "
+        f"planned, at δ = {year['delta']:g} ({UNIT} added or removed, "
+        f"{year['accountant'].upper()} accountant); {counted(year['releases'], 'release')}, each "
+        f"ε = {rounded_up(year['epsilon_each'])} by itself.",
     ]
-    for days, scores in found["scores"].items():
+    for days, scores in year["scores"].items():
         if scores:
-            said.append(
+            lines.append(
                 f"{days} ahead: {scores['mae_ratio']:.3f} of the MAE of persistence, "
                 f"{100 * scores['coverage_50']:.0f} % in the 50 % and "
                 f"{100 * scores['coverage_95']:.0f} % in the 95 % intervals "
                 f"({counted(scores['forecasts'], 'forecast')} made on their mornings, held "
                 "to the final counts)."
             )
-    said.append(
-        f"{counted(round(found['seconds'] / 60), 'minute')}; processor seconds a week: "
-        f"{found['processor_seconds'] / max(1, len(found['weeks'])):.0f} of the parties, "
-        f"{found['processor_seconds_offices'] / max(1, len(found['weeks'])):.0f} of the offices' "
+    lines.append(
+        f"{counted(round(year['seconds'] / 60), 'minute')}; processor seconds a week: "
+        f"{year['processor_seconds'] / max(1, len(year['weeks'])):.0f} of the parties, "
+        f"{year['processor_seconds_offices'] / max(1, len(year['weeks'])):.0f} of the offices' "
         "own reports."
     )
-    said.append(
+    lines.append(
         "Every release is accounted for: each was charged once, in every ledger, and the ledger "
         "is the plan."
-        if found["right"]
-        else "The books are wrong: " + "; ".join(found["faults"])
+        if year["right"]
+        else "The books are wrong: " + "; ".join(year["faults"])
     )
-    return said
+    return lines
 
 
-def _cells(one: dict[str, Any], sites: int) -> list[str]:
-    scores = one["scores"] or {}
+def _cells(week: dict[str, Any], sites: int) -> list[str]:
+    scores = week["scores"] or {}
     percent = {
         name: f"{100 * scores[name]:.0f}" if scores else ""
         for name in ("coverage_50", "coverage_95")
     }
-    reason = f": {one['reason']}" if one["reason"] else ""
+    reason = f": {week['reason']}" if week["reason"] else ""
     ratio = scores.get("mae_ratio")
     return [
-        str(one["week"]),
-        str(one["day"]),
-        "; ".join(one["events"]),
-        f"{one['outcome']}{reason}",
-        f"{one['sites']} of {sites}",
-        rounded_up(one["spent"]),
-        rounded_up(one["planned"]),
+        str(week["week"]),
+        str(week["day"]),
+        "; ".join(week["events"]),
+        f"{week['outcome']}{reason}",
+        f"{week['sites']} of {sites}",
+        rounded_up(week["spent"]),
+        rounded_up(week["planned"]),
         "" if ratio is None else f"{ratio:.2f}",
         percent["coverage_50"],
         percent["coverage_95"],
     ]
 
 
-def _markdown(found: dict[str, Any]) -> str:
-    lines = ["# A rehearsed year", "", *(f"- {one}" for one in sentences(found)), ""]
+def _markdown(year: dict[str, Any]) -> str:
+    lines = ["# A rehearsed year", "", *(f"- {sentence}" for sentence in sentences(year)), ""]
     lines += ["| " + " | ".join(COLUMNS.values()) + " |"]
     lines += ["| --: | --: | --- | --- | --: | --: | --: | --: | --: | --: |"]
-    for one in found["weeks"]:
-        lines.append("| " + " | ".join(_cells(one, found["sites"])) + " |")
+    for sentence in year["weeks"]:
+        lines.append("| " + " | ".join(_cells(sentence, year["sites"])) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _page(found: dict[str, Any]) -> str:
-    wrong = "" if found["right"] else ' class="wrong"'
-    said = "".join(f"<li{wrong}>{html.escape(one)}</li>" for one in sentences(found))
+def _page(year: dict[str, Any]) -> str:
+    wrong = "" if year["right"] else ' class="wrong"'
+    items = "".join(f"<li{wrong}>{html.escape(sentence)}</li>" for sentence in sentences(year))
     head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS.values())
     rows = "".join(
         "<tr>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(one, found["sites"]))
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(sentence, year["sites"]))
         + "</tr>"
-        for one in found["weeks"]
+        for sentence in year["weeks"]
     )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>A rehearsed year</title>'
-        f"<style>{_STYLE}{STYLE}</style><h1>A rehearsed year</h1><ul>{said}</ul>"
-        f"{chart(found)}"
+        f"<style>{_STYLE}{STYLE}</style><h1>A rehearsed year</h1><ul>{items}</ul>"
+        f"{chart(year)}"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></html>\n"
     )

@@ -89,39 +89,39 @@ class Events(Table):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        for one in self.events:
-            if (one.what in ("off", "restore")) == bool(one.who):
-                needed = "nobody" if one.who else "who it happens to"
-                raise ValueError(f"week {one.week}, '{one.what}': expected {needed} in 'who'")
+        for event in self.events:
+            if (event.what in ("off", "restore")) == bool(event.who):
+                needed = "nobody" if event.who else "who it happens to"
+                raise ValueError(f"week {event.week}, '{event.what}': expected {needed} in 'who'")
         return self
 
     def of(self, week: int) -> tuple[Event, ...]:
         """The events of a week, in the order of the list."""
-        return tuple(one for one in self.events if one.week == week)
+        return tuple(event for event in self.events if event.week == week)
 
     def within(self, weeks: int, parties: Sequence[str]) -> "Events":
         """The events of a shorter year with fewer parties."""
         kept = []
-        for one in self.events:
-            who = tuple(name for name in one.who if name in parties)
-            if one.week <= weeks and (who or not one.who):
-                kept.append(one.model_copy(update={"who": who}))
+        for event in self.events:
+            who = tuple(name for name in event.who if name in parties)
+            if event.week <= weeks and (who or not event.who):
+                kept.append(event.model_copy(update={"who": who}))
         return Events(events=tuple(kept))
 
     def refuse_unknown(self, weeks: int, sites: Sequence[str], others: Sequence[str]) -> None:
         """Refuse events that cannot happen in this year."""
         lost = set[str]()
-        for one in sorted(self.events, key=lambda event: event.week):
-            where = f"events: week {one.week}, '{one.what}'"
-            if one.week > weeks:
+        for unknown in sorted(self.events, key=lambda event: event.week):
+            where = f"events: week {unknown.week}, '{unknown.what}'"
+            if unknown.week > weeks:
                 raise EpifedError(f"{where}: expected a week of the {weeks}")
-            allowed = [*sites, *others] if one.what == "kill" else list(sites)
-            for name in one.who:
+            allowed = [*sites, *others] if unknown.what == "kill" else list(sites)
+            for name in unknown.who:
                 if name not in allowed or name in lost:
                     raise EpifedError(f"{where}: found '{name}'; expected one of {allowed}")
-            if one.what == "lost-key":
-                lost |= set(one.who)
-                sites = [renamed(name) if name in one.who else name for name in sites]
+            if unknown.what == "lost-key":
+                lost |= set(unknown.who)
+                sites = [renamed(name) if name in unknown.who else name for name in sites]
 
 
 def renamed(site: str) -> str:
@@ -135,15 +135,15 @@ def foreseen(schedule: Schedule, sites: Sequence[str], events: Events) -> list[O
     outcomes: list[Outcome] = []
     for number in range(1, schedule.weeks + 1):
         missing, off = set[str](), 0.0
-        for one in events.of(number):
-            if one.what == "leave":
-                away |= set(one.who)
-            elif one.what == "return":
-                away -= set(one.who)
-            elif one.what == "late" and one.hours * 60 > schedule.deadline_minutes:
-                missing |= set(one.who)
-            elif one.what == "off":
-                off = max(off, one.hours)
+        for event in events.of(number):
+            if event.what == "leave":
+                away |= set(event.who)
+            elif event.what == "return":
+                away -= set(event.who)
+            elif event.what == "late" and event.hours * 60 > schedule.deadline_minutes:
+                missing |= set(event.who)
+            elif event.what == "off":
+                off = max(off, event.hours)
         too_few = len(set(sites) - away - missing) < schedule.least_sites
         too_late = timedelta(hours=off) > timedelta(hours=schedule.make_up_hours)
         skipped = too_late or (too_few and schedule.if_too_few != "go-on")
@@ -300,14 +300,14 @@ class Plan:
 
     def acts(self) -> list[Act]:
         """All actions, in order of time."""
-        found = []
+        acts = []
         for number, week in enumerate(self.planned, 1):
             eve, files = week.due - timedelta(hours=18), week.due - timedelta(hours=1)
-            found.append(Act(files, "files", number))
-            found.append(Act(week.due + timedelta(days=5), "close", number))
+            acts.append(Act(files, "files", number))
+            acts.append(Act(week.due + timedelta(days=5), "close", number))
             for event in self.events.of(number):
-                found += _acts_of(event, week, eve)
-        return sorted(found, key=lambda act: act.moment)
+                acts += _acts_of(event, week, eve)
+        return sorted(acts, key=lambda act: act.moment)
 
     def keep(self, folder: Path) -> bool:
         """Store the plan in a new folder; returns whether the same plan was there before.
@@ -378,12 +378,12 @@ class Clock:
     @classmethod
     def at(cls, path: Path, beginning: datetime) -> "Clock":
         """A clock at the beginning, or at the time stored when it was stopped."""
-        said = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-        return cls(path, datetime.fromisoformat(said) if said else beginning)
+        text = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+        return cls(path, datetime.fromisoformat(text) if text else beginning)
 
     def enter(self, moment: datetime, action: Action) -> datetime:
         """Schedule an action, a second later if the time is taken; returns its time."""
-        while any(taken == moment for taken, _ in self.agenda):
+        while any(entered == moment for entered, _ in self.agenda):
             moment += _APART
         self.agenda.append((moment, action))
         self.agenda.sort(key=lambda entry: entry[0])
@@ -445,12 +445,12 @@ def scores_of(folder: Path, final: CasePanel, day: date | None = None) -> dict[s
 
 def summed(table: pl.DataFrame, horizon: int) -> dict[str, Any] | None:
     """The scores of these forecasts at a horizon; None without any."""
-    mine = table.filter(pl.col("horizon") == horizon)
-    if mine.is_empty():
+    scored = table.filter(pl.col("horizon") == horizon)
+    if scored.is_empty():
         return None
-    found = mine.select(SCORES).row(0, named=True)
-    kept = {name: found[name] for name in KEPT}
-    return kept | {"forecasts": len(mine), "metrics": metrics_of(mine)}
+    sums = scored.select(SCORES).row(0, named=True)
+    kept = {name: sums[name] for name in KEPT}
+    return kept | {"forecasts": len(scored), "metrics": metrics_of(scored)}
 
 
 ROSTER, BUDGET, BACKUP, MACHINES, MACHINE = (
@@ -588,8 +588,10 @@ class Parties:
         new, roster = renamed(site), self.local.federation
         self.stop(site)
         sites = tuple(
-            one.model_copy(update={"name": new, "signs": None}) if one.name == site else one
-            for one in roster.sites
+            hosted.model_copy(update={"name": new, "signs": None})
+            if hosted.name == site
+            else hosted
+            for hosted in roster.sites
         )
         changed = roster.model_copy(update={"sites": sites, "removed": (*roster.removed, site)})
         path = self.folder / ROSTER
@@ -607,7 +609,7 @@ class Parties:
             self._epifed(new, "ledger", "adopt", str(kit / LEDGER), "--note", "key lost")
         if self.local.data(site).exists():
             shutil.copyfile(self.local.data(site), self.local.data(new))
-        adding = [one.name for one in changed.aggregators]
+        adding = [hosted.name for hosted in changed.aggregators]
         for party in adding:
             self.stop(party)
         self.stop(SERVER)
@@ -721,15 +723,15 @@ class Course:
         self._closed, self._processor = time.monotonic(), dict[str, float]()
         progress.done = len(course_of(folder))
 
-    def run(self, mornings: Mornings) -> None:
+    def run(self, vintages: Mornings) -> None:
         """Run all remaining weeks, to the end of the year."""
         acts = self.plan.acts()
         for act in acts:
-            self.clock.enter(act.moment, self._bound(act, mornings))
+            self.clock.enter(act.moment, self._bound(act, vintages))
         away = self._standing(acts)
         self.clock.forget_past()
         with (
-            self._parties(mornings) as parties,
+            self._parties(vintages) as parties,
             ProcessPoolExecutor(OFFICES, get_context("spawn")) as offices,
         ):
             self.parties, self.offices = parties, offices
@@ -761,18 +763,18 @@ class Course:
             return False
         return True
 
-    def _parties(self, mornings: Mornings) -> Parties:
+    def _parties(self, vintages: Mornings) -> Parties:
         plan = self.plan
         if (self.folder / "kits" / SERVER).exists():
             return Parties.found(self.folder)
         roster = rehearsal_federation(
-            mornings.final,
+            vintages.final,
             plan.sites,
             plan.aggregators,
             terms=plan.terms,
             round_timeout=ROUND_SECONDS,
         )
-        first = mornings.on(self.clock.time.date())
+        first = vintages.on(self.clock.time.date())
         parties = Parties.make(self.folder, roster, first)
         with parties:
             if not parties.ledger.exists():
@@ -787,14 +789,14 @@ class Course:
                 away = away | {*act.who} if act.kind == "leave" else away - {*act.who}
         return away
 
-    def _bound(self, act: Act, mornings: Mornings) -> Callable[[], bool]:
+    def _bound(self, act: Act, vintages: Mornings) -> Callable[[], bool]:
         def do() -> bool:
-            self._do(act, mornings)
+            self._do(act, vintages)
             return act.kind in ("off", "restore", "lost-key")
 
         return do
 
-    def _do(self, act: Act, mornings: Mornings) -> None:
+    def _do(self, act: Act, vintages: Mornings) -> None:
         week, parties = self.plan.planned[act.week - 1], self.parties
         self.progress.text = f"{week.name}: {act.kind} {', '.join(act.who)}".strip()
         if act.kind == "files":
@@ -804,12 +806,12 @@ class Course:
                 if event.what == "bad-file"
                 for name in event.who
             }
-            before = mornings.history(week.day - timedelta(days=1), KEPT_DAILY_VINTAGES)
-            parties.write_files(mornings.on(week.day), before, broken)
+            before = vintages.history(week.day - timedelta(days=1), KEPT_DAILY_VINTAGES)
+            parties.write_files(vintages.on(week.day), before, broken)
         elif act.kind == "leave":
             parties.leave(*act.who)
         elif act.kind == "return":
-            panel = mornings.on(self.clock.time.date())
+            panel = vintages.on(self.clock.time.date())
             for site in act.who:
                 parties.local.write_data(site, panel)
             parties.start(*act.who)
@@ -826,9 +828,9 @@ class Course:
             for site in act.who:
                 parties.lose_key(site)
         else:
-            self._close(act.week, week, mornings)
+            self._close(act.week, week, vintages)
 
-    def _close(self, number: int, week: Week, mornings: Mornings) -> None:
+    def _close(self, number: int, week: Week, vintages: Mornings) -> None:
         """End a week: make the sites' reports, back up, and record the results."""
         parties = self.parties
         parties.settle()
@@ -860,13 +862,15 @@ class Course:
             "seconds_offices": round(time.monotonic() - trained, 2),
             "processor_seconds": round(sum(used.values()), 2),
             "processor_seconds_server": round(used.get(SERVER, 0.0), 2),
-            "processor_seconds_offices": round(sum(one["processor"] for one in made.values()), 2),
+            "processor_seconds_offices": round(
+                sum(office["processor"] for office in made.values()), 2
+            ),
         }
         with (self.folder / COURSE).open("a", encoding="utf-8", newline="\n") as file:
             file.write(to_json(line).replace("\n", " ") + "\n")
         self._closed = time.monotonic()
         self.progress.done, self.progress.here = number, self.progress.here + 1
-        scores = scores_of(self.folder, mornings.final, week.day)
+        scores = scores_of(self.folder, vintages.final, week.day)
         self.say(_sentence(number, week, self.journal.outcomes(), line, scores))
 
 

@@ -262,9 +262,9 @@ class FederationController(Controller):  # type: ignore[misc]
         start = learner.start(of_training(settings.seed)[0])
         adders = [party.name for party in federation.aggregators] if self._aggregated else []
         state = learner.pack(start) if begun.state is None else begun.state
-        there = self._present(federation, fl_ctx) | self._adders(federation, fl_ctx)
+        connected = self._present(federation, fl_ctx) | self._adders(federation, fl_ctx)
         # Every party compares the keys of all aggregators with those that it has pinned.
-        able = there & self._stated.keys() if keys.keys() >= set(adders) else set[str]()
+        able = connected & self._stated.keys() if keys.keys() >= set(adders) else set[str]()
         answers: dict[str, Parts] = {}
         if able:
             terms = RoundTerms.make(
@@ -294,7 +294,7 @@ class FederationController(Controller):  # type: ignore[misc]
             elif name in able:
                 ready = Readiness(Code.NO_ANSWER)
             else:
-                ready = Readiness() if name in there else Readiness(Code.ABSENT)
+                ready = Readiness() if name in connected else Readiness(Code.ABSENT)
             version = self._stated[name].epifed if name in self._stated else ""
             parties.append(Party(name, role, ready, version))
         if not self.order.seeded and (begun.done, begun.paid) == (0, 0):

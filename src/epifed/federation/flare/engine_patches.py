@@ -232,14 +232,14 @@ def _reported(self: Any, request: Message) -> Any:
 
 def say_unwritten() -> None:
     """Report a log that cannot be written, as on a full disk, in one line and once."""
-    report, said = logging.Handler.handleError, set[str]()
+    report, printed = logging.Handler.handleError, set[str]()
 
     def handle(self: logging.Handler, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             report(self, record)
-        elif (reason := error.strerror or str(error)) not in said:
-            said.add(reason)
+        elif (reason := error.strerror or str(error)) not in printed:
+            printed.add(reason)
             print(f"the log cannot be written: {reason}", file=sys.stderr, flush=True)
 
     logging.Handler.handleError = handle  # type: ignore[method-assign]

@@ -53,14 +53,14 @@ def inspect_site(
     findings = [_kit(kit), _policies(kit), _certificate(kit), _terms(kit), _connection(kit)]
     findings += [_version(kit), _disk(kit)]
     try:
-        found = source.load(hosted_clients(kit), settings.step)
+        hosted = source.load(hosted_clients(kit), settings.step)
     except EpifedError as error:
         return [*findings, Finding("data", False, str(error))]
     bad = [
         Finding("data", False, f"Client {client} would count as zero: {reason}")
-        for client, reason in found.left_out.items()
+        for client, reason in hosted.left_out.items()
     ]
-    panel = found.panel
+    panel = hosted.panel
     if panel is None:
         if not bad:
             bad.append(Finding("clients", False, other_regions(kit, source)))
@@ -110,10 +110,10 @@ def _policies(kit: Path) -> Finding:
     for name, policy in expected.items():
         path = kit / "local" / name
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            written = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            found = None
-        if found != policy:
+            written = None
+        if written != policy:
             return Finding(
                 "policies",
                 False,
@@ -128,14 +128,14 @@ def _policies(kit: Path) -> Finding:
 
 
 def _certificate(kit: Path) -> Finding:
-    found = certificate(kit)
-    day = min(found.expires, found.root_expires).date()
-    if found.days_left < 0:
+    own = certificate(kit)
+    day = min(own.expires, own.root_expires).date()
+    if own.days_left < 0:
         return Finding("certificate", False, f"The certificate expired on {day}: ask for a new one")
     return Finding(
         "certificate",
-        found.days_left > SOON,
-        f"The certificate is valid until {day}, {counted(found.days_left, 'day')} from now.",
+        own.days_left > SOON,
+        f"The certificate is valid until {day}, {counted(own.days_left, 'day')} from now.",
     )
 
 
@@ -271,8 +271,8 @@ def _readable(
     first, last = period or planned_days(kit, panel) or (first, panel.end)
     wanted = hosted_clients(kit)
     covers = dict(zip(panel.regions, panel.covers(first, last), strict=True))
-    mine = [client for client in wanted if covers.get(client, False)]
-    if not mine:
+    complete = [client for client in wanted if covers.get(client, False)]
+    if not complete:
         return Finding(
             "days",
             False,
@@ -280,14 +280,14 @@ def _readable(
             "count as zero",
         )
     try:
-        make_learner(settings).deployed_view(panel.of(mine), (first, last))
+        make_learner(settings).deployed_view(panel.of(complete), (first, last))
     except EpifedError as error:
         return Finding("days", False, str(error))
     return Finding(
         "days",
-        len(mine) == len(wanted),
-        f"{len(mine)} of your {counted(len(wanted), 'client')} "
-        f"{'has' if len(mine) == 1 else 'have'} cases from {first} to {last}, enough for "
+        len(complete) == len(wanted),
+        f"{len(complete)} of your {counted(len(wanted), 'client')} "
+        f"{'has' if len(complete) == 1 else 'have'} cases from {first} to {last}, enough for "
         f"the learner '{settings.learner}'; the others would count as zero.",
     )
 

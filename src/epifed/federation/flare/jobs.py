@@ -127,7 +127,7 @@ def write_job(
     config.mkdir(parents=True)
     sites = [site.name for site in federation.sites]
     aggregated = order.settings.noise == "aggregators"
-    adders = [one.name for one in federation.aggregators] if aggregated else []
+    adders = [party.name for party in federation.aggregators] if aggregated else []
     meta = {
         "name": f"epifed-{order.training}",
         "min_clients": federation.min_sites + len(adders) if rounds else 1,
@@ -241,7 +241,7 @@ def ask_parties(
 ) -> list[Party]:
     """Ask every party whether it would take part in a training; nothing is spent."""
     course = _Course(watch)
-    if not set(look(desk)["connected"]) & {one.name for one in federation.parties}:
+    if not set(look(desk)["connected"]) & {party.name for party in federation.parties}:
         away = Readiness(Code.ABSENT)
         return [Party(site.name, "site", away) for site in federation.sites]
     for _ in range(MOST_QUESTIONS):
@@ -357,8 +357,8 @@ def _followed(
         if state != "RUNNING":
             spoke = course.heard
             if spoke - submitted > SOON:
-                said = f"the server waits for {needed}, or for an earlier job to end"
-                course.watch({"waiting": said})
+                reason = f"the server waits for {needed}, or for an earlier job to end"
+                course.watch({"waiting": reason})
         else:
             with contextlib.suppress(Exception):  # it may just have ended
                 status = _asked(session, name)
@@ -372,8 +372,8 @@ def _followed(
     if "COMPLETED" not in state:
         return None
     with tempfile.TemporaryDirectory() as folder, quietly():
-        found = Path(session.download_job_result(name, folder))
-        left = next(iter(found.rglob(STATUS)), None)
+        results = Path(session.download_job_result(name, folder))
+        left = next(iter(results.rglob(STATUS)), None)
         return json.loads(left.read_text()) if left else None
 
 
@@ -459,21 +459,21 @@ class Trainings:
     def connected(self) -> Collection[str]:
         """The connected sites; empty while the server is away."""
         try:
-            there = look(self.desk)["connected"]
+            connected = look(self.desk)["connected"]
         except Exception as error:  # FLARE's errors share no base class
             self.say(f"the server does not answer: {error}")
             return set()
-        return {site.name for site in self.roster.sites} & set(there)
+        return {site.name for site in self.roster.sites} & set(connected)
 
     def train(self, week: Week, least: int = 1) -> str:
         """Run the week's training to its end; returns why nothing was learned, if so."""
         order = Order.of(week.name, self.settings, *self.schedule.period(week))
-        told = set[str]()
+        printed = set[str]()
 
         def watch(status: dict[str, Any]) -> None:
             reason = status.get("waiting")
-            if reason and reason not in told:
-                told.add(reason)
+            if reason and reason not in printed:
+                printed.add(reason)
                 self.say(f"{week.name} waits: {reason}")
 
         try:

@@ -301,7 +301,9 @@ def make_kits(
     kits, root = folder / "kits", folder / "ca"
     _make_root(federation, folder)
     new = [
-        one.name for one in federation.parties if not one.own_key and not (kits / one.name).exists()
+        party.name
+        for party in federation.parties
+        if not party.own_key and not (kits / party.name).exists()
     ]
     made = []
     if new or not (kits / SERVER).exists():
@@ -321,13 +323,13 @@ def make_kits(
     if roster:
         write_text(roster, federation.to_toml())
     requests = []
-    for one in federation.parties:
-        if one.own_key and not (kits / one.name).exists():
-            path = folder / "requests" / one.name / "participant.yml"
-            write_text(path, _participant(federation, one.name))
+    for party in federation.parties:
+        if party.own_key and not (kits / party.name).exists():
+            path = folder / "requests" / party.name / "participant.yml"
+            write_text(path, _participant(federation, party.name))
             write_text(path.parent / ROSTER, federation.to_toml())
-            write_text(path.parent / README, request_readme(federation, one.name))
-            for name, text in papers.items() if isinstance(one, Site) else ():
+            write_text(path.parent / README, request_readme(federation, party.name))
+            for name, text in papers.items() if isinstance(party, Site) else ():
                 write_text(path.parent / name, text)
             requests.append(path.parent)
     return Made(tuple(made), tuple(requests), fingerprint(root / "rootCA.pem"), roster)
@@ -441,14 +443,14 @@ def certificate(kit: Path) -> Certificate:
 
 def valid_certificate(kit: Path) -> Certificate:
     """The certificate of a kit; raises if it has expired, since no party would accept it."""
-    found = certificate(kit)
-    if found.days_left < 0:
-        day = min(found.expires, found.root_expires)
+    own = certificate(kit)
+    if own.days_left < 0:
+        day = min(own.expires, own.root_expires)
         raise EpifedError(
             f"{kit}: found a certificate that ran out on {day:%Y-%m-%d}; expected a valid one: the "
             "coordinator makes new kits"
         )
-    return found
+    return own
 
 
 def kind_of(kit: Path) -> str:
@@ -558,5 +560,7 @@ def _nvflare(*arguments: str) -> None:
         check=False,
     )
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise EpifedError(f"nvflare {' '.join(arguments[:2])}: {said[0] if said else 'failed'}")
+        printed = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise EpifedError(
+            f"nvflare {' '.join(arguments[:2])}: {printed[0] if printed else 'failed'}"
+        )

@@ -272,10 +272,10 @@ class Service:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def office_command(kit: Path, out: Path, model_name: str) -> tuple[str, ...]:

@@ -37,11 +37,11 @@ def announce_sites(kit: Path) -> None:
     lines = logging.getLogger("epifed.server")
 
     def say(manager: ClientManager, what: str, *joined: str) -> None:
-        there = {client.name for client in list(manager.get_clients().values())} | {*joined}
-        few = len(there & names) < federation.min_sites
+        connected = {client.name for client in list(manager.get_clients().values())} | {*joined}
+        few = len(connected & names) < federation.min_sites
         waits = f"; a round needs {federation.min_sites}" if few else ""
         lines.info(
-            f"{what}: {len(there & names)} of {counted(len(names), 'site')} connected{waits}"
+            f"{what}: {len(connected & names)} of {counted(len(names), 'site')} connected{waits}"
         )
 
     deploy = FederatedServer.deploy
