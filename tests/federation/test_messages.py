@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ from epifed.privacy.plan import PrivacyPlan
 from epifed.rehearsal.local import rehearsal_federation
 from epifed.settings import Settings
 from epifed.training.rounds import Rounds
-from tests.federation.helpers import panel
+from tests.federation.helpers import panel, task_of
 from tests.helpers import small_settings
 
 SETTINGS = small_settings(epsilon=2.0, clip_norm=1.0)
@@ -61,15 +62,13 @@ def _task(**changes: object) -> Task:
         "enrolled": 12,
         "noise_multiplier": 3.0,
         "randomness": "secure",
-        "clients": ("00001",),
-        "drawn": "1",
-        "site": "site-1",
         "numbers": STATE.size,
         "length": LENGTH,
         "start": state_digest(STATE),
         "state": STATE,
     }
-    return Task(**values | changes)  # type: ignore[arg-type]
+    task = task_of(SETTINGS, ("00001",), "1")
+    return replace(task, **values | changes)  # type: ignore[arg-type]
 
 
 def _accept(parts: Parts, drawn: str = "11") -> tuple[dict[str, Vector], list[Code]]:

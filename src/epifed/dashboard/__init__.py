@@ -507,7 +507,7 @@ SHARED_STYLES = ("page.css", "print.css")
 """From the report, like the scripts below and the charting library."""
 SHARED_SCRIPTS = ("format.js", "charts.js", "tables.js", "controls.js")
 OWN_STYLES = ("board.css",)
-OWN_SCRIPTS = ("words_en.js", "words_de.js", "data.js")
+OWN_SCRIPTS = ("words.js", "data.js")
 OWN_LAST = ("sites.js", "weeks.js", "budget.js", "about.js", "main.js")
 READ = ["GET", "HEAD"]
 
