@@ -42,7 +42,7 @@ from epifed.audit.bench import (
 from epifed.audit.statistics import Check, Names, attendance, deviations, made
 from epifed.errors import EpifedError
 from epifed.explain import Explanation, explain
-from epifed.federation.messages import MessageError, Task
+from epifed.federation.messages import MessageError, RoundTerms, Task
 from epifed.federation.server import ServedTraining, read_state
 from epifed.federation.terms import SiteLedger
 from epifed.federation.training_history import budget_of
@@ -63,6 +63,7 @@ from epifed.settings import Settings, seed_sequence
 from epifed.training import loop as training
 from epifed.training.loop import ledger_key
 from epifed.training.release import Release, read_release
+from epifed.training.rounds import vector_length
 
 CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 8, 2, 3
 TOO_MUCH = 1.02
@@ -826,23 +827,12 @@ def _same_name(settings: Settings) -> Check:
 
 def _task(settings: Settings, **changes: Any) -> Task:
     panel, plan = audit_panel(), PrivacyPlan.of(settings, CLIENTS)
-    learner = make_learner(settings)
-    values: dict[str, Any] = {
-        "training": "weekly",
-        "round": 1,
-        "rounds": settings.rounds,
-        "paid": 0,
-        "settings": settings.to_toml(),
-        "first_day": str(panel.start),
-        "last_day": str(panel.end),
-        "enrolled": CLIENTS,
-        "noise_multiplier": plan.noise_multiplier,
-        "randomness": "secure",
-        "clients": panel.regions[::2],
-        "drawn": "0" * len(panel.regions[::2]),
-        "state": learner.pack(learner.start(seed_sequence(0))),
-    }
-    return Task(**(values | changes))
+    learner, period = make_learner(settings), (panel.start, panel.end)
+    start = learner.start(seed_sequence(0))
+    state, length = learner.pack(start), vector_length(learner, start)
+    terms = RoundTerms.make("weekly", settings, plan, period, state, length)
+    clients = panel.regions[::2]
+    return replace(Task.to(terms, "audit", clients, "0" * len(clients), state), **changes)
 
 
 def _site_book(settings: Settings) -> Check:
