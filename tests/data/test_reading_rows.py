@@ -224,6 +224,14 @@ def test_a_compressed_file_within_another_is_refused(tmp_path: Path) -> None:
         load_panel(csv(tmp_path, twice))
 
 
+@pytest.mark.parametrize("option", ["sheet", "member"])
+def test_an_option_without_effect_is_refused(tmp_path: Path, option: str) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("date,region,cases\n2024-01-01,a,3\n")
+    with pytest.raises(EpifedError, match=r"found no .* file; expected one with a"):
+        load_panel(path, **{option: "x"})
+
+
 def test_a_binary_file_is_no_text_of_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "cases.xlsx"
     path.write_bytes(bytes(range(250, -1, -1)) * 20)

@@ -137,7 +137,7 @@ def test_one_command_makes_kits_with_our_readme_and_a_budget(tmp_path: Path) -> 
     assert "Standort der Föderation flu" in (north / README).read_text()
     assert not list(out.rglob("readme.txt"))
     terms = (north / "site.toml").read_text()
-    assert "# S, the most that one client's numbers weigh" in terms
+    assert "# S, the largest length of a client's vector" in terms
     assert Terms.read(north / "site.toml") == Federation.read(out / ROSTER).terms
     assert Settings.from_toml((north / SETTINGS).read_text()).learner == "real-time"
     assert "epifed federation schedule" in (out / README).read_text()

@@ -473,8 +473,7 @@ class TargetOptions:
     published_lead: Annotated[
         int,
         _option(
-            "Days by which they are known further than the clients' counts: 1 if they are "
-            "dated by publication.",
+            "Days that they reach beyond the clients' counts: 1 if they are dated by publication.",
             min=0,
             max=14,
         ),
@@ -489,7 +488,7 @@ class TargetOptions:
     reference_day: Annotated[
         str | None,
         _option(
-            "The weekday that the hub dates forecasts with.",
+            "Weekday of the hub's reference dates.",
             show_default="the day of the forecast",
         ),
     ] = None
@@ -505,7 +504,7 @@ class TargetOptions:
     hub: Annotated[Path | None, _option("Also write the forecasts into this hubverse folder.")] = (
         None
     )
-    model_name: Annotated[str, _option("team-model in the hub.")] = MODEL_NAME
+    model_name: Annotated[str, _option("Name in the hub, as TEAM-MODEL.")] = MODEL_NAME
     locations: Annotated[
         Path | None, _option("The hub's code of each region: a table of location and region.")
     ] = None

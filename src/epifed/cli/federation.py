@@ -45,7 +45,7 @@ Out = Annotated[
         show_default="'reports' in the kit",
     ),
 ]
-ModelName = Annotated[str, typer.Option(help="Name team-model in the hub's files.")]
+ModelName = Annotated[str, typer.Option(help="Name in the hub's files, as TEAM-MODEL.")]
 
 
 @reads_cases

@@ -40,12 +40,12 @@ COMMENTS = {
         "first": "a day in the first week",
         "weeks": "weeks that are planned, and that the budget must last for",
         "weekday": "the day of each week's training",
-        "at": "on the wall clock of the zone, in summer and in winter",
+        "at": "local time of the zone, in summer and in winter",
         "zone": "time zone",
-        "days": "days that are learned from; a region without all of them counts as zero",
+        "days": "days to learn from; a region without all of them counts as zero",
         "lag": "the last of them lies so many days before the training",
         "least_sites": "sites that must be connected and willing",
-        "deadline_minutes": "how long too few sites are waited for",
+        "deadline_minutes": "how long to wait for them",
         "if_too_few": "then: skip, go-on (never below min_sites) or wait",
         "make_up_hours": "how old a week may be when it is begun; an older one is skipped",
     },
@@ -74,7 +74,7 @@ COMMENTS = {
 
 
 LIMITS = {
-    "clip_norm": "S, the most that one client's numbers weigh; protects from vectors without bound",
+    "clip_norm": "S, the largest length of a client's vector; protects from vectors without bound",
     "rounds": "protects this machine from endless trainings",
     "epochs": "protects this machine's time: passes over the data in one round",
     "learning_rate": "protects from settings that only a mistake explains",
@@ -362,7 +362,7 @@ This folder is your startup kit. It holds a private key: keep it to yourself.
    yourself, by telephone, not through the server or the coordinator.
 4. `epifed federation aggregator --kit .` runs until it is stopped.
 
-It dials {server} and opens no port.
+It connects to {server} and opens no port.
 """
         german = f"""# {name}: Aggregator der Föderation {federation.name}
 
@@ -385,12 +385,12 @@ this machine.
 
 1. Install: `pip install 'epifed[federation]'`.
 2. Read `site.toml`: what you agree to, each line with what it protects. You may lower every limit.
-3. `epifed federation check --kit . --data cases.csv` says whether all is right, and exactly what
+3. `epifed federation check --kit . --data cases.csv` shows whether all is right, and exactly what
    would be sent. Your file must have these regions: {clients}.
 4. `epifed federation site --kit . --data cases.csv --out weeks` runs until it is stopped. It takes
    part and writes your own forecast of each week to `weeks/latest/report.html`.
 
-It dials {server} and opens no port.
+It connects to {server} and opens no port.
 """
     german = f"""# {name}: Standort der Föderation {federation.name}
 

@@ -789,6 +789,12 @@ def open_table(
     if not isinstance(table, Path | Content):
         return _of_frame(table)
     content = open_content(table, said) if isinstance(table, Path) else table
+    if content.kind != "excel" and (said.sheet or said.regions_from):
+        raise EpifedError(
+            f"{content.where}: found no Excel file; expected one with a sheet to read"
+        )
+    if said.member and "member" not in content.found:
+        raise EpifedError(f"{content.where}: found no zip file; expected one with a file to read")
     if content.kind == "parquet":
         return _of_parquet(content)
     if content.kind == "excel":
