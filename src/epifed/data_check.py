@@ -112,6 +112,22 @@ class CheckReport:
                 f"{max(self.weekdays) / 7:.0%} of all cases fall on one weekday ({day}): these may "
                 "be weekly counts"
             )
+        sentences += self.of_newest_days
+        if self.future_days:
+            sentences.append(
+                f"the last day, {self.last_day}, is {counted(self.future_days, 'day')} after "
+                "today: are day and month mixed up, or is a year mistyped?"
+            )
+        if not self.enough_days:
+            sentences.append(
+                f"too few: {counted(self.days, self.step)}; a forecast needs {self.days_needed}"
+            )
+        return tuple(sentences)
+
+    @property
+    def of_newest_days(self) -> tuple[str, ...]:
+        """The warnings of which a forecast prints its own, with what it does about them."""
+        sentences = []
         if self.anomalies:
             worst = self.anomalies[0]
             reports = counted(sum(self.anomaly_counts.values()), "report")
@@ -123,15 +139,6 @@ class CheckReport:
             sentences.append(
                 f"the last {counted(self.incomplete_days, 'day')} look incomplete beside the same "
                 "weekdays before: a forecast leaves them out (--incomplete-days 0 keeps them)"
-            )
-        if self.future_days:
-            sentences.append(
-                f"the last day, {self.last_day}, is {counted(self.future_days, 'day')} after "
-                "today: are day and month mixed up, or is a year mistyped?"
-            )
-        if not self.enough_days:
-            sentences.append(
-                f"too few: {counted(self.days, self.step)}; a forecast needs {self.days_needed}"
             )
         return tuple(sentences)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from epifed import forecasting, intervals
 from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel, Level
-from epifed.data.quality import RECENT_DAYS
+from epifed.data.quality import RECENT_DAYS, Cleaned
 from epifed.data.vintages import LEAST_VINTAGES, Vintages
 from epifed.errors import EpifedError, counted
 from epifed.evaluation.backtest import SCORES, KnownData, own_table, record_of, train_as_of
@@ -90,9 +90,8 @@ class LocalForecast:
     total: tuple[Forecast, ...]
     """The forecasts of the sum of all regions."""
     like_today: Floats
-    """[regions]: persistence, in the same unit."""
-    completed: Floats
-    """[regions]: the last week, completed for late reports if there are vintages."""
+    """[regions]: persistence, in the same unit: the last week, completed for late reports if there
+    are vintages."""
     settings: Settings
     """Settings of the learner that was tried, without noise."""
     learner_record: tuple[TrackRecord, ...]
@@ -213,7 +212,7 @@ class LocalForecast:
                     "horizon": [forecast.horizon] * len(forecast.regions),
                     "point": forecast.point,
                     "persistence": self.like_today,
-                    "completed": self.completed,
+                    "completed": self.like_today,
                 },
                 schema_overrides={"region": pl.String},
             )
@@ -342,7 +341,7 @@ def forecast_alone(
     past = _look_back(known, learner, states, horizons, whole)
     record = _records(past["trend"], horizons, used)
     now = known.on(used.end)
-    series = observed(now.reported, used.step)
+    series = _weeks_known(now, learner, states[used.end], late=history is not None)
     method, reason = _choose(past["trend"], record, learner_name)
     parts = None
     if method == "trend":
@@ -371,7 +370,6 @@ def forecast_alone(
         forecasts=made,
         total=total,
         like_today=series[:, -1],
-        completed=observed(learner.completed(now.panel, states[used.end]).counts, used.step)[:, -1],
         settings=settings,
         learner_record=record,
         relative_mae_together=_relative_mae(past["trend"]),
@@ -508,8 +506,8 @@ def _look_back(
     summed = KnownData(whole.panel(panel))
     for day, state in states.items():
         then = known.on(day)
-        series = observed(then.reported, panel.step)
-        completed = observed(learner.completed(then.panel, state).counts, panel.step)[:, -1]
+        series = _weeks_known(then, learner, state, late=known.vintages is not None)
+        today = series[:, -1]
         for horizon in horizons:
             if panel.index(day) + horizon >= panel.counts.shape[1]:
                 continue
@@ -520,15 +518,24 @@ def _look_back(
                 continue  # too early in the file for this horizon
             again = _persistence(then.panel, series, horizon, panel.regions)
             again_of_all = _persistence(then.panel, whole.sum(series), horizon, (TOTAL,))
-            for name, made, truth, filled in (
-                ("trend", one, known, completed),
-                ("trend of all", of_all, summed, whole.sum(completed)),
-                ("persistence", again, known, completed),
-                ("persistence of all", again_of_all, summed, whole.sum(completed)),
+            for name, made, truth, like in (
+                ("trend", one, known, today),
+                ("trend of all", of_all, summed, whole.sum(today)),
+                ("persistence", again, known, today),
+                ("persistence of all", again_of_all, summed, whole.sum(today)),
             ):
-                tables.setdefault(name, []).append(own_table(truth, [made], {day: filled}))
+                table = own_table(truth, [made], {day: like})
+                table = table.with_columns(persistence=pl.col("nowcast"))
+                tables.setdefault(name, []).append(table)
     names = ("trend", "trend of all", "persistence", "persistence of all")
     return {name: pl.concat(tables[name]) if tables else pl.DataFrame() for name in names}
+
+
+def _weeks_known(then: Cleaned, learner: Learner[Any, Any], state: Any, *, late: bool) -> Floats:
+    """The weeks up to a day as known on it; with `late`, the last is completed."""
+    panel = then.panel
+    counts = learner.completed(panel, state).counts if late else then.reported
+    return observed(counts, panel.step)
 
 
 def _records(

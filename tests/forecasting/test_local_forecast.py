@@ -106,7 +106,9 @@ def test_three_incomplete_days_do_not_halve_the_forecast(tmp_path: Path) -> None
     done = command(
         "forecast", "--data", tmp_path / "late.csv", "--out", tmp_path / "o", "--incomplete-days", 2
     )  # fmt: skip
-    assert "2 are left out, as chosen" in " ".join(done.stderr.split())
+    printed = " ".join(done.stderr.split())
+    assert "2 are left out, as chosen" in printed
+    assert printed.count("look incomplete") == 1
 
 
 def test_a_release_that_learned_from_incomplete_days_is_refused(tmp_path: Path) -> None:
@@ -365,6 +367,12 @@ def test_vintages_make_the_record_that_of_real_time() -> None:
     assert made.origin == last
     assert made.nowcast is not None
     assert made.learner_record[0].origins >= 2
+    week = slice(panel.index(last) - 6, panel.index(last) + 1)
+    final, reported = (one.counts[:, week].sum() for one in (panel, known))
+    assert reported < 0.92 * final
+    assert 7 * made.like_today.sum() == pytest.approx(final, rel=0.05)
+    past = made.past.group_by("origin_date").agg(pl.col("persistence", "persistence_final").sum())
+    assert past["persistence"].to_list() == pytest.approx(past["persistence_final"].to_list(), 0.05)
 
 
 def test_a_person_is_asked_in_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,7 +330,8 @@ class Reading:
     def read(self, path: Path, *, ask: bool = False) -> "CasePanel":
         """The panel of the file that these options describe; what it warns of goes to stderr.
 
-        With `ask`, and in a terminal, what can be read in more ways than one is asked.
+        With `ask` a forecast follows, which has warnings of its own on the newest days. In a
+        terminal, what can be read in more ways than one is asked.
         """
         from epifed.data_check import check_panel, refuse_future
 
@@ -348,8 +349,10 @@ class Reading:
                 if any(options.get(name) == value for name, value in chosen.items()):
                     raise  # the answer was given already and does not help
                 options |= chosen
-        for sentence in check_panel(panel).warnings:
-            say_note(sentence)
+        report = check_panel(panel)
+        for sentence in report.warnings:
+            if not (ask and sentence in report.of_newest_days):
+                say_note(sentence)
         return panel
 
 
