@@ -26,6 +26,7 @@ from epifed.app.reading import FileReading, Memory, read_file, shape_of
 from epifed.app.server import Door, make_app
 from epifed.app.session import PageSession, plain_name
 from epifed.cli.app import app
+from epifed.errors import EpifedError
 from epifed.report.served import HEADERS
 from tests.waiting import GUARD
 
@@ -304,6 +305,36 @@ def test_a_workbook_shows_its_rows_and_asks_for_its_sheet(tmp_path: Path) -> Non
     assert [row for row, _ in shown["rows"]][:3] == [1, 3, 4]
     assert shown["rows"][0][1][0] == "Fälle im Bezirk"
     assert (shown["header_row"], shown["columns"]) == (3, ["Datum", "Kreis", "Fälle"])
+
+
+def test_inhabitants_come_from_another_sheet_or_a_second_file(
+    desk: PageSession, tmp_path: Path
+) -> None:
+    people = {"Nordkreis": 91000, "Südkreis": 130500, "Westkreis": 70000}
+    table: list[list[Any]] = [["Datum", "Kreis", "Fälle"]]
+    table += [[f"{d}", name, n] for d, name, n in rows()]
+    sheet: list[list[Any]] = [["Kreis", "Einwohner"], *([*pair] for pair in people.items())]
+    path = workbook(tmp_path / "both.xlsx", {"Zahlen": table, "Leute": sheet})
+    found = read_file(path, path.name, {"sheet": "Zahlen"})
+    assert found.assumed["population_from"] == "Leute"
+    assert found.panel is not None and found.panel.population is not None
+    assert found.panel.population.tolist() == list(people.values())
+    assert "--population-from Leute" in found.command()
+
+    desk.open(plain_csv(tmp_path / "cases.csv"), "cases.csv")
+    file = tmp_path / "people.csv"
+    lines = [f"{name};{n:,}".replace(",", ".") for name, n in people.items()]
+    file.write_text("\n".join(["Kreis;Einwohner", *lines, "Ostkreis;1"]), encoding="utf-8")
+    desk.open(file, "people.csv")
+    assert desk.file is not None and desk.file.name == "cases.csv"
+    shown = desk.state()
+    assert shown["check"]["people"] == list(people.values())
+    assert "without cases, so not used: Ostkreis" in " ".join(shown["file"]["notes"])
+    assert shown["file"]["command"].endswith("--population-from people.csv")
+    file.write_text("\n".join(["Kreis;Einwohner", *lines[:2]]), encoding="utf-8")
+    with pytest.raises(EpifedError, match="found no inhabitants of Westkreis"):
+        desk.open(file, "people.csv")
+    assert desk.file.name == "cases.csv"
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,12 @@ TEXTS: dict[str, tuple[list[str], str, str]] = {
     "persons": (persons(), "latin-1", "day"),
     "american": (american(), "utf-8", "cumulative"),
     "european": (european(), "utf-8", "week"),
+    "state": (lines("Date,State,Cases", "%Y-%m-%d"), "utf-8", "day"),
+    "Polish": (lines("data;województwo;liczba zakażeń", "%d.%m.%Y"), "cp1250", "day"),
+    "Japanese": (lines("日付,都道府県,新規陽性者数", "%Y/%m/%d"), "shift_jis", "day"),
+    "Japanese days": (lines("日付,都道府県,感染者数", "%Y年%m月%d日"), "utf-8", "day"),
+    "Italian evenings": (lines("data;regione;casi", "%Y-%m-%dT17:00:00"), "utf-8", "day"),
+    "Brazilian": (weeks(lambda y, w: f"{y}{w:02d}", "SE;UF;Casos"), "utf-8-sig", "week"),
     "OWID": (worldwide("iso_code,location,date,total_cases,new_cases", world=True), "utf-8", "day"),
     "WHO": (worldwide("Country_code,Country,Date_reported,Cumulative_cases,New_cases", world=False),
             "utf-8-sig", "day"),
@@ -361,6 +367,153 @@ def test_words_and_hidden_counts_and_thousands_stand_in_one_column(tmp_path: Pat
     np.testing.assert_array_equal(panel.counts[0, :4], [1440, 6, 0, 7])
     assert panel.reported is not None and not panel.reported[0, 2]
     assert panel.population is not None and panel.population[0] == 1_234_567
+
+
+@pytest.mark.parametrize(
+    ("header", "row"), [("Datum;Fälle", "{:%d.%m.%Y};{}"), ("Datum;Fälle;Tote", "{:%d.%m.%Y};{};0")]
+)
+def test_a_file_without_a_region_is_one_region(header: str, row: str, tmp_path: Path) -> None:
+    path = tmp_path / "Kiel.csv"
+    days = [row.format(d, n) for d, n in zip(DAYS, COUNTS[0], strict=True)]
+    path.write_text("\n".join([header, *days]), encoding="utf-8")
+    panel, said = following(path)
+    assert panel.regions == ("Kiel",)
+    assert (panel.counts[0] == COUNTS[0]).all()
+    assert said["one_region"]
+
+
+def test_one_region_by_year_and_week(tmp_path: Path) -> None:
+    path = tmp_path / "Kiel.csv"
+    rows = [f"{y};{w};{n}" for (y, w), n in zip(WEEKS, BY_WEEK[0], strict=True)]
+    path.write_text("\n".join(["Jahr;KW;Anzahl", *rows]), encoding="utf-8")
+    panel, _ = following(path)
+    assert panel.end == DAYS[-1]
+    assert (panel.counts[0] == BY_WEEK[0]).all()
+
+
+def test_rows_of_one_kind_in_a_wide_table(tmp_path: Path) -> None:
+    """The option `only` holds in every layout: other diseases must not be added."""
+    path = tmp_path / "wide.csv"
+    rows = [f"region,disease,{','.join(map(str, DAYS))}"]
+    for row, region in enumerate(REGIONS):
+        for disease, factor in (("flu", 1), ("measles", 3)):
+            rows.append(f"{region},{disease},{','.join(map(str, factor * COUNTS[row]))}")
+    path.write_text("\n".join(rows))
+    is_true(load_panel(path, only="disease=flu", duplicates="sum"), "day")
+    with pytest.raises(EpifedError, match="a second time"):
+        load_panel(path)
+
+
+def test_rows_of_one_kind_beside_regions_across(tmp_path: Path) -> None:
+    path = tmp_path / "across.csv"
+    rows = [f"date,status,{','.join(REGIONS)}"]
+    for column, day in enumerate(DAYS):
+        rows.append(f"{day},new,{','.join(map(str, COUNTS[:, column]))}")
+        rows.append(f"{day},dead,{','.join('0' * len(REGIONS))}")
+    path.write_text("\n".join(rows))
+    is_true(load_panel(path, layout="regions-across", only="status=new"), "day")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (lines("Datum;Kreis;Fälle 7 Tage", "%d.%m.%Y"), "look like sums or averages of the last"),
+        (lines("date,region,cases_7day_avg", "%Y-%m-%d"), "look like sums or averages of the last"),
+        (["Kreis;KW1;KW2;KW3;KW4", "01001;1;2;3;4"], "days or weeks without a year"),
+        (["Kreis;01.02.;02.02.;03.02.", "01001;1;2;3"], "days or weeks without a year"),
+        (["KW;Kreis;Fälle", "KW 1;01001;3", "KW 2;01001;4"], "a week with its year"),
+        (["Datum;Fälle;;Datum;Fälle", "2020-10-05;1;;2020-10-05;4"], "may stand in two rows"),
+        (lines("date,region,cases", "%Y-%m-%dT22:00:00Z"), "midnight in another time zone"),
+    ],
+)
+def test_what_would_be_misread_is_refused(rows: list[str], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    names = {"date": "", "region": "", "cases": ""}
+    head = rows[0].replace(",", ";").split(";")
+    if len(head) == len(names):
+        names = dict(zip(names, head, strict=True))
+    with pytest.raises(EpifedError, match=said):
+        load_panel(path, **{key: name for key, name in names.items() if name})
+
+
+def sheet_of(book: Any, name: str, columns: range, factor: int = 1) -> Any:
+    sheet = book.add_worksheet(name)
+    sheet.write_row(0, 0, ["date", "region", "cases"])
+    rows = [(c, r) for c in columns for r in range(len(REGIONS))]
+    for line, (column, row) in enumerate(rows, start=1):
+        cells = [f"{DAYS[column]}", REGIONS[row], factor * int(COUNTS[row, column])]
+        sheet.write_row(line, 0, cells)
+    return sheet
+
+
+def test_sheets_of_one_table_are_read_together(tmp_path: Path) -> None:
+    def fill(book: Any, _: Any) -> None:
+        sheet_of(book, "October", range(20))
+        sheet_of(book, "November", range(20, len(DAYS)))
+
+    panel, said = following(workbook(tmp_path / "months.xlsx", fill))
+    assert said == {"sheet": "*"}
+    is_true(panel, "day")
+
+
+def test_a_hidden_sheet_is_read_only_by_its_name(tmp_path: Path) -> None:
+    def fill(book: Any, _: Any) -> None:
+        sheet_of(book, "old", range(len(DAYS)), factor=2).hide()
+        sheet_of(book, "new", range(len(DAYS))).activate()
+
+    path = workbook(tmp_path / "hidden.xlsx", fill)
+    is_true(load_panel(path), "day")
+    assert load_panel(path, sheet="old").counts.sum() == 2 * COUNTS.sum()
+
+
+def test_groups_of_columns_above_their_names(tmp_path: Path) -> None:
+    def fill(_: Any, sheet: Any) -> None:
+        sheet.merge_range(0, 1, 0, 2, "North")
+        sheet.merge_range(0, 3, 0, 4, "South")
+        sheet.write_row(1, 0, ["Datum", *REGIONS])
+        for column, day in enumerate(DAYS):
+            sheet.write_row(2 + column, 0, [f"{day:%d.%m.%Y}", *map(int, COUNTS[:, column])])
+
+    panel, said = following(workbook(tmp_path / "groups.xlsx", fill))
+    assert said["header_row"] == 2
+    is_true(panel, "day")
+
+
+PEOPLE = {"01001": 92_000, "01002": 248_000, "09162": 1_512_000, "11000": 3_755_000}
+
+
+def test_inhabitants_of_another_sheet_or_file(tmp_path: Path) -> None:
+    rows = [(int(one), f"K{one}", people) for one, people in PEOPLE.items()]
+
+    def fill(book: Any, _: Any) -> None:
+        sheet_of(book, "cases", range(len(DAYS)))
+        sheet = book.add_worksheet("people")
+        sheet.write(0, 0, "As of 2024")
+        sheet.write_row(2, 0, ["AGS", "Kreis", "Einwohner"])
+        for line, cells in enumerate(rows, start=3):
+            sheet.write_row(line, 0, cells)
+
+    path = workbook(tmp_path / "both.xlsx", fill)
+    cases, file = tmp_path / "cases.csv", tmp_path / "people.csv"
+    cases.write_text("\n".join(plain()))
+    text = [f"{id};{name};{german(people)}" for id, name, people in rows]
+    total = f";Gesamt;{german(sum(PEOPLE.values()))}"
+    file.write_text("\n".join(["AGS;Kreis;Einwohner", *text, total]))
+    for panel in (
+        load_panel(path, sheet="cases", population_from="people"),
+        load_panel(cases, population_from=str(file)),
+    ):
+        assert panel.population is not None
+        assert panel.population.tolist() == list(PEOPLE.values())
+        assert "the inhabitants are those of Einwohner in" in " ".join(panel.notes)
+    file.write_text("\n".join(["AGS;Kreis;Einwohner", *text[:3], "12000;K;9"]))
+    with pytest.raises(EpifedError, match=r"found no inhabitants of 11000 \(1 of 4 regions\)"):
+        load_panel(cases, population_from=str(file))
+    with pytest.raises(EpifedError, match=r"found 'nowhere.csv'; expected a file$"):
+        load_panel(cases, population_from="nowhere.csv")
+    with pytest.raises(EpifedError, match="or one of the sheets Fälle, people"):
+        load_panel(path, sheet="cases", population_from="persons")
 
 
 @pytest.mark.parametrize("people", ["663 202", "663.202", "663\u202f202", "663'202", "663202"])

@@ -19,8 +19,10 @@ import polars as pl
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, load_table, to_panel
-from epifed.data.readers.cleaning import Tidy, open_tidy
+from epifed.data.readers.cleaning import Tidy, open_inhabitants, open_tidy, with_inhabitants
+from epifed.data.readers.columns import is_of_inhabitants, unusable_names
 from epifed.data.readers.tables import (
+    EVERY,
     PLUS,
     RATES,
     AmbiguousTableError,
@@ -54,7 +56,7 @@ MOST_REMEMBERED = 200
 MEMORY = "open.json"
 ENTRY = "entry"
 """An option for line lists only: the column of the day on which a row was entered."""
-NOT_KEPT = {"until"}
+NOT_KEPT = {"until", "population_from"}
 """Answers that hold for one file, not for the next of its shape."""
 LEFT_OUT = "left out"
 """The answer that treats hidden counts such as <5 as missing reports."""
@@ -121,6 +123,8 @@ class FileReading:
         """The command that reads the file in the same way."""
         quoted = in_words({"data": self.name})
         options = {k: v for k, v in self.reader_options.items() if k not in ("missing", "only")}
+        if "population_from" in options:
+            options["population_from"] = Path(options["population_from"]).name
         repeated = [
             in_words({name: word})
             for name in ("missing", "only")
@@ -171,6 +175,8 @@ class FileReading:
         columns = {role: self.options.get(role, "") for role in ROLES}
         if self.options.get("line_list"):
             columns["cases"] = "(rows)"
+        if self.options.get("one_region"):
+            columns["region"] = "(file)"
         plain = {name.casefold(): name for name in self.table.names}
         return {role: name or plain.get(role, "") for role, name in columns.items()}
 
@@ -214,6 +220,9 @@ def read_file(path: Path, name: str, said: Mapping[str, Any]) -> FileReading:
         except EpifedError as error:
             file.question = _which_columns(file)
             file.problem = "" if file.question else str(error)
+        if file.panel is not None and (sheet := _sheet_of_inhabitants(file)):
+            file.assumed["population_from"] = sheet
+            continue
         if file.panel is not None:
             file.question = _when_entered(file) or _in_future(file)
             file.panel = None if file.question else file.panel
@@ -235,6 +244,35 @@ def _read_once(file: FileReading) -> None:
         file.panel = to_panel(file.tidy)
 
 
+def _sheet_of_inhabitants(file: FileReading) -> str:
+    """The other sheet of a workbook that has the inhabitants of all regions; empty if none has."""
+    table, panel, tidy = file.table, file.panel, file.tidy
+    if table is None or panel is None or tidy is None or panel.population is not None:
+        return ""
+    if "population_from" in file.options:
+        return ""
+    for name in table.other_sheets:
+        try:
+            with_inhabitants(tidy, file.path, Assumptions(sheet=name))
+        except EpifedError:
+            continue
+        return str(name)
+    return ""
+
+
+def inhabitants_for(file: FileReading | None, path: Path) -> bool:
+    """Whether a further file has the inhabitants of the open one's regions, not cases."""
+    if file is None or file.panel is None or file.tidy is None:
+        return False
+    try:
+        if not is_of_inhabitants(open_inhabitants(path, Assumptions())):
+            return False
+    except EpifedError:
+        return False
+    with_inhabitants(file.tidy, path, Assumptions())
+    return True
+
+
 def _open(file: FileReading, options: Mapping[str, Any]) -> None:
     """Open the table without reading it, unless the file is JSON."""
     if ".json" in [suffix.lower() for suffix in file.path.suffixes]:
@@ -249,7 +287,7 @@ def _plain_step(error: AmbiguousTableError, file: FileReading) -> dict[str, Any]
     first = dict(error.choices[0])
     if keys in _PLAIN and not keys & file.said.keys():
         return first
-    columns = {*ROLES, "name", "line_list"}
+    columns = {*ROLES, "name", "line_list", "one_region"}
     if keys <= columns and len(error.choices) == 1:
         return first
     if keys in ({"id_width"}, {"decimal"}) and len(error.choices) == 1:
@@ -268,7 +306,7 @@ def _asked(error: AmbiguousTableError, file: FileReading) -> Question:
     kind = next((key for key in _KINDS if key in keys), "other")
     if kind == "below":
         choices += [{"below": 0}, {"below": LEFT_OUT}]
-    elif kind == "sheet" and "regions_from" not in keys:
+    elif kind == "sheet" and "regions_from" not in keys and {"sheet": EVERY} not in choices:
         choices.append({"regions_from": "sheets"})
     elif kind == "layout":
         choices = [*choices, {"layout": "long"}]
@@ -313,6 +351,8 @@ def _of_example(options: Mapping[str, Any], example: str) -> str | float | None:
 def _which_columns(file: FileReading) -> Question | None:
     """The question for a column that neither a usual name nor a person identifies."""
     if file.table is None or file.options.get("layout") not in (None, "long"):
+        return None
+    if unusable_names(file.table.names):
         return None
     names = [name for name in file.table.names if name]
     roles = file._roles()

@@ -18,7 +18,15 @@ import numpy as np
 import polars as pl
 from filelock import FileLock, Timeout
 
-from epifed.app.reading import ENTRY, LEFT_OUT, FileReading, Memory, read_file, shape_of
+from epifed.app.reading import (
+    ENTRY,
+    LEFT_OUT,
+    FileReading,
+    Memory,
+    inhabitants_for,
+    read_file,
+    shape_of,
+)
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
 from epifed.data.readers.tables import Assumptions, existing, short
@@ -117,8 +125,13 @@ class PageSession:
         with self._lock:
             if Path(name).suffix.lower() in MAPS:
                 return self._open_map(path)
-            self._forget_file()
             existing(path)
+            if self.file is not None and inhabitants_for(self.file, path):
+                self._forget_forecast()
+                said = self.file.said | {"population_from": str(path)}
+                self.file = read_file(self.file.path, self.file.name, said)
+                return
+            self._forget_file()
             self._shape = shape_of(path)
             said = self.memory.answers(self._shape)
             reading = read_file(path, name, said)
@@ -242,8 +255,12 @@ class PageSession:
         file = self._opened()
         if not file.entry or file.tidy is None:
             return None
-        columns = {"reported": file.tidy.columns["day"], "region": file.tidy.columns["region"]}
-        return load_vintages(file.path, regions=panel.regions, entry=file.entry, **columns)
+        columns: dict[str, Any] = {"reported": file.tidy.columns["day"], "entry": file.entry}
+        if file.options.get("one_region"):
+            columns["one_region"] = True
+        else:
+            columns["region"] = file.tidy.columns["region"]
+        return load_vintages(file.path, regions=panel.regions, **columns)
 
     def _preview(self, _: bytes) -> None:
         """Preview what this site would send, from the open file if the kit has no data."""
@@ -300,8 +317,10 @@ class PageSession:
 
     def _forget_file(self) -> None:
         """Close the file and delete its copy, before the next one is read."""
-        if self.file is not None and self.folder in self.file.path.parents:
-            shutil.rmtree(self.file.path.parent, ignore_errors=True)
+        file = self.file
+        for path in (file.path, Path(file.said.get("population_from", ""))) if file else ():
+            if self.folder in path.parents:
+                shutil.rmtree(path.parent, ignore_errors=True)
         self.file = None
         self._forget_forecast()
 

@@ -190,6 +190,7 @@ def _from_file(
     history = None
     if vintages is not None or column_entry is not None:
         said = {"region": reading.options.get("region"), "reported": reading.options.get("date")}
+        said |= {"one_region": reading.options.get("one_region")}
         columns = {name: column for name, column in said.items() if column} if column_entry else {}
         columns |= {"entry": column_entry} if column_entry else {}
         history = load_vintages(vintages or data, regions=panel.regions, **columns)

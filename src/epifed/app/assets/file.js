@@ -124,12 +124,14 @@ function drawRoles(file) {
   $('roles').replaceChildren(...ROLES.map((role) => {
     const chosen = file.roles[role] ?? '';
     if (role === 'region' && file.said.regions_from) return make('span', { class: `role ${role}` }, t('role')[role], make('strong', {}, t('roleSheets')));
-    if (chosen.startsWith('(') && (role !== 'cases' || across)) {
+    if (role === 'population' && chosen.startsWith('(')) return make('span', { class: `role ${role}` }, t('role')[role], make('strong', {}, chosen.slice(1, -1)));
+    if (chosen.startsWith('(') && chosen !== '(file)' && (role !== 'cases' || across)) {
       const where = chosen === '(column names)' ? 'roleNames' : chosen === '(sheets)' ? 'roleSheets' : 'roleCells';
       return make('span', { class: `role ${role}` }, t('role')[role], make('strong', {}, t(where)));
     }
     const entries = [...(role === 'date' ? file.days : []), ...names].map((name) => [name, name]);
     if (role === 'cases') entries.push(['(rows)', t('roleRows')]);
+    if (chosen === '(file)') entries.push(['(file)', t('roleFile')]);
     if (role === 'population' || !chosen) entries.unshift(['', t('roleNone')]);
     const pick = make('select', { onchange: (event) => answer(roleOptions(role, event.target.value)) }, entries.map(([value, words]) => make('option', { value, selected: value === chosen }, words)));
     return make('label', { class: `role ${role}` }, t('role')[role], pick);
@@ -138,6 +140,7 @@ function drawRoles(file) {
 
 function roleOptions(role, value) {
   if (role === 'cases') return value === '(rows)' ? { cases: null, line_list: true } : { cases: value, line_list: null };
+  if (role === 'region' && DATA.file.roles.region === '(file)') return { region: value, one_region: null };
   return { [role]: value || null };
 }
 

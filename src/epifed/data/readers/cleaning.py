@@ -19,9 +19,16 @@ from numpy.typing import NDArray
 
 from epifed.data.calendar import WEEK, Step
 from epifed.data.panel import CasePanel, Table
-from epifed.data.readers.columns import LongTable, lay_long, of_one_kind, wanted_names
+from epifed.data.readers.columns import (
+    LongTable,
+    lay_long,
+    of_one_kind,
+    read_inhabitants,
+    wanted_names,
+)
 from epifed.data.readers.tables import (
     IN_MEMORY,
+    USUAL,
     AmbiguousTableError,
     Assumptions,
     Content,
@@ -48,6 +55,11 @@ FALLS_PER_RISE = 0.05
 """Up to this ratio counts look accumulated; new cases fall about as often as they rise."""
 YEARLY = "cumulative-yearly"
 """Accumulated counts that restart with each year."""
+ROLLING = re.compile(
+    r"7[\W_]*(tage|tägig|days?\b|day|d_?ma|dma|jours|giorni|d[ií]as)|(sieben|seven)[\W_]*(tage|day)"
+    r"|rolling|moving|smoothed|gleitend|lissé|m[oó]vil"
+)
+"""Column names, in lower case, of sums or averages of the last seven days."""
 ROLLING_WEEKS = 4
 """Number of weeks of rolling sums from which it must be possible to recover the days."""
 LEAST_STRETCHES, POSSIBLE = 20, 0.9
@@ -257,7 +269,8 @@ def as_new(state: Cleaning) -> Cleaning:
                 {"counts": YEARLY if anew else "cumulative"},
                 {"counts": "new"},
             )
-        if state.found.get("cadence") == "day" and _rolling(known):
+        named = ROLLING.search(state.columns["cases"].casefold())
+        if state.found.get("cadence") == "day" and (named or _rolling(known)):
             raise AmbiguousTableError(
                 f"{state.where}: column {short(state.columns['cases'])}: found counts that look "
                 "like sums or averages of the last seven days; expected the new cases of each day",
@@ -858,7 +871,49 @@ def load_tidy(table: Path | str | Table, **options: Any) -> Tidy:
     """The clean table in a file or a DataFrame; options are those of `Assumptions`."""
     table = Path(table) if isinstance(table, str) else table
     said = Assumptions.of(options, str(table) if isinstance(table, Path) else IN_MEMORY)
-    return cleaned(open_tidy(table, said), said)
+    raw = open_tidy(table, said)
+    tidy, people = cleaned(raw, said), said.population_from
+    if people is None:
+        return tidy
+    if people in raw.other_sheets and isinstance(table, Path):
+        return with_inhabitants(tidy, table, Assumptions(sheet=people))
+    if not Path(people).is_file():
+        expected = "a file"
+        if raw.other_sheets:
+            expected = f"a file, or one of the sheets {listed(raw.other_sheets)}"
+        raise EpifedError(f"population_from: found '{short(people)}'; expected {expected}")
+    return with_inhabitants(tidy, Path(people), Assumptions())
+
+
+def with_inhabitants(tidy: Tidy, path: Path, sheet: Assumptions) -> Tidy:
+    """The table with the inhabitants that another file, or another sheet, has of each region."""
+    table = open_inhabitants(path, sheet)
+    regions = tidy.frame["region"].unique().to_list()
+    people, column, left_out = read_inhabitants(table, regions, tidy.facts().names or {})
+    source = sheet.sheet or path.name
+    note = f"the inhabitants are those of {short(column)} in {short(source)}"
+    if left_out:
+        note += f"; without cases, so not used: {listed(left_out)}"
+    counts = pl.col("region").replace_strict(people, return_dtype=pl.Int64)
+    return replace(
+        tidy,
+        frame=tidy.frame.with_columns(population=counts),
+        columns=tidy.columns | {"population": f"({source}: {column})"},
+        notes=(*tidy.notes, note),
+        read_as=tidy.read_as | {"population_from": source},
+    )
+
+
+def open_inhabitants(path: Path, sheet: Assumptions) -> RawTable:
+    """Open a table of inhabitants, below a title if there is one."""
+    wanted = (*USUAL["population"], *USUAL["region"])
+    try:
+        return open_table(path, sheet, wanted)
+    except AmbiguousTableError as error:
+        row = error.choices[0].get("header_row")
+        if row is None:
+            raise
+        return open_table(path, replace(sheet, header_row=row), wanted)
 
 
 def open_tidy(table: Path | Content | Table, said: Assumptions) -> RawTable:

@@ -1,7 +1,9 @@
 """Find the days, regions and counts of a table: in three columns, or across the header."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -20,7 +22,16 @@ from epifed.data.readers.tables import (
     short,
     usual_population,
 )
-from epifed.data.readers.values import FACTS, NAME, POPULATION, SAID_FACTS, day_names
+from epifed.data.readers.values import (
+    FACTS,
+    NAME,
+    POPULATION,
+    SAID_FACTS,
+    day_names,
+    plain_id,
+    region_facts,
+    spelled,
+)
 from epifed.errors import EpifedError
 
 _DEFAULTS = {"day": "date", "region": "region", "cases": "cases"}
@@ -59,21 +70,32 @@ def lay_long(table: RawTable, said: Assumptions) -> LongTable:
 
 
 def _long(table: RawTable, said: Assumptions) -> LongTable:
-    keys = ["day", "region"] if said.line_list else ["day", "region", "cases"]
-    both = said.date.split(PLUS) if said.date and said.date not in table.names else []
-    if len(both) == 2:
-        year, week = (name.strip() for name in both)
-        columns, notes = _columns(table, replace(said, date=year), keys)
-        frame = _picked(table, columns | {"week": _one(table, week)}, said)
-        frame = _joined(table.where, frame, columns["day"], week).drop("week")
-        columns["day"] = f"{columns['day']}{PLUS}{week}"
-    else:
-        columns, notes = _columns(table, said, keys)
-        frame = _picked(table, columns, said)
+    absent = {"cases": said.line_list, "region": said.one_region}
+    keys = [key for key in _DEFAULTS if not absent.get(key)]
+    frame, columns, notes = _dated(table, said, keys)
+    if said.one_region:
+        frame = frame.with_columns(region=pl.lit(Path(table.where).stem))
+        columns["region"] = "(file)"
     if said.line_list:
         frame = frame.with_columns(cases=pl.lit(1.0))
         columns["cases"] = "(rows)"
     return LongTable(frame, columns, "long", notes)
+
+
+def _dated(
+    table: RawTable, said: Assumptions, keys: Sequence[str]
+) -> tuple[pl.DataFrame, dict[str, str], tuple[str, ...]]:
+    """The wanted columns with their names and notes; the day may be a year and a week."""
+    both = said.date.split(PLUS) if said.date and said.date not in table.names else []
+    if len(both) != 2:
+        columns, notes = _columns(table, said, keys)
+        return _picked(table, columns, said), columns, notes
+    year, week = (name.strip() for name in both)
+    columns, notes = _columns(table, replace(said, date=year), keys)
+    frame = _picked(table, columns | {"week": _one(table, week)}, said)
+    frame = _joined(table.where, frame, columns["day"], week).drop("week")
+    columns["day"] = f"{columns['day']}{PLUS}{week}"
+    return frame, columns, notes
 
 
 def _picked(table: RawTable, columns: dict[str, str], said: Assumptions) -> pl.DataFrame:
@@ -196,7 +218,10 @@ def _missing(
         f"{table.where}: found no column {listed([names[key] for key in missing])}; expected "
         f"{listed(expected)} (the columns are {listed(table.names) or 'none'})"
     )
+    if unusable := unusable_names(table.names):
+        return EpifedError(f"{table.where}: {unusable}")
     offers: dict[str, Any] = {}
+    columns = {key: name for key, name in columns.items() if key not in FACTS}
     for key in missing:
         free = [n for n in table.names if n not in columns.values() and n not in offers.values()]
         if found := likely_day(free) if key == "day" else likely(key, free):
@@ -212,10 +237,22 @@ def _missing(
                 "new cases (a rate of single days or weeks, not of the last seven days, is read if "
                 "--column-cases names it)"
             )
-        ways: list[dict[str, Any]] = [{"cases": name} for name in numbers or ()]
+        counts: list[dict[str, Any]] = [{"cases": name} for name in numbers or ()]
         return AmbiguousTableError(
-            sentence, *(offers | way for way in ways or [{"line_list": True}])
+            sentence, *(offers | way for way in counts or [{"line_list": True}])
         )
+    if {"region"} == set(missing) - {k for k, option in _OPTIONS.items() if option in offers}:
+        day = columns.get("day") or offers["date"]
+        days = [part.strip() for part in day.split(PLUS)] if day not in table.names else [day]
+        frame = table.pick({f"day {i}": name for i, name in enumerate(days)})
+        if not frame.select(pl.exclude("row")).is_duplicated().any():
+            used = {*columns.values(), *offers.values(), *days}
+            more = [name for name in table.names if name and name not in used]
+            ways: list[dict[str, Any]] = [{"one_region": True} | offers]
+            if more:
+                dates = {key: name for key, name in offers.items() if key == "date"}
+                ways.append(dates | {"layout": "regions-across"})
+            return AmbiguousTableError(sentence, *ways)
     dated = "day" not in missing or "date" in offers
     nothing = {"region", "cases"} <= set(missing) and not offers.keys() & {"region", "cases"}
     if dated and nothing and len(table.names) > 2:
@@ -225,6 +262,26 @@ def _missing(
         if len(offers) == len(missing)
         else EpifedError(sentence)
     )
+
+
+_YEARLESS = r"(?i)^(KW|W|SE|week|woche)[ ._-]*\d\d?$|^\d\d?\. ?KW$|^\d\d?[./]\d\d?\.?$"
+
+
+def unusable_names(names: Sequence[str]) -> str:
+    """What is wrong with column names that no option can mend; empty if nothing is."""
+    yearless = [name for name in names if re.match(_YEARLESS, name)]
+    if len(yearless) >= LEAST_DAYS:
+        return (
+            f"found columns such as {short(yearless[0])}, days or weeks without a year; expected "
+            "names with the year, such as 2024-W07 or 17.02.2024"
+        )
+    twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
+    if len(twice) > 1:
+        return (
+            f"found the columns {listed(twice)} several times, so the names of the columns may "
+            "stand in two rows; expected one row, with each name once"
+        )
+    return ""
 
 
 def _numbers(table: RawTable, known: Mapping[str, str]) -> list[str] | None:
@@ -256,7 +313,7 @@ def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> Lo
         )
     columns, notes = _columns(table, said, ["region"])
     _refuse_unnamed(table, days)
-    wide = table.pick(columns | {f"day {i}": name for i, name in enumerate(across)})
+    wide = _picked(table, columns | {f"day {i}": name for i, name in enumerate(across)}, said)
     names = {f"day {i}": name for i, name in enumerate(across)}
     long = _melted(wide, list(names), list(columns)).with_columns(
         day=pl.col("across").replace_strict(names, return_dtype=pl.String)
@@ -283,11 +340,12 @@ def _refuse_unnamed(table: RawTable, days: Sequence[bool]) -> None:
 def _regions_across(table: RawTable, said: Assumptions) -> LongTable:
     """Lay out a table with a row for each day and a column for each region."""
     columns, notes = _columns(table, said, ["day"])
-    regions = [name for name in table.names if name and name not in columns.values()]
+    used = {*columns.values(), *(one.partition("=")[0] for one in said.only or ())}
+    regions = [name for name in table.names if name and name not in used]
     if not regions:
         raise EpifedError(f"{table.where}: found no column but the day; expected regions-across")
     names = {f"region {i}": name for i, name in enumerate(regions)}
-    wide = table.pick(columns | names)
+    wide = _picked(table, columns | names, said)
     long = _melted(wide, list(names), ["day"]).with_columns(
         region=pl.col("across").replace_strict(names, return_dtype=pl.String)
     )
@@ -303,3 +361,47 @@ def _melted(wide: pl.DataFrame, names: list[str], kept: list[str]) -> pl.DataFra
     elif len(kinds) > 1:
         wide = wide.with_columns(pl.col(names).cast(pl.Float64, strict=False))
     return wide.unpivot(names, index=["row", *kept], variable_name="across", value_name="cases")
+
+
+def read_inhabitants(
+    table: RawTable, regions: Sequence[str], names: Mapping[str, str]
+) -> tuple[dict[str, int], str, list[str]]:
+    """The inhabitants of each region from a further table, their column, and its other regions.
+
+    A region is found by its id or name, in the column that has most of them.
+    """
+    columns = [name for name in table.names if name and table.names.count(name) == 1]
+    people = likely(POPULATION, columns)
+    others = [name for name in columns if name != people]
+    if people is None or not others:
+        raise EpifedError(
+            f"{table.where}: found no column of inhabitants beside one of regions; expected both "
+            f"(the columns are {listed(table.names) or 'none'})"
+        )
+    wide = table.pick({POPULATION: people} | {f"key {i}": name for i, name in enumerate(others)})
+    wanted = {plain_id(names.get(one, one)): one for one in regions}
+    wanted |= {plain_id(one): one for one in regions}
+    keys = []
+    for i in range(len(others)):
+        key = spelled(wide[f"key {i}"].cast(pl.String)).map_elements(plain_id, pl.String)
+        keys.append(key.replace_strict(wanted, default=None, return_dtype=pl.String))
+    best = max(range(len(keys)), key=lambda i: keys[i].n_unique())
+    rows = wide.with_columns(region=keys[best])
+    mine = rows.filter(pl.col("region").is_not_null(), pl.col(POPULATION).is_not_null())
+    absent = sorted({*regions} - {*mine["region"]})
+    if absent:
+        raise EpifedError(
+            f"{table.where}: found no inhabitants of {listed(absent)} ({len(absent)} of "
+            f"{len(regions)} regions) in the column {short(others[best])}; expected all regions"
+        )
+    facts = region_facts(table.where, mine, {POPULATION: people}, Assumptions())
+    assert facts.population is not None
+    rest = rows.filter(pl.col("region").is_null())[f"key {best}"].drop_nulls()
+    return facts.population, people, rest.cast(pl.String).to_list()
+
+
+def is_of_inhabitants(table: RawTable) -> bool:
+    """Whether a table has the inhabitants of regions, and no days."""
+    people = likely(POPULATION, [name for name in table.names if name])
+    others = [name for name in table.names if name and name != people]
+    return people is not None and likely_day(others) is None

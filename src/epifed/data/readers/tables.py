@@ -68,10 +68,13 @@ class Assumptions:
     population: str | None = _said(
         "Column of the inhabitants (default: population, if there).", option="--column-population"
     )
+    population_from: str | None = _said(
+        "File, or sheet of the same Excel file, with the inhabitants of each region."
+    )
     name: str | None = _said(
         "Column of the region's name, if it is to be shown.", option="--column-name"
     )
-    sheet: str | None = _said("Sheet of an Excel file.")
+    sheet: str | None = _said("Sheet of an Excel file; *: all, of the same columns.")
     regions_from: str | None = _said(
         "Excel file with a sheet for each region, named as it: sheets.", "sheets"
     )
@@ -93,6 +96,7 @@ class Assumptions:
     below: float | None = _said("Count that stands for a hidden one such as <5.")
     id_width: int | None = _said("Fill ids up to so many digits with zeros; 0: ids as they are.")
     line_list: bool | None = _said("Every row is one case; there is no column of counts.")
+    one_region: bool | None = _said("All rows are one region, named as the file.")
     only: Sequence[str] | None = _said(
         "Rows to read, as COLUMN=VALUE, such as indicator=cases. Repeat for more columns."
     )
@@ -217,7 +221,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "date_reported", "date_report", "daterep", "day", "onset", "fecha", "jour", "week", "woche",
         "kw", "epiweek", "meldewoche", "year_week", "yearweek", "target_end_date", "week_end",
         "week_start", "weekstart", "time_period", "data", "semaine", "semana", "settimana",
-        "iso_weekstartdate", "mmwr_week", "timestamp", "datetime",
+        "iso_weekstartdate", "mmwr_week", "timestamp", "datetime", "zeitraum", "se", "日付",
     ),
     "region": (
         "region", "fips", "ags", "county", "id", "location", "geo", "state", "landkreis", "kreis",
@@ -226,18 +230,20 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "countriesandterritories", "geoid", "reporting_area", "dep", "departement", "département",
         "provincia", "departamento", "municipio", "regione", "comune", "powiat", "województwo",
         "country_area_territory", "name", "gebiet", "stadt", "ort", "bezirk", "kanton", "canton",
-        "commune", "ville", "city", "town", "gesundheitsamt",
+        "commune", "ville", "city", "town", "gesundheitsamt", "comunidad", "ccaa", "uf", "estado",
+        "prefecture", "都道府県",
     ),
     "cases": (
         "cases", "count", "counts", "new_cases", "cases_new", "fälle", "faelle", "anzahl",
         "anzahlfall", "fallzahl", "neue_fälle", "value", "n", "confirmed", "confirmed_cases",
         "casos", "num_casos", "cas", "nb_cas", "casi", "liczba", "obs_value",
         "reported_cases", "current_week", "weekly_count", "weekly_cases", "admissions",
-        "total_cases", "cum_cases",
+        "total_cases", "cum_cases", "infections", "新規陽性者数", "感染者数",
     ),
     "population": (
-        "einwohner", "einwohnerzahl", "einwohnerinnen", "bevölkerung", "bevoelkerung",
+        "population", "einwohner", "einwohnerzahl", "einwohnerinnen", "bevölkerung", "bevoelkerung",
         "inhabitants", "residents", "pop", "poblacion", "población", "popolazione",
+        "habitants", "habitantes", "população", "ludność", "人口",
     ),
 }  # fmt: skip
 """Usual names of each kind of column, the likeliest first, in lower case."""
@@ -312,6 +318,10 @@ def header_below(
     if not numbered or numbered[0][1] > 0:
         return None
     sure = next((row for row, kinds, _ in numbered if kinds > 1), None)
+    if sure is None:  # names below the headings of groups of columns, which fill fewer cells
+        most = max(filled for *_, filled in numbered)
+        first = next((one for one in numbered if one[2] == most), numbered[0])
+        sure = first[0] if first[1] and most >= LEAST_DAYS else None
     if sure is None:  # a day beside the names of regions, below rows of one cell each
         below = next((one for one in numbered if one[2] > 1), (0, 0, 0))
         sure = below[0] if below[1] and below[2] >= LEAST_DAYS else None
@@ -693,18 +703,36 @@ def collect(content: Content, lazy: pl.LazyFrame, header: Header | None = None) 
         raise _unreadable_csv(content, header or read_header(content), error) from None
 
 
+_ENCODINGS = ("latin-1", "cp1252", "cp1250", "iso8859-2", "shift_jis", "gb18030")
+
+
 def _not_utf8(content: Content, line: int) -> EpifedError:
+    """The error for bytes that are not UTF-8, the likeliest encoding first."""
     with content.open() as file:
-        if b"\0" in file.read(_LONGEST_HEADER):
-            return EpifedError(
-                f"{content.where}: found a binary file; expected CSV, Excel or parquet, plain, "
-                "gzip or zip"
-            )
+        head = file.read(_LONGEST_HEADER)
+    if b"\0" in head:
+        return EpifedError(
+            f"{content.where}: found a binary file; expected CSV, Excel or parquet, plain, "
+            "gzip or zip"
+        )
+    whole = head.rpartition(b"\n")[0]
+    likeliest = [one for one in _ENCODINGS if _only_letters(whole, one)][:1]
+    ways = list(dict.fromkeys([*likeliest, *_ENCODINGS[:2]]))
     return AmbiguousTableError(
         f"{content.where}: row {line}: found bytes that are not UTF-8; expected UTF-8 text",
-        {"encoding": "latin-1"},
-        {"encoding": "cp1252"},
+        *({"encoding": one} for one in ways),
     )
+
+
+def _only_letters(text: bytes, encoding: str) -> bool:
+    """Whether an encoding makes letters of all signs within words that are not ASCII."""
+    try:
+        within = re.findall(
+            r"(?<=[^\W\d_])[^\x00-\x7f]|[^\x00-\x7f](?=[^\W\d_])", text.decode(encoding)
+        )
+    except ValueError:
+        return False
+    return all(sign.isalpha() or sign in "\u2019\u00a0" for sign in within)
 
 
 def _not_csv(content: Content, line: int) -> EpifedError:
@@ -754,6 +782,8 @@ class RawTable:
     """What was recognised on opening it."""
     header_row: int = 1
     """The row of the file that names the columns."""
+    other_sheets: tuple[str, ...] = ()
+    """The names of an Excel file's other sheets."""
 
     def pick(self, columns: Mapping[str, str]) -> pl.DataFrame:
         """Wanted columns by their keys, and `row`; empty cells are null, empty rows dropped."""
@@ -872,35 +902,46 @@ def _of_excel(content: Content, said: Assumptions, wanted: Sequence[str]) -> Raw
         ) from None
     try:
         book = fastexcel.read_excel(content.read())
-        sheets = {
-            name: book.load_sheet(name, header_row=None, skip_rows=0, dtypes="string").to_polars()
+        loaded = {
+            name: book.load_sheet(name, header_row=None, skip_rows=0, dtypes="string")
             for name in ([said.sheet] if said.sheet in book.sheet_names else book.sheet_names)
         }
+        sheets = {name: sheet.to_polars() for name, sheet in loaded.items()}
     except (fastexcel.FastExcelError, pl.exceptions.PolarsError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else "broken"
         raise EpifedError(
             f"{content.where}: cannot be read as Excel: {short(reason, 100)}"
         ) from None
     filled = {name: sheet for name, sheet in sheets.items() if sheet.height > 1}
-    if said.sheet is not None and said.sheet not in sheets:
+    shown = {name: sheet for name, sheet in filled.items() if loaded[name].visible == "visible"}
+    hidden = [name for name in filled if shown and name not in shown and name != said.sheet]
+    filled = {name: sheet for name, sheet in filled.items() if name not in hidden}
+    if hidden:
+        found = content.found | {"hidden sheets left out": listed(hidden)}
+        content = replace(content, found=found)
+    if said.sheet not in (None, EVERY) and said.sheet not in sheets:
         raise EpifedError(
             f"{content.where}: found no sheet '{short(said.sheet)}'; expected one of "
             f"{listed(list(sheets))}"
         )
     if not filled:
         raise EpifedError(f"{content.where}: found no sheet with rows; expected a table")
-    if said.regions_from == "sheets":
+    if said.regions_from == "sheets" or said.sheet == EVERY:
         every = {name: _of_sheet(content, name, filled[name], said, wanted) for name in filled}
-        return _sheets_together(content, every)
+        return _sheets_together(content, every, regions=said.regions_from == "sheets")
     if len(filled) > 1:
         ways: list[dict[str, str]] = [{"sheet": name} for name in list(filled)[:MOST_MEMBERS]]
-        if len({_named(sheet, wanted) for sheet in filled.values()}) == 1:
-            ways.insert(0, {"regions_from": "sheets"})
+        named = {_named(sheet, wanted) for sheet in filled.values()}
+        if len(named) == 1:
+            have = likely("region", [name for name in named.pop() if name])
+            ways.insert(0, {"sheet": EVERY} if have else {"regions_from": "sheets"})
         raise AmbiguousTableError(
             f"{content.where}: found {len(filled)} sheets with rows; expected one", *ways
         )
     ((sheet, frame),) = filled.items()
-    return _of_sheet(content, sheet, frame, said, wanted)
+    table = _of_sheet(content, sheet, frame, said, wanted)
+    others = [name for name in book.sheet_names if name != sheet]
+    return replace(table, other_sheets=tuple(others))
 
 
 def _named(sheet: pl.DataFrame, wanted: Sequence[str]) -> frozenset[str]:
@@ -909,8 +950,10 @@ def _named(sheet: pl.DataFrame, wanted: Sequence[str]) -> frozenset[str]:
     return frozenset(rows[(header_below(enumerate(rows, start=1), wanted) or 1) - 1])
 
 
-def _sheets_together(content: Content, sheets: Mapping[str, RawTable]) -> RawTable:
-    """One table of all sheets, with a column `region` that holds their names."""
+def _sheets_together(
+    content: Content, sheets: Mapping[str, RawTable], *, regions: bool
+) -> RawTable:
+    """One table of all sheets; with `regions`, a column `region` holds their names."""
     first, *others = sheets.items()
     for name, table in others:
         if sorted(table.names) != sorted(first[1].names):
@@ -919,7 +962,7 @@ def _sheets_together(content: Content, sheets: Mapping[str, RawTable]) -> RawTab
                 f"expected those of the sheet {short(first[0])}: {listed(first[1].names)}"
             )
     names = first[1].names
-    if REGION in names:
+    if regions and REGION in names:
         raise EpifedError(
             f"{content.where}: found a column {REGION} in the sheets; expected none, since the "
             "sheets are the regions"
@@ -939,7 +982,10 @@ def _sheets_together(content: Content, sheets: Mapping[str, RawTable]) -> RawTab
             parts.append(part.select("row", *wanted))
         return pl.concat(parts)
 
-    found = first[1].found | {"sheet": f"{len(sheets)} as regions", "regions_from": "sheets"}
+    found = first[1].found | {"sheet": f"all {len(sheets)}"}
+    if not regions:
+        return RawTable(content.where, names, cells, found, first[1].header_row)
+    found |= {"sheet": f"{len(sheets)} as regions", "regions_from": "sheets"}
     return RawTable(content.where, (*names, REGION), cells, found, first[1].header_row)
 
 

@@ -35,6 +35,9 @@ _YEARS_1_TO_9999 = (-719_162, 2_932_896)
 _MILLISECONDS = 86_400_000
 _MIDNIGHT = r"(?i),?[T ]+(0?0:00(:00(\.0*)?)?( Uhr)?|12:00(:00)? AM)( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?$"
 _TIME = r"(?i),?[T ]+\d\d?:\d\d(:\d\d(\.\d*)?)?( ?[AP]M| Uhr)?$"
+_ZONE = r"(Z|UTC|[+-]\d\d(:?\d\d)?)$"
+_AFTERNOON = r"^1[678]:"
+"""Hours that are midnight in zones of UTC+6 to UTC+8 alone; without a mark they are local times."""
 _HOUR = r"\d[T ]\d\d?:00"
 TIMED = " with a time of the day"
 """The end of a format that leaves out the time of day."""
@@ -61,6 +64,7 @@ _SHAPES = {
     "%Y/%m/%d": r"^\d{4}/\d\d?/\d\d?$",
     "%Y.%m.%d": r"^\d{4}\.\d\d?\.\d\d?$",
     "%Y%m%d": r"^(19|20)\d{6}$",
+    "%Y年%m月%d日": r"^\d{4}年\d\d?月\d\d?日$",
     "%d.%m.%Y": r"^\d\d?\.\d\d?\.\d{4}$",
     "%d/%m/%Y": r"^\d\d?/\d\d?/\d{4}$",
     "%m/%d/%Y": r"^\d\d?/\d\d?/\d{4}$",
@@ -86,6 +90,7 @@ _ISO_WEEK = (
 )
 """Weeks marked as such: W in ISO 8601, KW in German, which are the same."""
 _BARE_WEEK = r"(?i)^(?:(?P<y>\d{4})[-/ _]*(?P<w>\d\d)|W?(?P<w2>\d\d?) ?[-/_] ?(?P<y2>\d{4}))$"
+_WEEK_ALONE = r"(?i)^(KW|W|SE|week|woche)[ ._-]*\d\d?$|^\d\d?\. ?KW$"
 _SERIAL = r"^[2-7]\d{4}(\.0+)?$"
 _EXCEL_START = date(1899, 12, 30)
 
@@ -127,6 +132,9 @@ def parse_days(
         pl.col("day").replace_strict(words, days, default=None, return_dtype=pl.Date)
     )
     expected = DAY if chosen == ISO else f"a day as {short(chosen)} from 1900 to 2100"
+    bad_words = words.filter(days.is_null())
+    if bad_words.str.contains(_WEEK_ALONE).any():
+        expected = "a week with its year, such as 2024-W07"
     if days.null_count() and words.str.contains(_HOUR).any() and _midnight_elsewhere(words):
         expected = "a day without a time, which looks like midnight in another time zone"
     _refuse_outside(where, frame, parsed, column, expected)
@@ -263,6 +271,8 @@ def _midnight_elsewhere(words: pl.Series) -> bool:
     Such a time would give the wrong day.
     """
     times = words.str.extract(r"(?i)[T ](\d\d?:\d\d(:[\d.]+)?)").drop_nulls().unique()
+    if not words.str.contains(_ZONE).any() and times.str.contains(_AFTERNOON).all():
+        return False
     return len(times) <= 2 and bool(times.str.contains(r"^\d\d?:00(:00(\.0*)?)?$").all())
 
 
@@ -623,13 +633,22 @@ def refuse_alike(where: str, ids: Sequence[str]) -> None:
                 f"{where}: found the client {name!a}; expected {spelling or 'an id'!a}, without "
                 "blanks around it or invisible characters"
             )
-        digits = re.fullmatch(r"0*(\d+?)(\.0+)?", spelling)
-        other = plain.setdefault(digits[1] if digits else spelling.casefold(), name)
+        other = plain.setdefault(plain_id(spelling), name)
         if other != name:
             raise EpifedError(
                 f"{where}: found the clients {other!a} and {name!a}, which differ in zeros before "
                 "a number or in upper and lower case only; expected each client once"
             )
+
+
+def plain_id(spelling: str) -> str:
+    """An id without what spreadsheets change: zeros before a number, capitals.
+
+    >>> plain_id("01001"), plain_id("1001.0"), plain_id("LK Harz")
+    ('1001', '1001', 'lk harz')
+    """
+    digits = re.fullmatch(r"0*(\d+?)(\.0+)?", spelling)
+    return digits[1] if digits else spelling.casefold()
 
 
 def filled(ids: pl.Expr, width: int | None) -> pl.Expr:
