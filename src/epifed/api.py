@@ -157,7 +157,7 @@ def train(
 
 def forecast(
     trained: Release | Training,
-    panel: Cases,
+    panel: Cases | None = None,
     horizon: int | tuple[int, ...] | None = None,
     *,
     learned_until: Day | None = None,
@@ -213,6 +213,11 @@ def forecast(
     >>> made.wide().shape[0] == 2 * len(panel.regions)
     True
     """
+    if panel is None:
+        raise EpifedError(
+            "forecast: found one argument; expected a trained model and the cases. From cases "
+            "alone: epifed.local_forecast.forecast_alone(cases)"
+        )
     panel = _panel(panel)
     if horizon is None:
         horizon = WEEK // panel.step_days

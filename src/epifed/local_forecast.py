@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from epifed import forecasting, intervals
 from epifed.data.calendar import WEEK
-from epifed.data.panel import CasePanel, Level
+from epifed.data.panel import CasePanel, Level, Table
 from epifed.data.quality import RECENT_DAYS, Cleaned
+from epifed.data.readers import load_panel
 from epifed.data.vintages import LEAST_VINTAGES, Vintages
 from epifed.errors import EpifedError, counted
 from epifed.evaluation.backtest import SCORES, KnownData, own_table, record_of, train_as_of
@@ -267,7 +268,7 @@ class LocalForecast:
 
 
 def forecast_alone(
-    panel: CasePanel,
+    panel: CasePanel | Table,
     *,
     weeks: int = MOST_WEEKS,
     incomplete_days: int | None = None,
@@ -280,7 +281,7 @@ def forecast_alone(
     Parameters
     ----------
     panel
-        Cases of regions by day or week. Regions learn from each other.
+        Cases of regions by day or week, or a DataFrame of them. Regions learn from each other.
     weeks
         Weeks ahead, 1 to 4; fewer are made if the panel is too short for all.
     incomplete_days
@@ -315,6 +316,7 @@ def forecast_alone(
     """
     if not 1 <= weeks <= MOST_WEEKS:
         raise EpifedError(f"weeks: found {weeks}; expected 1 to {MOST_WEEKS}")
+    panel = panel if isinstance(panel, CasePanel) else load_panel(panel)
     if region is not None:
         panel = _alone(panel, region)
     notes: list[str] = []
@@ -565,7 +567,8 @@ def _records(
 def _choose(past: pl.DataFrame, record: Sequence[TrackRecord], learner: str) -> tuple[Method, str]:
     """Choose the method, with a reason: persistence if it beat the learner on the file's past.
 
-    The learner lost if its error was not smaller for the next week, or for all weeks together.
+    The learner lost if its error was not smaller for the next week, or for all weeks together. A
+    choice for each week ahead errs no less (docs/evidence/forecasting.md).
     """
     first = record[0]
     if first.origins < LEAST_ORIGINS or first.relative_mae is None:

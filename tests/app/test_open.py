@@ -321,6 +321,11 @@ def test_inhabitants_come_from_another_sheet_or_a_second_file(
     assert found.panel.population.tolist() == list(people.values())
     assert "--population-from Leute" in found.command()
 
+    path = workbook(tmp_path / "some.xlsx", {"Zahlen": table, "Leute": sheet[:3]})
+    found = read_file(path, path.name, {"sheet": "Zahlen"})
+    assert found.panel is not None and found.panel.population is None
+    assert "found no inhabitants of Westkreis (1 of 3 regions)" in found.to_dict()["notes"][-1]
+
     desk.open(plain_csv(tmp_path / "cases.csv"), "cases.csv")
     file = tmp_path / "people.csv"
     lines = [f"{name};{n:,}".replace(",", ".") for name, n in people.items()]

@@ -5,11 +5,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
-from epifed import EpifedError, load_panel
+from epifed import EpifedError, forecast, load_panel
+from epifed.local_forecast import forecast_alone
 
 TIDY = pl.DataFrame(
     {
@@ -100,3 +102,21 @@ def test_a_frame_has_the_tidy_format_and_its_options() -> None:
         load_panel(TIDY, format="rki")
     with pytest.raises(EpifedError, match="level: not an option of the format tidy, which DataFr"):
         load_panel(TIDY, level="county")
+
+
+def test_days_in_an_index_without_a_name_are_dates() -> None:
+    days = pd.date_range("2024-01-01", periods=40)
+    wide = pd.DataFrame({"a": range(40), "b": range(40, 80)}, index=days)
+    panel = load_panel(wide, layout="regions-across", counts="new")
+    assert panel.regions == ("a", "b")
+    assert panel.start == date(2024, 1, 1)
+    assert panel.counts[1, 0] == 40
+
+
+def test_cases_without_a_model_are_told_where_to_go() -> None:
+    rng = np.random.default_rng(1)
+    days = pd.date_range("2024-01-01", periods=60)
+    table = pd.DataFrame({"date": days, "region": "a", "cases": rng.poisson(30, 60)})
+    with pytest.raises(EpifedError, match="expected a trained model and the cases"):
+        forecast(table)
+    assert forecast_alone(table).regions == ("a",)

@@ -246,7 +246,7 @@ def test_a_workbook(tmp_path: Path) -> None:
     assert choices(path) == (columns,)
     assert load_panel(path, **columns).counts.tolist() == [[3, 4.5]]
     two = csv(tmp_path, offices.excel(A=lines, B=lines, C=[]), "b.xlsx")
-    assert choices(two) == ({"regions_from": "sheets"}, {"sheet": "A"}, {"sheet": "B"})
+    assert choices(two) == ({"sheet": "*"}, {"sheet": "A"}, {"sheet": "B"})
     assert load_panel(two, sheet="B", **columns).regions == ("01",)
     with pytest.raises(EpifedError, match="found no sheet 'X'; expected one of A, B, C"):
         load_panel(two, sheet="X")

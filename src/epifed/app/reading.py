@@ -10,7 +10,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -252,11 +252,18 @@ def _sheet_of_inhabitants(file: FileReading) -> str:
     if "population_from" in file.options:
         return ""
     for name in table.other_sheets:
+        sheet = Assumptions(sheet=name)
         try:
-            with_inhabitants(tidy, file.path, Assumptions(sheet=name))
+            if not is_of_inhabitants(open_inhabitants(file.path, sheet)):
+                continue
         except EpifedError:
             continue
-        return str(name)
+        try:
+            with_inhabitants(tidy, file.path, sheet)
+        except EpifedError as error:  # of other regions, or of some alone
+            file.panel = replace(panel, notes=(*panel.notes, str(error)))
+            return ""
+        return name
     return ""
 
 

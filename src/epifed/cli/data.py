@@ -603,7 +603,7 @@ def _facts(report: "CheckReport") -> list[tuple[str, str]]:
         if report.population is not None
         else (
             "not in the source: no incidences, and size does not help a forecast "
-            "(--column-population names its column)"
+            "(--column-population names its column, --population-from another sheet or file)"
         )
     )
     gaps, unit = report.gaps, f"{report.step}s"

@@ -69,6 +69,9 @@ def long_rows(table: Table, source: str) -> pl.DataFrame:
 
 
 def _flat(table: Any) -> Any:
+    index: Any = getattr(table, "index", None)
+    if getattr(index, "inferred_type", "") == "datetime64" and index.name is None:
+        table = table.rename_axis(None if "date" in table.columns else "date")
     names = getattr(getattr(table, "index", None), "names", ())
     levels = [name for name in names if name is not None and name not in table.columns]
     return table.reset_index(level=levels) if levels else table

@@ -288,9 +288,10 @@ function drawRecord() {
   const size = tested ? Math.abs(first.relative_mae - 1) : 0;
   $('verdict').className = `verdict ${tested ? (better ? 'good' : 'bad') : ''}`;
   $('verdict').textContent = tested ? t(better ? 'verdictBetter' : 'verdictWorse', { n: num(first.origins, 0), percent: percent(size, size < 0.01 ? 1 : 0) }) : t('verdictNone', { n: num(first.origins, 0) });
+  const mixed = tested && track.some((one) => one.relative_mae !== null && (one.relative_mae < 1) !== (DATA.forecast.method === 'trend'));
   const heads = t('recordHeads').map((text, i) => (i ? { text, number: true } : text));
   $('record').replaceChildren(table({
-    caption: t('recordCaption'), heads,
+    caption: `${t('recordCaption')}${mixed ? ` ${t('oneMethod')}` : ''}`, heads,
     rows: track.map((one, k) => [String(one.weeks_ahead), num(one.origins, 0), one.relative_mae === null ? '–' : t('ratio', Math.round(100 * (one.relative_mae - 1)) / 100), percent(of[k].coverage_50), percent(of[k].coverage_95)]),
   }));
 }

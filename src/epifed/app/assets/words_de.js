@@ -158,6 +158,7 @@ const DE = {
   verdictBetter: (v) => `In ${many(v.n, 'vergangenen Woche', 'vergangenen Wochen')} dieser Datei war der Fehler für die nächste Woche ${v.percent} kleiner als mit „wie heute“.`,
   verdictWorse: (v) => `In ${many(v.n, 'vergangenen Woche', 'vergangenen Wochen')} dieser Datei war der Fehler für die nächste Woche ${v.percent} größer als mit „wie heute“.`,
   verdictNone: (v) => `Die Datei ist zu kurz, um die Vorhersage an ihrer eigenen Vergangenheit zu prüfen (${many(v.n, 'vergangene Woche', 'vergangene Wochen')}). Mit Vorsicht verwenden.`,
+  oneMethod: 'Für alle Wochen wird ein Verfahren gezeigt: Auf öffentlichen Daten war eine Wahl je Woche nicht besser.',
   recordHeads: ['Wochen im Voraus', 'Frühere Vorhersagen', 'Fehler gegenüber „wie heute“', 'Im 50-%-Intervall', 'Im 95-%-Intervall'],
   recordCaption: 'Fehler der berechneten Vorhersage; Intervalle der gezeigten Vorhersage. In einem 95-%-Intervall sollten 95 % der wahren Zahlen liegen.',
   ratio: (share) => (share < 0 ? `${num(-100 * share, 0)} % kleiner` : share > 0 ? `${num(100 * share, 0)} % größer` : 'gleich'),

@@ -158,6 +158,7 @@ const EN = {
   verdictBetter: (v) => `On ${many(v.n, 'past week', 'past weeks')} of this file the error for the next week was ${v.percent} smaller than with “like today”.`,
   verdictWorse: (v) => `On ${many(v.n, 'past week', 'past weeks')} of this file the error for the next week was ${v.percent} larger than with “like today”.`,
   verdictNone: (v) => `The file is too short to test the forecast on its own past (${many(v.n, 'past week', 'past weeks')}). Take it with care.`,
+  oneMethod: 'One method is shown for all weeks: on public data a choice for each week erred no less.',
   recordHeads: ['Weeks ahead', 'Past forecasts', 'Error compared with “like today”', '50 % interval held', '95 % interval held'],
   recordCaption: 'Error of the calculated forecast; intervals of the forecast that is shown. A 95 % interval should hold 95 % of the true numbers.',
   ratio: (share) => (share < 0 ? `${num(-100 * share, 0)} % smaller` : share > 0 ? `${num(100 * share, 0)} % larger` : 'the same'),

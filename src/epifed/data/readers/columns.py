@@ -255,7 +255,7 @@ def _missing(
             return AmbiguousTableError(sentence, *ways)
     dated = "day" not in missing or "date" in offers
     nothing = {"region", "cases"} <= set(missing) and not offers.keys() & {"region", "cases"}
-    if dated and nothing and len(table.names) > 2:
+    if dated and nothing and len(table.names) > 1:
         return AmbiguousTableError(sentence, offers | {"layout": "regions-across"})
     return (
         AmbiguousTableError(sentence, offers)
