@@ -400,3 +400,4 @@ def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
     found = check(CAUGHT[plant])
     planter.refuse_unused()
     assert not found.passed, found.found
+    assert found.expected != "no error", found.found

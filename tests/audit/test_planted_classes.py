@@ -739,6 +739,7 @@ def test_a_named_check_catches(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
     found = check(CAUGHT[plant])
     planter.refuse_unused()
     assert not found.passed, found.found
+    assert found.expected != "no error", found.found
 
 
 def test_planting_fails_loudly_where_the_target_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import LEAST_VINTAGES
 from epifed.federation import site
+from epifed.federation.crypto import digest
 from epifed.federation.messages import Code, Parts, pack_code
 from epifed.federation.secure_training import FIRST, SUMS
 from epifed.federation.server import REPORT, Order
@@ -133,8 +134,9 @@ class Outside:
         about = json.loads(text) if isinstance(text, str) else {}
         rest = {key: value for key, value in parts.items() if key not in ("array", "about")}
         if "sums" in rest:  # sums have the aggregators' noise, so only their size is compared
-            terms = json.loads(rest["terms"])
-            rest |= {"sums": len(rest["sums"]), "terms": terms}
+            rest["sums"] = len(rest["sums"])
+        if "start" in about and isinstance(array, bytes):
+            about["start"] = about["start"] == digest(array).hex()  # no more than the state itself
         self.add(f"{what}, text", _plain(rest | about))
         if not what.startswith("deliver"):  # a file is compared by parts, where it is stored
             self.add(f"{what}, size", str(len(array) if isinstance(array, bytes) else -1))
