@@ -119,7 +119,7 @@ def test_what_was_covered_and_what_not(
     [
         (("--all", "--quick"), "--all: found --quick, too"),
         (("--method", "guess"), "--method: found 'guess'"),
-        (("--out", "audit.txt"), "expected a name in .md, .png"),
+        (("--out", "audit.txt"), "expected a name ending in .md, .png"),
         (("--membership", "--out", "a.md"), "expected a picture"),
         (("--method", "one-run", "--out", "a.png"), "the picture shows many runs"),
         (("--epsilon", "inf"), "expected a finite claim"),

@@ -14,7 +14,7 @@ from epifed.cli.common import (
     GridProgress,
     messages,
     print_table,
-    refuse_unwritable_file,
+    refuse_other_format,
     require,
 )
 from epifed.errors import EpifedError, counted
@@ -95,10 +95,8 @@ def audit(
     the ledger and aggregators; each prints what it would notice. PASS means that no bound exceeds
     the claim and every check holds. Exit code 0: PASS, 1: FAIL, 2: a mistake in the options.
     """
-    if out is not None and out.suffix not in (".png", ".pdf", ".svg", PAGE):
-        raise EpifedError(f"--out: found '{out}'; expected a name in .md, .png, .pdf or .svg")
     if out is not None:
-        refuse_unwritable_file(out)
+        refuse_other_format(out, (PAGE, ".png", ".pdf", ".svg"))
     if every and quick:
         raise EpifedError("--all: found --quick, too; expected one of them")
     settings = _DEFAULTS.but(

@@ -274,6 +274,14 @@ def refuse_unwritable_file(out: Path) -> None:
     _refuse_place(out, out.absolute().parent, "a file that can be written")
 
 
+def refuse_other_format(out: Path, endings: Sequence[str]) -> None:
+    """The file of --out must have one of these endings, and be one that can be written."""
+    if out.suffix not in endings:
+        found = f"--out: found '{out.name}'"
+        raise EpifedError(f"{found}; expected a name ending in {', '.join(endings)}")
+    refuse_unwritable_file(out)
+
+
 def _refuse_place(out: Path, folder: Path, expected: str) -> None:
     place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     try:
@@ -429,17 +437,32 @@ def reads_cases(command: Callable[..., None]) -> Callable[..., None]:
     An option that the command has under the same name is left to it.
     """
     prefix = "read_"
-    shared = [p.replace(name=prefix + p.name) for p in _parameters()]
     own = inspect.signature(command).parameters
-    shared = [p for p in shared if p.name.removeprefix(prefix) not in own]
-    every = [p for name, p in own.items() if name != "reading"] + shared
+    added = [p.replace(name=prefix + p.name) for p in _parameters() if p.name not in own]
+
+    def of(given: dict[str, Any]) -> Reading:
+        chosen = {name.removeprefix(prefix): value for name, value in given.items()}
+        format = chosen.pop("format")
+        options = {name: value for name, value in chosen.items() if value not in (None, [])}
+        return Reading(format, options)
+
+    return _with_options(command, "reading", added, of)
+
+
+def _with_options(
+    command: Callable[..., None],
+    argument: str,
+    added: Sequence[inspect.Parameter],
+    make: Callable[[dict[str, Any]], object],
+) -> Callable[..., None]:
+    """Give a command further options, from which one of its arguments is made."""
+    own = inspect.signature(command).parameters
+    every = [*(p for name, p in own.items() if name != argument), *added]
 
     @wraps(command)
     def with_options(**values: Any) -> None:
-        said = {p.name.removeprefix(prefix): values.pop(p.name) for p in shared}
-        format = said.pop("format")
-        options = {name: value for name, value in said.items() if value not in (None, [])}
-        command(**values, reading=Reading(format, options))
+        given = {p.name: values.pop(p.name) for p in added}
+        command(**values, **{argument: make(given)})
 
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every]
     with_options.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
@@ -612,26 +635,11 @@ class TargetOptions:
 
 
 def aims_at_levels(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Aims`, which it gets as its argument `aims`."""
+    """Give a command the options of `TargetOptions`, which it gets as its argument `aims`."""
     kinds = get_type_hints(TargetOptions, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
     added = [
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=one.default,
-            annotation=kinds[one.name],
-        )
-        for one in fields(TargetOptions)
+        inspect.Parameter(f.name, keyword, default=f.default, annotation=kinds[f.name])
+        for f in fields(TargetOptions)
     ]
-    own = inspect.signature(command).parameters
-    every = [p for name, p in own.items() if name != "aims"] + added
-
-    @wraps(command)
-    def with_options(**values: Any) -> None:
-        said = {one.name: values.pop(one.name) for one in added}
-        command(**values, aims=TargetOptions(**said))
-
-    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every]
-    with_options.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {p.name: p.annotation for p in every}
-    return with_options
+    return _with_options(command, "aims", added, lambda given: TargetOptions(**given))

@@ -279,7 +279,7 @@ def simulate(
     realism: Annotated[
         Path | None, typer.Option(help="Real data directory to compare with, county by county.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Simulate an epidemic in an invented country and write a data directory."""
     if out is None and realism is None:
@@ -402,7 +402,7 @@ def check(
     column_reported: Annotated[
         str | None, typer.Option(help="With --vintages: column of the reporting date.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
     reading: Reading,
 ) -> None:
     """Check a file of case counts: regions, days, gaps, zeros, weekdays, implausible counts.
@@ -442,9 +442,7 @@ def check(
 
 def _say_what_reads(file: Path, reading: Reading, first: "AmbiguousTableError") -> None:
     """Say everything that must be said of a file, and the options that read it."""
-    from epifed.cli.common import messages
     from epifed.data.readers.tables import AmbiguousTableError, in_words
-    from epifed.errors import EpifedError
 
     def say(sentence: object) -> None:
         messages.print(f"epifed: {spoken(str(sentence))}", markup=False, soft_wrap=True)
@@ -482,37 +480,20 @@ def fetch_rki(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Download again even if the cached file is whole.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Download the RKI's line list of SARS-CoV-2 infections, about half a gigabyte.
 
     A broken download is resumed by the next call. The record of source, time and hash is kept
     beside the file.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
     from epifed.data.readers.download import RKI_URL, fetch, record_of
 
-    console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=as_json or not console.is_terminal,
-    )
-    with progress:
+    hidden = as_json or not messages.is_terminal
+    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=messages, transient=True, disable=hidden) as progress:
         task = progress.add_task("RKI line list", total=None)
         path = fetch(
             url or RKI_URL,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epifed.cli.common import AsJson
+from epifed.cli.common import AsJson, refuse_other_format
 from epifed.errors import EpifedError, counted
 from epifed.files import to_json
 from epifed.settings import Settings
@@ -42,7 +42,7 @@ def calibrate(
     accountant: Annotated[
         str, typer.Option(help="rdp (Rényi, the paper's) or pld (tighter: less noise).")
     ] = _DEFAULTS.accountant,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compute the noise multiplier for a budget ε, or the ε of a noise multiplier."""
     if (epsilon is None) == (noise_multiplier is None):
@@ -151,7 +151,6 @@ def init(
 @app.command("show")
 def show(file: File, copy: IsCopy = False, as_json: AsJson = False) -> None:
     """Print all runs, what is spent and what is left."""
-    from epifed.files import to_json
     from epifed.ledger.ledger import Ledger
 
     book = Ledger(file, copy=copy).book()
@@ -224,7 +223,7 @@ def plan(
         _plan_year(cap, spent, sampled, releases, rule, growth, as_json=as_json)
         return
     if out is not None:
-        _refuse_plot(out)
+        refuse_other_format(out, (".png", ".pdf", ".svg"))
     if noise_multiplier is not None and epsilon_each is not None:
         raise EpifedError("found both of --noise-multiplier and --epsilon-each; expected one")
     cap, spent = _cap(epsilon, delta, accountant, ledger)
@@ -536,14 +535,6 @@ def _quoted(cap: "Cap") -> str:
     """A cap and, if its δ is large, what that means."""
     warning = cap.warning()
     return f"{cap.sentence()}{f'; {warning}' if warning else ''}"
-
-
-def _refuse_plot(out: Path) -> None:
-    from epifed.cli.common import refuse_unwritable_file
-
-    if out.suffix not in (".png", ".pdf", ".svg"):
-        raise EpifedError(f"--out: found '{out.name}'; expected a name ending in .png, .pdf, .svg")
-    refuse_unwritable_file(out)
 
 
 def _plot(curve: list["Schedule"], chosen: "Schedule", cap: "Cap", out: Path) -> None:

@@ -128,6 +128,7 @@ def record_of(
     epsilon_total: float,
     noise_multiplier: float,
     real_time: bool,
+    levels: tuple[dict[str, Any], ...] = (),
 ) -> BacktestRecord:
     """The scores of past forecasts as one record; ratios below 1 are better."""
     worst = by_month(table).sort("mae_ratio").row(-1, named=True)
@@ -149,6 +150,7 @@ def record_of(
         last_origin=table["origin_date"].max(),
         regions=table["region"].n_unique(),
         real_time=real_time,
+        levels=levels,
         metrics=metrics_of(table),
     )
 
@@ -314,17 +316,8 @@ class Backtest:
 
     def summary(self) -> dict[str, Any]:
         """The scores as one record; ratios below 1 beat persistence, or the hub's baseline."""
-        levels = self.levels.summary() if self.levels else []
-        record = record_of(
-            self.table,
-            self.settings,
-            origins=len(self.forecasts),
-            releases=self.releases,
-            epsilon_total=self.epsilon_total,
-            noise_multiplier=self.noise_multiplier,
-            real_time=self.real_time,
-        )
-        return record.model_dump() | {"levels": levels}
+        record = self.record()
+        return record.model_dump() | {"levels": list(record.levels)}
 
     def caption(self) -> str:
         """The caption that belongs under every table of these scores."""
@@ -341,7 +334,16 @@ class Backtest:
 
     def record(self) -> BacktestRecord:
         """The scores as stored in a results folder."""
-        return BacktestRecord.model_validate(self.summary())
+        return record_of(
+            self.table,
+            self.settings,
+            origins=len(self.forecasts),
+            releases=self.releases,
+            epsilon_total=self.epsilon_total,
+            noise_multiplier=self.noise_multiplier,
+            real_time=self.real_time,
+            levels=tuple(self.levels.summary()) if self.levels else (),
+        )
 
     def write(
         self, out: Path, panel: CasePanel, at_other_budgets: Sequence[BacktestRecord] = ()
@@ -424,34 +426,21 @@ def vintage_origins(
     Days without a vintage are left out. The last target lies in the panel. For weekly vintages,
     the origins are the newest weeks of those from the first day to the last.
     """
+    inside = [(i, day) for i, day in enumerate(vintages.snapshots) if first <= day <= last]
     if isinstance(vintages, WeeklyVintages):
-        return _newest_weeks(first, last, panel, vintages, horizon)
-    mornings = [first + timedelta(days=day) for day in range(0, (last - first).days + 1, every)]
-    looked = set(vintages.snapshots)
-    before = timedelta(days=1)
-    origins = [day - before for day in mornings if day in looked]
-    origins = [day for day in origins if day + timedelta(days=horizon) <= panel.end]
+        unit, newest = "week", {vintages.newest(i) for i, _ in inside}
+    else:
+        chosen = [day for _, day in inside if (day - first).days % every == 0]
+        unit, newest = "day", {day - timedelta(days=1) for day in chosen}
+    ahead = timedelta(**{f"{unit}s": horizon})
+    origins = sorted(day for day in newest if day + ahead <= panel.end)
     if not origins:
         raise EpifedError(
             f"{vintages.source}: found vintages from {vintages.first} to {vintages.last}, and "
             f"final counts to {panel.end}; expected some from {first} to {last} with a target "
-            f"{counted(horizon, 'day')} later"
+            f"{counted(horizon, unit)} later"
         )
     return origins
-
-
-def _newest_weeks(
-    first: date, last: date, panel: CasePanel, vintages: WeeklyVintages, horizon: int
-) -> list[date]:
-    weeks = {vintages.newest(i) for i, day in enumerate(vintages.snapshots) if first <= day <= last}
-    ends = sorted(day for day in weeks if day + timedelta(weeks=horizon) <= panel.end)
-    if not ends:
-        raise EpifedError(
-            f"{vintages.source}: found vintages from {vintages.first} to {vintages.last}, and "
-            f"final counts to {panel.end}; expected some from {first} to {last} with a target "
-            f"{counted(horizon, 'week')} later"
-        )
-    return ends
 
 
 def run_backtest(

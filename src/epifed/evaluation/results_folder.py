@@ -418,7 +418,18 @@ POINTS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("point", "persistence", "completed"), pl.Float64),
 }
 BACKTEST = _KEYS | dict.fromkeys(_VALUES, pl.Float64)
-LEVELS = BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64}
+_COLUMNS = {
+    "backtest": BACKTEST,
+    "forecast": FORECAST,
+    "levels": BACKTEST | {"level": pl.String, "weeks_ahead": pl.Int64},
+    "nowcast": NOWCAST,
+    "parts": PARTS,
+    "points": POINTS,
+    "total": FORECAST,
+}
+"""The columns of each table besides those of a grid."""
+_OPTIONAL = ("parts", "levels", "nowcast", "total")
+"""The tables that a backtest may lack."""
 
 
 @dataclass(frozen=True)
@@ -559,19 +570,10 @@ def write_backtest(
     path: Path, panel: CasePanel, settings: Settings, tables: BacktestTables
 ) -> None:
     """Write the folder of a backtest."""
-    manifest = Manifest.of("backtest", panel, settings)
-    frames = {"backtest": tables.backtest, "forecast": tables.forecast}
-    optional = {"parts": tables.parts, "levels": tables.levels, "nowcast": tables.nowcast}
-    optional |= {"total": tables.total}
-    for name, frame in optional.items():
-        (path / f"{name}.parquet").unlink(missing_ok=True)
-        if frame is not None:
-            frames[name] = frame
-    records = {_RECORD: tables.record.model_dump()}
-    (path / _BUDGETS).unlink(missing_ok=True)
-    if tables.at_other_budgets:
-        records[_BUDGETS] = {"budgets": [one.model_dump() for one in tables.at_other_budgets]}
-    _write(path, manifest, settings, frames, records)
+    frames = {name: getattr(tables, name) for name in ("backtest", "forecast", *_OPTIONAL)}
+    others = BudgetRecords(budgets=tables.at_other_budgets) if tables.at_other_budgets else None
+    records = {_RECORD: tables.record, _BUDGETS: others}
+    _write(path, Manifest.of("backtest", panel, settings), settings, frames, records)
 
 
 def write_forecast(
@@ -591,18 +593,9 @@ def write_forecast(
     `beside` are further tables, by name, that the page does not use.
     """
     manifest = Manifest.of("week", panel, settings, randomness, release=release, forecast=about)
-    named = {"parts": tables.parts, "nowcast": tables.nowcast, "total": tables.total}
-    named |= {"backtest": tables.past, **beside}
-    records = {} if tables.record is None else {_RECORD: tables.record.model_dump()}
-    frames = {"forecast": tables.forecast, "points": tables.points}
-    refuse_other(path, manifest.kind)
-    for name, frame in named.items():
-        (path / f"{name}.parquet").unlink(missing_ok=True)
-        if frame is not None:
-            frames[name] = frame
-    if not records:
-        (path / _RECORD).unlink(missing_ok=True)
-    _write(path, manifest, settings, frames, records)
+    names = ("forecast", "points", "parts", "nowcast", "total")
+    frames = {name: getattr(tables, name) for name in names} | {"backtest": tables.past, **beside}
+    _write(path, manifest, settings, frames, {_RECORD: tables.record})
     write_sheet(path / "forecast.csv", readable)
 
 
@@ -642,26 +635,23 @@ def read_folder(path: Path) -> ResultsFolder:
     if manifest.kind == "week":
         record = path / _RECORD
         week = WeekTables(
-            forecast=_some(path, "forecast", FORECAST),
-            points=_some(path, "points", POINTS),
-            parts=_perhaps(path, "parts", PARTS),
-            nowcast=_perhaps(path, "nowcast", NOWCAST),
-            past=_perhaps(path, "backtest", BACKTEST),
+            forecast=_some(path, "forecast"),
+            points=_some(path, "points"),
+            parts=_perhaps(path, "parts"),
+            nowcast=_perhaps(path, "nowcast"),
+            total=_perhaps(path, "total"),
+            past=_perhaps(path, "backtest"),
             record=_checked(BacktestRecord, record) if record.is_file() else None,
-            total=_perhaps(path, "total", FORECAST),
         )
         return ResultsFolder(path, manifest, chosen, week)
+    optional: dict[str, Any] = {name: _perhaps(path, name) for name in _OPTIONAL}
+    budgets = path / _BUDGETS
     tables = BacktestTables(
-        backtest=_some(path, "backtest", BACKTEST),
-        forecast=_some(path, "forecast", FORECAST),
+        backtest=_some(path, "backtest"),
+        forecast=_some(path, "forecast"),
+        **optional,
         record=_checked(BacktestRecord, path / _RECORD),
-        parts=_perhaps(path, "parts", PARTS),
-        levels=_perhaps(path, "levels", LEVELS),
-        nowcast=_perhaps(path, "nowcast", NOWCAST),
-        total=_perhaps(path, "total", FORECAST),
-        at_other_budgets=_checked(BudgetRecords, path / _BUDGETS).budgets
-        if (path / _BUDGETS).is_file()
-        else (),
+        at_other_budgets=_checked(BudgetRecords, budgets).budgets if budgets.is_file() else (),
     )
     return ResultsFolder(path, manifest, chosen, tables)
 
@@ -681,16 +671,20 @@ def _write(
     path: Path,
     manifest: Manifest,
     settings: Settings,
-    tables: dict[str, pl.DataFrame],
-    records: Mapping[str, object] = MappingProxyType({}),
+    tables: Mapping[str, pl.DataFrame | None],
+    records: Mapping[str, BaseModel | None] = MappingProxyType({}),
 ) -> None:
-    """Write all files; the manifest is removed first and written last, so it matches the tables."""
+    """Write all files, and remove those of none; the manifest is removed first and written last."""
     refuse_other(path, manifest.kind)
     (path / _MANIFEST).unlink(missing_ok=True)
     for name, frame in tables.items():
-        write_parquet(path / f"{name}.parquet", frame)
+        file = path / f"{name}.parquet"
+        file.unlink(missing_ok=True) if frame is None else write_parquet(file, frame)
     for name, record in records.items():
-        write_text(path / name, to_json(record) + "\n")
+        if record is None:
+            (path / name).unlink(missing_ok=True)
+        else:
+            write_text(path / name, to_json(record.model_dump()) + "\n")
     write_text(path / _SETTINGS, settings.to_toml())
     write_text(path / _MANIFEST, to_json(manifest.model_dump()) + "\n")
 
@@ -730,13 +724,14 @@ def _frame(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.D
     return frame
 
 
-def _perhaps(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame | None:
+def _perhaps(path: Path, name: str) -> pl.DataFrame | None:
     """An optional table of a folder."""
-    return _some(path, name, columns) if (path / f"{name}.parquet").is_file() else None
+    return _some(path, name) if (path / f"{name}.parquet").is_file() else None
 
 
-def _some(path: Path, name: str, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    """A table of exactly these columns, with at least one row."""
+def _some(path: Path, name: str) -> pl.DataFrame:
+    """A table of exactly its columns, with at least one row."""
+    columns = _COLUMNS[name]
     frame = _frame(path, name, columns)
     try:
         frame = frame.select(pl.col(column).cast(kind) for column, kind in columns.items())

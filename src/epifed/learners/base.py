@@ -45,12 +45,7 @@ class Windows:
 
     def of(self, clients: NDArray[np.int64]) -> "Windows":
         """The windows of the clients with these row numbers."""
-        return Windows(
-            self.inputs[clients],
-            self.targets[clients],
-            self.mask[clients],
-            self.target_days[clients],
-        )
+        return Windows(*(values[clients] for values in vars(self).values()))
 
     def pooled(self) -> tuple[Floats, Floats]:
         """Inputs [windows, H] and targets [windows] of all clients together, without padding."""

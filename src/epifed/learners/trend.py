@@ -118,14 +118,7 @@ class LastDays:
 
     def of(self, clients: NDArray[np.int64]) -> "LastDays":
         """The rows of some clients only."""
-        return LastDays(
-            self.change[clients],
-            self.slow_change[clients],
-            self.level[clients],
-            self.place[clients],
-            self.weight[clients],
-            self.further[clients],
-        )
+        return LastDays(*(values[clients] for values in vars(self).values()))
 
 
 class Trend(ReleaseLearner[LastDays]):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+from holidays import country_holidays
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy.optimize import brentq
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from epifed.simulate.country import Country
 
 Array = NDArray[np.float64]
+
+BURN_IN = 28
+"""Days simulated before the first one kept, so that reporting has settled by then."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,11 @@ class Preset:
     def days(self) -> int:
         """Number of days, both ends included."""
         return (self.end - self.start).days + 1
+
+    @property
+    def begin(self) -> date:
+        """The first simulated day."""
+        return self.start - timedelta(days=BURN_IN)
 
 
 PEOPLE = 82_160_000
@@ -236,29 +245,27 @@ CROSSING = Preset(
 PRESETS = {preset.name: preset for preset in (AUTUMN_2020, OMICRON_2022, PANDEMIC, CROSSING)}
 
 
-def over_days(
-    preset: Preset, first: date, days: int, read: Callable[[Regime], float | tuple[float, ...]]
-) -> Array:
-    """A constant of the regimes on each day, changing linearly from regime to regime."""
-    at = [(day - first).days for day, _ in preset.regimes]
-    values = np.array([read(regime) for _, regime in preset.regimes], dtype=np.float64)
+def over_days(preset: Preset, days: int, name: str) -> Array:
+    """A constant of the regimes on each day from the begin, changing linearly between them."""
+    at = [(day - preset.begin).days for day, _ in preset.regimes]
+    values = np.array([getattr(regime, name) for _, regime in preset.regimes], dtype=np.float64)
     when = np.arange(days)
     if values.ndim == 1:
         return np.interp(when, at, values)
     return np.stack([np.interp(when, at, column) for column in values.T], axis=1)
 
 
-def eastward(preset: Preset, first: date, days: int) -> Array:
-    """Increase of log R per standard deviation further east, on each day."""
+def eastward(preset: Preset, days: int) -> Array:
+    """Increase of log R per standard deviation further east, on each day from the begin."""
     if not preset.eastward:
         return np.zeros(days)
-    at = [(day - first).days for day, _ in preset.eastward]
+    at = [(day - preset.begin).days for day, _ in preset.eastward]
     return np.interp(np.arange(days), at, [tilt for _, tilt in preset.eastward])
 
 
-def reproduction(preset: Preset, first: date, days: int) -> Array:
-    """The preset's national R on each day."""
-    start = (preset.knots_from - first).days
+def reproduction(preset: Preset, days: int) -> Array:
+    """The preset's national R on each day from the begin."""
+    start = (preset.knots_from - preset.begin).days
     at = start + preset.knots_every * np.arange(len(preset.reproduction))
     return np.interp(np.arange(days), at, preset.reproduction)
 
@@ -343,8 +350,6 @@ def settings_of(folder: Path) -> SimulationSettings | None:
 Counts = NDArray[np.int32]
 People = NDArray[np.int64]
 
-BURN_IN = 28
-"""Days simulated before the first one kept, so that reporting has settled by then."""
 AWAY = 0.25
 """Share of contacts outside the own community."""
 NEAR, HUBS = 12, 6
@@ -397,12 +402,12 @@ def course(preset: Preset) -> Course:
 
     The start level is chosen to reach the first level, and a drift of R to reach each next one.
     """
-    first, days = preset.start - timedelta(days=BURN_IN), preset.days + BURN_IN
-    steps = _steps(preset, first, days)
-    base = reproduction(preset, first, days)
+    first, days = preset.begin, preset.days + BURN_IN
+    steps = _steps(preset, days)
+    base = reproduction(preset, days)
     drift = np.zeros(days)
     weekday = (first.weekday() + np.arange(days)) % 7
-    factors = over_days(preset, first, days, lambda r: r.weekday)
+    factors = over_days(preset, days, "weekday")
     cycle = factors[np.arange(days), weekday]
 
     def gap(seed: float, bend: Array, level: tuple[date, date, float]) -> float:
@@ -437,9 +442,7 @@ def spread(
     local = local_factors(country, preset, days, field_seed)
     commute = commuting(country)
     present = commute.T @ people.astype(float)
-    first = preset.start - timedelta(days=BURN_IN)
-    caution = over_days(preset, first, days, lambda r: r.caution)
-    k = over_days(preset, first, days, lambda r: r.superspreading)
+    caution, k = (over_days(preset, days, name) for name in ("caution", "superspreading"))
     rng = np.random.default_rng(draw_seed)
 
     steps = national.steps
@@ -497,15 +500,12 @@ def local_factors(
 ) -> Array:
     """Factor from national to local R, by day and county."""
     rng = np.random.default_rng(seed)
-    first = preset.start - timedelta(days=BURN_IN)
-    own = over_days(preset, first, days, lambda r: r.local_spread)
-    shared = over_days(preset, first, days, lambda r: r.regional_spread)
-    counties = len(country.county_ids)
-    region_days = over_days(preset, first, days, lambda r: r.regional_days)
-    local_days = over_days(preset, first, days, lambda r: r.local_days)
+    own, shared = (over_days(preset, days, name) for name in ("local_spread", "regional_spread"))
+    region_days = over_days(preset, days, "regional_days")
     region = waves(region_days, 2 * FEATURES, rng) @ _features(country, rng)
-    local = waves(local_days, counties, rng) * smallness(country)
-    tilt = np.outer(eastward(preset, first, days), _east(country))
+    local_days = over_days(preset, days, "local_days")
+    local = waves(local_days, len(country.county_ids), rng) * smallness(country)
+    tilt = np.outer(eastward(preset, days), _east(country))
     return np.asarray(np.exp(shared[:, None] * region + own[:, None] * local + tilt))
 
 
@@ -557,15 +557,15 @@ def _start(
     return S, E, J, people - E - J - S
 
 
-def _steps(preset: Preset, first: date, days: int) -> Steps:
-    def chance(read: Callable[..., float]) -> Array:
-        return 1 / np.maximum(over_days(preset, first, days, read), 1.0)
-
+def _steps(preset: Preset, days: int) -> Steps:
+    latent, infectious, delay = (
+        over_days(preset, days, name) for name in ("latent_days", "infectious_days", "delay_days")
+    )
     return Steps(
-        onset=chance(lambda r: r.latent_days),
-        recover=chance(lambda r: r.infectious_days),
-        ascertain=over_days(preset, first, days, lambda r: r.ascertainment),
-        test=chance(lambda r: r.delay_days / 2),
+        onset=1 / np.maximum(latent, 1.0),
+        recover=1 / np.maximum(infectious, 1.0),
+        ascertain=over_days(preset, days, "ascertainment"),
+        test=1 / np.maximum(delay / 2, 1.0),
         waning=preset.waning,
     )
 
@@ -665,7 +665,7 @@ def report(
         cases[day] = rng.binomial(desk, chance[day][county_of])
         desk -= cases[day]
     rng = np.random.default_rng(correction_seed)
-    sending = sent_on(preset.start - timedelta(days=BURN_IN), days)
+    sending = sent_on(preset.begin, days)
     sent = _sent_at_once(sending, len(country.county_ids), np.random.default_rng(habit_seed))
     first = rng.binomial(cases, sent[:, county_of])
     first += rng.poisson(WITHDRAWN * first)
@@ -691,8 +691,8 @@ def found_shares(
     country: "Country", preset: Preset, national: Course, rng: np.random.Generator
 ) -> Array:
     """Share of infections that will be reported, by day of onset and county."""
-    first, days = preset.start - timedelta(days=BURN_IN), len(national.infections)
-    noise = over_days(preset, first, days, lambda r: r.test_noise)[:, None] * smallness(country)
+    days = len(national.infections)
+    noise = over_days(preset, days, "test_noise")[:, None] * smallness(country)
     path = waves(np.full(days, TEST_DAYS), len(country.county_ids), rng)
     share = national.steps.ascertain[:days, None] * np.exp(noise * path - noise**2 / 2)
     return np.asarray(np.minimum(share, 1.0))
@@ -706,19 +706,17 @@ def desk_chances(
     Noise, closed offices and holidays distort the weekly cycle. So the offices' weeks are
     adjusted until the national course has the regimes' weekday factors.
     """
-    first, days = preset.start - timedelta(days=BURN_IN), len(national.infections)
+    days = len(national.infections)
     people = country.county_population
     counties = len(people)
-    weekday = (first.weekday() + np.arange(days)) % 7
-    office_day = _office_days(first, days)
-    at = [(day - first).days for day, _ in preset.regimes]
+    weekday = (preset.begin.weekday() + np.arange(days)) % 7
+    office_day = _office_days(preset.begin, days)
+    at = [(day - preset.begin).days for day, _ in preset.regimes]
     share = np.stack([np.interp(np.arange(days), at, row) for row in np.eye(len(at))])
 
     character = rng.normal(size=(counties, 7))
-    noise = over_days(preset, first, days, lambda r: r.report_noise)[:, None]
-    noise = noise * rng.normal(size=(days, counties))
-    rate = over_days(preset, first, days, lambda r: r.backlog_rate)
-    length = over_days(preset, first, days, lambda r: r.backlog_days)
+    noise = over_days(preset, days, "report_noise")[:, None] * rng.normal(size=(days, counties))
+    rate, length = (over_days(preset, days, name) for name in ("backlog_rate", "backlog_days"))
     pace = np.where(_behind(rate, length, counties, rng), 0.1, 1.0)
     pace[_closed(preset, office_day, share, counties, rng)] = 0.0
 
@@ -810,27 +808,8 @@ def _behind(
 def _office_days(first: date, days: int) -> NDArray[np.int64]:
     """The weekday by which offices work on each day: Sunday on holidays, Saturday before some."""
     dates = [first + timedelta(days=i) for i in range(days)]
-    found = np.array([day.weekday() for day in dates])
-    found[[day in holidays(day.year) for day in dates]] = 6
-    found[[day.month == 12 and day.day in (24, 31) and day.weekday() < 5 for day in dates]] = 5
-    return found
-
-
-def holidays(year: int) -> frozenset[date]:
-    """Days on which offices work as on a Sunday."""
-    easter = _easter(year)
-    fixed = [(1, 1), (5, 1), (10, 3), (12, 25), (12, 26)]
-    return frozenset(
-        [date(year, month, day) for month, day in fixed]
-        + [easter + timedelta(days=shift) for shift in (-2, 1, 39, 50)]
-    )
-
-
-def _easter(year: int) -> date:
-    """Easter Sunday of the years 1900 to 2099 (Gauss)."""
-    d = (19 * (year % 19) + 24) % 30
-    e = (2 * (year % 4) + 4 * (year % 7) + 6 * d + 5) % 7
-    day = 22 + d + e
-    if (d, e) == (29, 6) or ((d, e) == (28, 6) and year % 19 > 10):
-        day -= 7
-    return date(year, 3, 1) + timedelta(days=day - 1)
+    holidays = country_holidays("DE", years=range(first.year, dates[-1].year + 1))
+    weekdays = np.array([day.weekday() for day in dates])
+    weekdays[[day in holidays for day in dates]] = 6
+    weekdays[[day.month == 12 and day.day in (24, 31) and day.weekday() < 5 for day in dates]] = 5
+    return weekdays

@@ -14,7 +14,6 @@ from functools import cached_property
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -42,6 +41,7 @@ from epifed.simulate.epidemic import (
 )
 
 Counts = NDArray[np.int32]
+LongCounts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -85,36 +85,32 @@ class Simulation:
     @cached_property
     def county_panel(self) -> CasePanel:
         """Cases by reporting date, counties × days."""
-        return CasePanel(
-            counts=self.by_county(self.cases).T.astype(np.float64),
-            regions=self.country.county_ids,
-            regions_given=True,
-            names=self.country.county_names,
-            population=self.country.county_population,
-            calendars=(CALENDAR,) * len(self.country.county_ids),
-            **self._about(),
-        )
+        place = self.country
+        names, people = place.county_names, place.county_population
+        return self._panel(self.by_county(self.cases), place.county_ids, names, people)
 
     @cached_property
     def community_panel(self) -> CasePanel:
         """Cases by reporting date, communities × days."""
-        return CasePanel(
-            counts=self.cases.T.astype(np.float64),
-            regions=self.country.community_ids,
-            regions_given=True,
-            names=self.country.community_names,
-            population=self.country.community_population,
-            calendars=(CALENDAR,) * len(self.country.community_ids),
-            **self._about(),
-        )
+        place = self.country
+        names, people = place.community_names, place.community_population
+        return self._panel(self.cases, place.community_ids, names, people)
 
-    def _about(self) -> dict[str, Any]:
-        return {
-            "start": self.start,
-            "source": f"simulated ({self.settings.preset}, seed {self.settings.seed})",
-            "attribution": (self.attribution,),
-            "simulated": self.settings.model_dump(),
-        }
+    def _panel(
+        self, cases: Counts, ids: tuple[str, ...], names: tuple[str, ...], people: LongCounts
+    ) -> CasePanel:
+        return CasePanel(
+            counts=cases.T.astype(np.float64),
+            regions=ids,
+            start=self.start,
+            regions_given=True,
+            names=names,
+            population=people,
+            calendars=(CALENDAR,) * len(ids),
+            source=f"simulated ({self.settings.preset}, seed {self.settings.seed})",
+            attribution=(self.attribution,),
+            simulated=self.settings.model_dump(),
+        )
 
 
 def simulate(
@@ -161,8 +157,6 @@ def default_panel(seed: int = 0) -> CasePanel:
     """
     return simulate(SimulationSettings(seed=seed)).county_panel
 
-
-LongCounts = NDArray[np.int64]
 
 MORNINGS = 70
 """Number of vintages, the last ones; the first of them holds all that was known before."""
@@ -384,14 +378,11 @@ def _write_files(simulation: Simulation, folder: Path) -> None:
             "population": country.community_population,
         }
     ).write_csv(folder / "communities.csv")
-    shapes = country.shapes
-    for name, text in (
-        ("counties", geojson(country.county_ids, country.county_names, shapes.counties)),
-        (
-            "communities",
-            geojson(country.community_ids, country.community_names, shapes.communities),
-        ),
+    for name, ids, names, shapes in (
+        ("counties", country.county_ids, country.county_names, country.shapes.counties),
+        ("communities", country.community_ids, country.community_names, country.shapes.communities),
     ):
+        text = geojson(ids, names, shapes)
         (folder / f"{name}.geojson").write_text(text, encoding="utf-8")
     (folder / "ATTRIBUTION.txt").write_text(simulation.attribution + "\n", encoding="utf-8")
     about = json.dumps(summary(simulation), indent=2, ensure_ascii=False)
@@ -402,7 +393,7 @@ def summary(simulation: Simulation) -> dict[str, object]:
     """The settings, days and totals of a simulation."""
     cases = simulation.cases
     return {
-        "epifed": _version(),
+        "epifed": metadata.version("epifed"),
         "settings": simulation.settings.model_dump(),
         "first_day": simulation.start.isoformat(),
         "last_day": (simulation.start + timedelta(days=len(cases) - 1)).isoformat(),
@@ -431,13 +422,6 @@ def _long(
         },
         schema_overrides=dict.fromkeys(values, pl.Int32),
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("epifed")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 Array = NDArray[np.float64]
