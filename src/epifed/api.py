@@ -73,7 +73,7 @@ class Forecasts:
         if region is None:
             region = panel.regions[int(panel.counts[:, -WEEK:].sum(axis=1).argmax())]
         elif region not in panel.regions:
-            named = [one for one, name in zip(panel.regions, panel.names, strict=True)
+            named = [id_ for id_, name in zip(panel.regions, panel.names, strict=True)
                      if name == region]  # fmt: skip
             if len(named) != 1:
                 raise EpifedError(
@@ -338,7 +338,7 @@ def _targets(
     """The requested levels and weeks, as targets; None if there are none."""
     totals = None
     if published is not None:
-        names = {name: name for one in levels_of(panel).values() for name in one.regions}
+        names = {name: name for larger in levels_of(panel).values() for name in larger.regions}
         totals = Totals.of(panel, truth_of(published), names, published_lead)
     return Targets.of(
         panel,

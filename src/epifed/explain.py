@@ -87,9 +87,9 @@ class Explanation:
 
     def to_dict(self) -> dict[str, object]:
         """The fields, counts and sentences, for JSON."""
-        found = asdict(self)
-        found["budgets"] = [asdict(budget) for budget in self.budgets]
-        return found | {
+        values = asdict(self)
+        values["budgets"] = [asdict(budget) for budget in self.budgets]
+        return values | {
             "trainings": self.trainings,
             "private_trainings": self.private_trainings,
             "looks_ahead": self.smoothing == "centered",
@@ -345,8 +345,8 @@ def _explanation(
 
 
 def _expected(settings: Settings, clients: int) -> str | None:
-    found = expect(make_learner(settings), PrivacyPlan.of(settings, clients))
-    return found.sentence() if found else None
+    preview = expect(make_learner(settings), PrivacyPlan.of(settings, clients))
+    return preview.sentence() if preview else None
 
 
 def _worth(ratio: float | None) -> str:

@@ -153,14 +153,14 @@ def reckoned(
     refuse_horizon(horizon, panel.step)
     apart, unit = panel.step_days, f"{panel.step}s"
     made = learner.hindcast(panel, state, horizon)
-    known = made.shape[1] - horizon
+    origins = made.shape[1] - horizon
     least = intervals.LEAST_ERRORS if apart == 1 else intervals.LEAST_WEEKLY_ERRORS
-    if known < least:
+    if origins < least:
         raise EpifedError(
             f"{panel.source}: found {panel.counts.shape[1]} {unit} of cases, enough for "
-            f"{max(known, 0)} past errors {horizon} {unit} ahead; expected enough for {least}"
+            f"{max(origins, 0)} past errors {horizon} {unit} ahead; expected enough for {least}"
         )
-    used = min(known, intervals.ERRORS // apart)
+    used = min(origins, intervals.ERRORS // apart)
     so_far = learner.completed(panel, state).counts
     days = apart * horizon
     truth = observed(so_far[:, -used - WEEK + 1 :], panel.step)[:, -used:]
@@ -176,7 +176,7 @@ def reckoned(
     left, informed = min(days, WEEK) / WEEK * apart, learner.informed(state)
     then = came[:, -used - horizon : -horizon]
     past = intervals.Past(
-        np.maximum(made[:, known - used : known] - then, 0.0) / left,
+        np.maximum(made[:, origins - used : origins] - then, 0.0) / left,
         np.maximum(truth - then, 0.0) / left,
         days,
         apart,
@@ -201,14 +201,14 @@ def reckoned(
 
 def parts(cleaned: Cleaned, learner: Learner[Any, Any], state: Any, horizon: int) -> Parts | None:
     """The parts of the change against the last week as reported, if the learner can tell."""
-    found = learner.parts(cleaned.panel, state, horizon)
-    if found is None:
+    own = learner.parts(cleaned.panel, state, horizon)
+    if own is None:
         return None
     taken, reported = (
         counts[:, -WEEK // cleaned.panel.step_days :].mean(axis=1) + SOFTENING
         for counts in (cleaned.panel.counts, cleaned.reported)
     )
-    return replace(found, reports=found.reports + np.log(taken / reported))
+    return replace(own, reports=own.reports + np.log(taken / reported))
 
 
 def after_holiday(panel: CasePanel, day: date) -> NDArray[np.bool_]:
@@ -260,11 +260,11 @@ class Totals:
         `places` is the region of each location. If there are several levels, the smallest complete
         regions are used, and larger ones are sums of them. A negative value counts as 0.
         """
-        known = published.with_columns(
+        named = published.with_columns(
             region=pl.col("location").replace_strict(places, default=None, return_dtype=pl.String)
         ).drop_nulls("region")
-        there = set(known["region"])
-        complete = [one for one in levels_of(panel).values() if there >= set(one.regions)]
+        there = set(named["region"])
+        complete = [level for level in levels_of(panel).values() if there >= set(level.regions)]
         if not complete:
             raise EpifedError(
                 f"--published: found {len(there)} of the regions of {panel.source}; expected all "
@@ -276,7 +276,7 @@ class Totals:
                 f"{panel.source} has"
             )
         level = complete[0]
-        rows = known.filter(pl.col("region").is_in(level.regions))
+        rows = named.filter(pl.col("region").is_in(level.regions))
         cases = pl.col("value").clip(lower_bound=0.0)
         counts = CasePanel.from_long(
             rows.select(day="date", region="region", cases=cases),
@@ -358,34 +358,34 @@ class Targets:
             return None
         weeks = _weeks(panel, week_ends, reference_day) if counted else None
         levels = choose(panel, level or [own])
-        found = cls(levels, tuple(sorted(set((ahead or [1]) if weeks else steps))), weeks, totals)
-        if totals is not None and not any(map(found.totals_of, levels)):
+        targets = cls(levels, tuple(sorted(set((ahead or [1]) if weeks else steps))), weeks, totals)
+        if totals is not None and not any(map(targets.totals_of, levels)):
             raise EpifedError(
                 f"--published: found counts of the level '{totals.level.name}'; expected a --level "
                 "that is forecast from them"
             )
-        return found
+        return targets
 
     def made(
-        self, known: Cleaned, learner: Learner[Any, Any], state: Any
+        self, cleaned: Cleaned, learner: Learner[Any, Any], state: Any
     ) -> list[tuple[Level, Forecast]]:
         """Forecasts of all levels from the last day of a panel, with the state as of that day."""
-        origin = known.panel.end
-        found = []
+        origin = cleaned.panel.end
+        forecasts = []
         for level in self.levels:
-            counts, now, over = known, state, level
+            counts, now, over = cleaned, state, level
             if (totals := self.totals_of(level)) is not None:
                 counts, over = totals.on(origin), totals.over(level)
                 now = learner.advance(state, totals.lead)
             for ahead in self.ahead:
                 steps, reference = self.horizon(origin, counts.panel.end, ahead, counts.panel.step)
-                one = forecast(counts, learner, now, steps, over)
+                made = forecast(counts, learner, now, steps, over)
                 if self.weeks is not None:
-                    one = replace(one, reference=reference, weeks_ahead=ahead)
-                elif one.step == "week":
-                    one = replace(one, weeks_ahead=ahead)
-                found.append((level, one))
-        return found
+                    made = replace(made, reference=reference, weeks_ahead=ahead)
+                elif made.step == "week":
+                    made = replace(made, weeks_ahead=ahead)
+                forecasts.append((level, made))
+        return forecasts
 
     def within_reach(self, origins: Sequence[date], step: Step) -> "Targets":
         """The targets without weeks that are too far ahead, or over, for one of the origins."""
@@ -403,7 +403,7 @@ class Targets:
 
     def blank(self, origins: Sequence[date], step: Step) -> list[Forecast]:
         """The coming forecasts from some origins, without values."""
-        found = []
+        forecasts = []
         for origin in origins:
             for level in self.levels:
                 totals = self.totals_of(level)
@@ -412,11 +412,11 @@ class Targets:
                 for ahead in self.ahead:
                     steps, day = self.horizon(origin, last, ahead, step)
                     refuse_horizon(steps, step)
-                    found.append(
+                    forecasts.append(
                         Forecast(last, steps, level.regions, nothing[:, 0], nothing, level.name,
                                  day if self.weeks else None, ahead if self.weeks else None, step)
                     )  # fmt: skip
-        return found
+        return forecasts
 
     def totals_of(self, level: Level) -> Totals | None:
         """The published counts that are used for a level, if any."""
@@ -505,15 +505,15 @@ def level_counts(panel: CasePanel, targets: Targets, level: Level) -> CasePanel:
     return level.panel(panel) if totals is None else totals.over(level).panel(totals.panel)
 
 
-def level_rows(one: Forecast) -> pl.DataFrame:
+def level_rows(forecast: Forecast) -> pl.DataFrame:
     """A forecast of a level as a long table, with the level and the week as a hub counts it."""
     return (
-        one.to_long()
+        forecast.to_long()
         .rename({"level": "quantile"})
         .with_columns(
-            pl.lit(one.level).alias("level"),
-            pl.lit(one.reference, dtype=pl.Date).alias("reference_date"),
-            pl.lit(one.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
+            pl.lit(forecast.level).alias("level"),
+            pl.lit(forecast.reference, dtype=pl.Date).alias("reference_date"),
+            pl.lit(forecast.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
         )
     )
 
@@ -547,17 +547,17 @@ class SiteForecast:
         targets: Targets | None = None,
     ) -> "SiteForecast":
         """The forecasts from the last day of the cases, with the state as of that day."""
-        known = clean(cases) if isinstance(cases, CasePanel) else cases
-        made = tuple(forecast(known, learner, state, ahead) for ahead in horizons)
-        larger = tuple(one for _, one in targets.made(known, learner, state)) if targets else ()
-        return cls(known, learner, state, made, larger)
+        cleaned = clean(cases) if isinstance(cases, CasePanel) else cases
+        made = tuple(forecast(cleaned, learner, state, ahead) for ahead in horizons)
+        larger = tuple(sums for _, sums in targets.made(cleaned, learner, state)) if targets else ()
+        return cls(cleaned, learner, state, made, larger)
 
     @cached_property
     def parts(self) -> dict[int, Parts | None]:
         """The parts of the changes, by horizon; none where the learner cannot tell."""
         return {
-            one.horizon: parts(self.known, self.learner, self.state, one.horizon)
-            for one in self.forecasts
+            own.horizon: parts(self.known, self.learner, self.state, own.horizon)
+            for own in self.forecasts
         }
 
     @property
@@ -570,17 +570,17 @@ class SiteForecast:
         """The forecasts of all regions together, one for each horizon."""
         whole = whole_of(self.panel)
         return tuple(
-            forecast(self.known, self.learner, self.state, one.horizon, whole)
-            for one in self.forecasts
+            forecast(self.known, self.learner, self.state, own.horizon, whole)
+            for own in self.forecasts
         )
 
     def total_to_long(self) -> pl.DataFrame:
         """A row for each horizon and quantile level of all regions together."""
-        return pl.concat(one.to_long() for one in self.total)
+        return pl.concat(own.to_long() for own in self.total)
 
     def to_long(self) -> pl.DataFrame:
         """A row for each horizon, region and quantile level."""
-        return pl.concat(one.to_long() for one in self.forecasts)
+        return pl.concat(own.to_long() for own in self.forecasts)
 
     def larger_to_long(self) -> pl.DataFrame | None:
         """The same for larger regions and a hub's weeks, if requested."""
@@ -589,8 +589,12 @@ class SiteForecast:
     def parts_table(self) -> pl.DataFrame | None:
         """The parts of the changes as a table, if the learner can tell."""
         regions = self.panel.regions
-        found = [one.to_long(regions, days) for days, one in self.parts.items() if one is not None]
-        return pl.concat(found) if found else None
+        tables = [
+            change.to_long(regions, days)
+            for days, change in self.parts.items()
+            if change is not None
+        ]
+        return pl.concat(tables) if tables else None
 
     def completed(self) -> Floats:
         """The last week of each region, with late reports completed by the learner."""
@@ -604,18 +608,18 @@ class SiteForecast:
         frames = [
             pl.DataFrame(
                 {
-                    "origin_date": [one.origin] * len(one.regions),
-                    "region": one.regions,
+                    "origin_date": [own.origin] * len(own.regions),
+                    "region": own.regions,
                     "name": self.panel.names,
-                    "horizon": [one.horizon * DAYS_OF[one.step]] * len(one.regions),
-                    "target_date": [one.target_date] * len(one.regions),
+                    "horizon": [own.horizon * DAYS_OF[own.step]] * len(own.regions),
+                    "target_date": [own.target_date] * len(own.regions),
                     "like_today": reported,
-                    "forecast": one.point,
+                    "forecast": own.point,
                 }
-                | {name: one.quantiles[:, LEVELS.index(level)] for name, level in ends.items()},
+                | {name: own.quantiles[:, LEVELS.index(level)] for name, level in ends.items()},
                 schema_overrides={"region": pl.String, "name": pl.String},
             )
-            for one in self.forecasts
+            for own in self.forecasts
         ]
         return pl.concat(frames).with_columns(pl.selectors.float().round(3))
 
@@ -717,11 +721,11 @@ def forecast_releases(
     newest.refuse_unlearned()
     learner = newest.learner
     used = [
-        one
-        for one in sorted(releases, key=lambda release: release.last_day)
-        if one.learned and one.last_day <= newest.last_day and learner.compatible(one.learner)
+        past
+        for past in sorted(releases, key=lambda release: release.last_day)
+        if past.learned and past.last_day <= newest.last_day and learner.compatible(past.learner)
     ]
-    states = [(one.last_day, learner.unpack(one.vector)) for one in used]
+    states = [(release.last_day, learner.unpack(release.vector)) for release in used]
     state = learner.advance(joined_states(learner, states)[-1], newest.age_on(panel.end))
     return SiteForecast.of(panel, learner, state, horizons or horizons_of(learner), targets)
 
@@ -746,13 +750,13 @@ def as_points(outlook: SiteForecast) -> pl.DataFrame:
     return pl.concat(
         pl.DataFrame(
             {
-                "region": one.regions,
-                "horizon": np.full(len(one.regions), one.horizon),
-                "point": one.point,
+                "region": forecast.regions,
+                "horizon": np.full(len(forecast.regions), forecast.horizon),
+                "point": forecast.point,
                 "persistence": persistence,
                 "completed": completed,
             },
             schema_overrides={"region": pl.String},
         )
-        for one in outlook.forecasts
+        for forecast in outlook.forecasts
     )

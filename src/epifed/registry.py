@@ -118,18 +118,19 @@ class Registry(Generic[Entry]):
     def _load_brought(self, name: str, entry: EntryPoint) -> Entry:
         where = f"{self.kind}: '{name}' of the package {_package(entry)}"
         try:
-            found: Entry = entry.load()
+            loaded: Entry = entry.load()
         except Exception as error:
             reason = " ".join(str(error).split())
             raise EpifedError(
                 f"{where}: found {entry.value}, which cannot be imported "
                 f"({type(error).__name__}: {reason}); expected a package that works"
             ) from error
-        if not self._fits(found):
+        if not self._fits(loaded):
             raise EpifedError(
-                f"{where}: found {entry.value}, a {type(found).__name__}; expected {self._expected}"
+                f"{where}: found {entry.value}, a {type(loaded).__name__}; "
+                f"expected {self._expected}"
             )
-        return found
+        return loaded
 
     @cached_property
     def _brought(self) -> dict[str, tuple[EntryPoint, ...]]:
@@ -154,7 +155,7 @@ LEARNERS: Registry[Any] = Registry(
     },
     old_names={"nowcast": "real-time"},
     kind="learner",
-    fits=lambda found: isinstance(found, type) and hasattr(found, "contribute"),
+    fits=lambda entry: isinstance(entry, type) and hasattr(entry, "contribute"),
     expected="a subclass of epifed.Learner",
 )
 """The learners by name: subclasses of `epifed.learners.base.Learner`."""
@@ -180,7 +181,7 @@ ACCOUNTANTS: Registry[Any] = Registry(
         "gaussian": "epifed.privacy.accounting:GaussianFilter",
     },
     kind="accountant",
-    fits=lambda found: isinstance(found, type) and hasattr(found, "price"),
+    fits=lambda entry: isinstance(entry, type) and hasattr(entry, "price"),
     expected="a class like epifed.privacy.accounting.Accountant",
 )
 """The accountants by name: classes like `epifed.privacy.accounting.Accountant`."""

@@ -209,13 +209,13 @@ class Settings(BaseModel):
         return cls.resolve(clients, {"learner": learner}, changes)
 
     @classmethod
-    def resolve(cls, clients: int, *said: Mapping[str, Any]) -> Self:
+    def resolve(cls, clients: int, *mappings: Mapping[str, Any]) -> Self:
         """The learner's preset for this number of clients, overridden by each mapping in turn.
 
         Commands use the order preset < file < options.
         """
         given: dict[str, Any] = {}
-        for values in said:
+        for values in mappings:
             given |= values
         learner = LEARNERS.load(str(given.get("learner", DEFAULT_LEARNER)))
         if given.get("step") != "week":

@@ -178,9 +178,9 @@ def _forecasts(learner: Learner[Any, Any], state: Any, panel: CasePanel) -> None
         _need(sane, "hindcast", "a value below zero or not finite", "counts of at least 0")
 
 
-def _same(rule: str, expected: Any, found: Any, when: str) -> None:
+def _same(rule: str, expected: Any, again: Any, when: str) -> None:
     scale = max(float(np.abs(expected).max(initial=0.0)), 1e-12)
-    good = expected.shape == found.shape and bool((np.abs(expected - found) <= CLOSE * scale).all())
+    good = expected.shape == again.shape and bool((np.abs(expected - again) <= CLOSE * scale).all())
     _need(good, rule, f"other numbers {when}", "the same")
 
 
@@ -192,6 +192,6 @@ def _alike(rule: str, state: Any, again: Any) -> None:
             _need(kind is other, rule, f"{field.name} as {other.__name__}", kind.__name__)
 
 
-def _need(kept: bool, rule: str, found: str, expected: str) -> None:
+def _need(kept: bool, rule: str, actual: str, expected: str) -> None:
     if not kept:
-        raise LearnerRuleError(f"{rule}: found {found}; expected {expected}")
+        raise LearnerRuleError(f"{rule}: found {actual}; expected {expected}")

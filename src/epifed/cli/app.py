@@ -32,27 +32,29 @@ def sentence(error: Any, typed: list[str]) -> str:
     `typed` is all that stood behind the command's name.
     """
     context, parameter = error.ctx, getattr(error, "param", None)
-    said = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")
     if type(error).__name__ == "BadParameter" and parameter is not None:
-        name = next((one for one in parameter.opts if one.startswith("--")), parameter.opts[0])
-        found = _value(parameter.opts, typed)
+        name = next(
+            (option for option in parameter.opts if option.startswith("--")), parameter.opts[0]
+        )
+        value = _value(parameter.opts, typed)
         for pattern, expected in EXPECTED:
-            if match := re.search(pattern, said):
+            if match := re.search(pattern, message):
                 wanted = expected.format(*match.groups())
-                return f"{name}: found {found}; expected {wanted}"
-        return said[:1].lower() + said[1:]
+                return f"{name}: found {value}; expected {wanted}"
+        return message[:1].lower() + message[1:]
     where = _path(context)
-    return f"{said[:1].lower()}{said[1:]}; see '{where} --help'"
+    return f"{message[:1].lower()}{message[1:]}; see '{where} --help'"
 
 
 def _value(names: list[str], typed: list[str]) -> str:
     """What was given to an option; of several the last."""
-    found = ""
+    given = ""
     for i, word in enumerate(typed):
         name, equals, value = word.partition("=")
         if name in names:
-            found = value if equals else next(iter(typed[i + 1 :]), "")
-    return f"'{found}'"
+            given = value if equals else next(iter(typed[i + 1 :]), "")
+    return f"'{given}'"
 
 
 def _path(context: Any) -> str:

@@ -126,7 +126,7 @@ def audit(
     if out is not None and out.suffix != PAGE and chosen == "one-run":
         raise EpifedError("--out: the picture shows many runs; expected --method many-runs or both")
     with GridProgress() as progress:
-        found = measure(
+        result = measure(
             settings,
             clients,
             mechanism=EngineMechanism(secure=secure),
@@ -140,29 +140,29 @@ def audit(
             progress=progress,
         )
     if out is not None and out.suffix == PAGE:
-        write_text(out, _as_page(found))
+        write_text(out, _as_page(result))
     elif out is not None:
-        figures.save(figures.audit_scores(found), out)
-    print(to_json(found.to_dict()) if as_json else _as_text(found))
+        figures.save(figures.audit_scores(result), out)
+    print(to_json(result.to_dict()) if as_json else _as_text(result))
     if out is not None:
         what = "page" if out.suffix == PAGE else "picture of the two distributions"
         messages.print(f"the {what} is in {out}")
-    if not found.passed:
+    if not result.passed:
         raise typer.Exit(1)
 
 
-def _as_text(found: "Audit") -> str:
+def _as_text(result: "Audit") -> str:
     from epifed.audit.statistics import GROUPS
 
-    s = found.settings
+    s = result.settings
     lines = [
-        f"claimed      ε = {found.claimed_epsilon:g} at δ = {found.delta:g}, one client added or "
+        f"claimed      ε = {result.claimed_epsilon:g} at δ = {result.delta:g}, one client added or "
         f"removed, by the {s.accountant.upper()} accountant",
-        f"mechanism    {found.mechanism}: N = {found.clients}, m = {s.clients_per_round}, "
-        f"T = {s.rounds}, S = {s.clip_norm:g}, c = {found.noise_multiplier:.4g}",
-        f"measured     ε ≥ {found.lower_bound:.3f} with {found.confidence:.4g} confidence",
+        f"mechanism    {result.mechanism}: N = {result.clients}, m = {s.clients_per_round}, "
+        f"T = {s.rounds}, S = {s.clip_norm:g}, c = {result.noise_multiplier:.4g}",
+        f"measured     ε ≥ {result.lower_bound:.3f} with {result.confidence:.4g} confidence",
     ]
-    if m := found.many_runs:
+    if m := result.many_runs:
         lines += [
             f"  many runs  ε ≥ {m.lower_bound:.3f} by the trade-off of the sampled Gaussian, "
             f"ε ≥ {m.direct:.3f} for any mechanism",
@@ -171,60 +171,65 @@ def _as_text(found: "Audit") -> str:
             f"{m.errors.false_negative:.1%} misses; μ ≥ {m.mu:.3f} (ε ≈ {m.gaussian:.3f} if it "
             "were Gaussian-DP)",
         ]
-    if o := found.one_run:
+    if o := result.one_run:
         lines.append(
             f"  one run    ε ≥ {o.lower_bound:.3f}: {o.right} of {o.guesses} guesses right about "
             f"{counted(o.canaries, 'canary')}"
         )
     for group in GROUPS:
-        of_group = [check for check in found.checks if check.group == group]
+        of_group = [check for check in result.checks if check.group == group]
         seconds = sum(check.seconds for check in of_group)
         lines += [f"{group} ({seconds:.0f} s)"] if of_group else []
         lines += [line for check in of_group for line in _lines(check)]
-    if found.coverage:
+    if result.coverage:
         lines.append("covered")
-        lines += [f"  {what:<32}{tried}" for what, tried in found.coverage]
-        groups = [group for group in GROUPS if any(c.group == group for c in found.checks)]
-        number = len(found.checks) - sum(check.skipped for check in found.checks)
+        lines += [f"  {what:<32}{tried}" for what, tried in result.coverage]
+        groups = [group for group in GROUPS if any(c.group == group for c in result.checks)]
+        number = len(result.checks) - sum(check.skipped for check in result.checks)
         lines.append(f"  {'checks':<32}{number} in {len(groups)} groups: {', '.join(groups)}")
         lines.append("not covered")
-        lines += [f"  {what}" for what in found.left_out or ("nothing that could be tried here",)]
+        lines += [f"  {what}" for what in result.left_out or ("nothing that could be tried here",)]
         lines.append(
             f"false alarms  the checks fail correct code with a chance of at most "
-            f"{found.false_alarms:.1g}"
+            f"{result.false_alarms:.1g}"
         )
-    lines.append(f"code         sha256 {found.code}")
-    lines.append("PASS" if found.passed else "FAIL")
+    lines.append(f"code         sha256 {result.code}")
+    lines.append("PASS" if result.passed else "FAIL")
     return "\n".join(lines)
 
 
-def _as_page(found: "Audit") -> str:
+def _as_page(result: "Audit") -> str:
     """One page for an auditor: the verdict, what was tried, and what would have been noticed."""
     from epifed import __version__
     from epifed.audit.statistics import GROUPS
 
-    failed = [check.name for check in found.checks if not check.passed]
-    verdict = "PASS" if found.passed else f"FAIL: {', '.join(failed) or 'the measured ε'}"
+    failed = [check.name for check in result.checks if not check.passed]
+    verdict = "PASS" if result.passed else f"FAIL: {', '.join(failed) or 'the measured ε'}"
     lines = [
         "# Audit of epifed",
         "",
         f"- **Verdict: {verdict}**",
         f"- Made on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC with epifed {__version__}, Python "
         f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        f"- Code, SHA-256 of all source files: `{found.code}`",
-        f"- Claim: ε = {found.claimed_epsilon:g} at δ = {found.delta:g}, one client added or "
-        f"removed, by the {found.settings.accountant.upper()} accountant",
-        f"- Measured: ε is at least {found.lower_bound:.3f}, with {found.confidence:.7g} "
-        f"confidence, from {counted(found.runs, 'training')}",
-        f"- The checks fail correct code with a chance of at most {found.false_alarms:.1g}",
+        f"- Code, SHA-256 of all source files: `{result.code}`",
+        f"- Claim: ε = {result.claimed_epsilon:g} at δ = {result.delta:g}, one client added or "
+        f"removed, by the {result.settings.accountant.upper()} accountant",
+        f"- Measured: ε is at least {result.lower_bound:.3f}, with {result.confidence:.7g} "
+        f"confidence, from {counted(result.runs, 'training')}",
+        f"- The checks fail correct code with a chance of at most {result.false_alarms:.1g}",
         "",
         "PASS means that no measured bound is above the claim and no rule is broken. It is not a "
         "proof of privacy.",
     ]
     nothing = [("nothing of this kind",)]
-    lines += ["", "## What was tried", "", *_table(("What", "How much"), found.coverage or nothing)]
+    lines += [
+        "",
+        "## What was tried",
+        "",
+        *_table(("What", "How much"), result.coverage or nothing),
+    ]
     lines += ["", "## What was not tried", ""]
-    lines += _table(("What",), [(what,) for what in found.left_out] or nothing)
+    lines += _table(("What",), [(what,) for what in result.left_out] or nothing)
     lines += ["", "## Each rule, what was seen, and what would have been noticed"]
     for group in GROUPS:
         of_group = [
@@ -235,7 +240,7 @@ def _as_page(found: "Audit") -> str:
                 check.found,
                 check.power or "a breach of the rule in what was tried",
             )
-            for check in found.checks
+            for check in result.checks
             if check.group == group
         ]
         header = ("", "Check", "Rule", "Seen", "Would have been noticed")

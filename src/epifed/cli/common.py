@@ -79,7 +79,7 @@ class _Messages(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print, with the control signs of texts spelled out."""
-        shown = (printable(one) if isinstance(one, str) else one for one in objects)
+        shown = (printable(text) if isinstance(text, str) else text for text in objects)
         super().print(*shown, **options)
 
 
@@ -238,16 +238,16 @@ class SettingsRequest:
         """
         from epifed.learners.base import make_learner, settings_for
 
-        said = base or {}, self.said
+        values = base or {}, self.said
         try:
             if isinstance(clients, int):
-                found = Settings.resolve(clients, *said)
+                chosen = Settings.resolve(clients, *values)
             else:
-                found = settings_for(clients, *said)
-            make_learner(found)
+                chosen = settings_for(clients, *values)
+            make_learner(chosen)
         except EpifedError as error:
             raise EpifedError(f"{self.file}: {error}" if self.file else str(error)) from None
-        return found
+        return chosen
 
     def settings_of(self, panel: "CasePanel") -> Settings:
         """The same; of communities the paper's settings for them, unless others were asked for."""
@@ -277,13 +277,13 @@ def refuse_unwritable_file(out: Path) -> None:
 def refuse_other_format(out: Path, endings: Sequence[str]) -> None:
     """The file of --out must have one of these endings, and be one that can be written."""
     if out.suffix not in endings:
-        found = f"--out: found '{out.name}'"
-        raise EpifedError(f"{found}; expected a name ending in {', '.join(endings)}")
+        problem = f"--out: found '{out.name}'"
+        raise EpifedError(f"{problem}; expected a name ending in {', '.join(endings)}")
     refuse_unwritable_file(out)
 
 
 def _refuse_place(out: Path, folder: Path, expected: str) -> None:
-    place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".epifed-"):
             pass
@@ -408,18 +408,18 @@ def _parameters() -> list[inspect.Parameter]:
     options: dict[str, tuple[Any, Any]] = {
         name: (str, option) for name, option in _own_options().items()
     }
-    for one in fields(Assumptions):
-        kind = next(k for k in get_args(kinds[one.name]) if k is not NoneType)
+    for assumption in fields(Assumptions):
+        kind = next(k for k in get_args(kinds[assumption.name]) if k is not NoneType)
         several = kind not in (str, int, float, bool)
-        choices = one.metadata["choices"]
+        choices = assumption.metadata["choices"]
         option = typer.Option(
-            option_of(one.name),
-            help=one.metadata["help"],
+            option_of(assumption.name),
+            help=assumption.metadata["help"],
             rich_help_panel=_TABLE_PANEL,
             metavar="|".join(choices) if all(len(c) > 1 for c in choices) and choices else None,
             show_default=False,
         )
-        options[one.name] = (list[str] if several else kind, option)
+        options[assumption.name] = (list[str] if several else kind, option)
     return [
         inspect.Parameter(
             name,
@@ -545,9 +545,9 @@ class TargetOptions:
 
     def given(self) -> list[str]:
         """The options given that only a forecast from a release can use."""
-        levels = [one for one in self.level or [] if one != "community"]
+        levels = [level for level in self.level or [] if level != "community"]
         chosen, usual = replace(self, level=levels or None), type(self)()
-        names = [one.name for one in fields(self)]
+        names = [option.name for option in fields(self)]
         changed = [name for name in names if getattr(chosen, name) != getattr(usual, name)]
         return [f"--{name.replace('_', '-')}" for name in changed]
 
@@ -598,10 +598,12 @@ class TargetOptions:
         totals = None
         if self.published is not None:
             every = levels_of(panel).values()
-            known = places.regions or {name: name for one in every for name in one.regions}
-            totals = Totals.of(panel, read_truth(self.published), known, self.published_lead)
+            region_of = places.regions or {
+                name: name for larger in every for name in larger.regions
+            }
+            totals = Totals.of(panel, read_truth(self.published), region_of, self.published_lead)
         hub = self._calendar
-        found = Targets.of(
+        targets = Targets.of(
             panel,
             horizons,
             self.level or (),
@@ -610,12 +612,12 @@ class TargetOptions:
             ahead=self.ahead or (hub.ahead if hub else ()),
             totals=totals,
         )
-        if found is not None and hub is not None and not self.ahead:
-            found = found.within_reach(origins, panel.step)
-        if found is not None and self.hub is not None:
-            blank = found.blank(origins, panel.step)
+        if targets is not None and hub is not None and not self.ahead:
+            targets = targets.within_reach(origins, panel.step)
+        if targets is not None and self.hub is not None:
+            blank = targets.blank(origins, panel.step)
             refuse_tasks(blank, self.hub, locations=places, target=self.target)
-        return found
+        return targets
 
     def write(self, forecasts: "Sequence[Forecast]") -> str:
         """Add the forecasts to the hub, if one was named; what was done ends a sentence."""
@@ -626,7 +628,7 @@ class TargetOptions:
             return ""
         codes = read_locations(self.locations)
         files = write_hub(forecasts, self.hub, self.model_name, locations=codes, target=self.target)
-        rounds = len({one.reference or one.origin for one in forecasts})
+        rounds = len({forecast.reference or forecast.origin for forecast in forecasts})
         left_out = f" ({rounds - len(files)} of them left out, which the hub has no round of)"
         return (
             f", hub files of {counted(rounds, 'reference date')} in {self.hub}"

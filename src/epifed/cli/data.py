@@ -36,37 +36,37 @@ LAGS = 8
 _NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-def describe(known: "Vintages") -> dict[str, Any]:
+def describe(late: "Vintages") -> dict[str, Any]:
     """The mornings of a list and its completeness by lag and weekday, ready for JSON."""
     return {
-        "first_morning": known.first,
-        "last_morning": known.last,
-        "mornings": len(known.snapshots),
-        "missing_mornings": list(known.missing),
-        "completeness": known.completeness(LAGS).to_dicts(),
-        "notes": list(known.notes),
+        "first_morning": late.first,
+        "last_morning": late.last,
+        "mornings": len(late.snapshots),
+        "missing_mornings": list(late.missing),
+        "completeness": late.completeness(LAGS).to_dicts(),
+        "notes": list(late.notes),
     }
 
 
-def print_completeness(known: "Vintages") -> None:
+def print_completeness(late: "Vintages") -> None:
     """A row for all reporting dates and one for each weekday, a column for each lag."""
     shares = {
         (row["weekday"], row["lag"]): row["share"]
-        for row in known.completeness(LAGS).iter_rows(named=True)
+        for row in late.completeness(LAGS).iter_rows(named=True)
     }
     rows = [
         [name, *(_percent(shares.get((weekday, lag))) for lag in range(LAGS))]
         for weekday, name in ((None, "all"), *enumerate(_NAMES))
     ]
-    gaps = ", ".join(map(str, known.missing)) or "none"
+    gaps = ", ".join(map(str, late.missing)) or "none"
     caption = (
-        f"{counted(len(known.snapshots), 'vintage')} from {known.first} to {known.last}, missing: "
+        f"{counted(len(late.snapshots), 'vintage')} from {late.first} to {late.last}, missing: "
         f"{gaps}. "
         "Share of the cases known now that were known then: rows are weekdays of the reporting "
         "date, columns are days since the first vintage with it."
     )
     print_table("How complete days are", ["", *map(str, range(LAGS))], rows, caption)
-    for note in known.notes:
+    for note in late.notes:
         print(f"  {note}")
 
 
@@ -107,8 +107,8 @@ def convert(
     if out.suffix.lower() not in {".csv", ".parquet"}:
         raise EpifedError(f"{out}: expected a name that ends in .csv or .parquet")
     if by_publication and reading.options:
-        said = ", ".join(reading.options)
-        raise EpifedError(f"--by-publication: found {said} beside it; expected none of these")
+        names = ", ".join(reading.options)
+        raise EpifedError(f"--by-publication: found {names} beside it; expected none of these")
     refuse_unwritable_file(out)
     if out.exists() and file.exists() and out.samefile(file):
         raise EpifedError(f"{out}: found the source itself; expected another name")
@@ -421,21 +421,21 @@ def check(
         raise typer.Exit(2) from None
     report = check_panel(panel)
     expected = _expected(panel)
-    known = None
+    late = None
     if vintages is not None:
         from epifed.data.readers.vintage_files import load_vintages
 
         columns = {"entry": column_entry, "known": column_known, "reported": column_reported}
         columns |= {"region": reading.options.get("region")}
-        known = load_vintages(vintages, **{k: v for k, v in columns.items() if v is not None})
+        late = load_vintages(vintages, **{k: v for k, v in columns.items() if v is not None})
     if as_json:
-        more: dict[str, Any] = {} if known is None else {"vintages": describe(known)}
-        more |= {"read_as": read_as, "expected_noise": [one.to_dict() for one in expected]}
+        more: dict[str, Any] = {} if late is None else {"vintages": describe(late)}
+        more |= {"read_as": read_as, "expected_noise": [preview.to_dict() for preview in expected]}
         print(to_json(report.to_dict() | more))
     else:
-        _print_report(report, read_as, [one.sentence() for one in expected])
-        if known is not None:
-            print_completeness(known)
+        _print_report(report, read_as, [preview.sentence() for preview in expected])
+        if late is not None:
+            print_completeness(late)
     if report.future_days or not report.enough_days:
         raise typer.Exit(1)
 

@@ -114,10 +114,10 @@ def score(
     if last:
         chosen &= pl.col("reference_date") <= last.date()
     places = read_locations(locations)
-    known = places.levels or dict.fromkeys(places.regions, EVERYWHERE)
+    levels = places.levels or dict.fromkeys(places.regions, EVERYWHERE)
     observed = read_truth(truth, target)
     observed = by_last_days(observed) if truth_weeks == "first" else observed
-    scored = score_tasks(frame.filter(chosen), observed, known or None)
+    scored = score_tasks(frame.filter(chosen), observed, levels or None)
     records = compare(scored.table, baseline, keys, against)
     left_out = {"without_all_levels": scored.incomplete, "without_truth": scored.unknown}
     if out is not None:
@@ -127,8 +127,8 @@ def score(
         write_parquet(out / "scores.parquet", scored.table)
         drawing.save(hub_figure(records, keys, baseline, against), out / "hub_scores.png")
     if as_json:
-        found = {"baseline": baseline, "scores": records, "left_out": left_out}
-        print(to_json(found | {"unknown_locations": scored.nowhere}))
+        result = {"baseline": baseline, "scores": records, "left_out": left_out}
+        print(to_json(result | {"unknown_locations": scored.nowhere}))
     else:
         _print(records, keys, baseline, against)
     messages.print(
@@ -172,9 +172,9 @@ def _keys(by: list[str] | None) -> list[str]:
 
 def _refuse_unknown(frame: "pl.DataFrame", models: list[str]) -> None:
     """Refuse models that nobody submitted, which would be missing in silence."""
-    known = frame["model"].unique().sort().to_list()
-    if unknown := [model for model in models if model not in known]:
-        raise EpifedError(f"--model: found '{unknown[0]}'; expected one of {', '.join(known)}")
+    names = frame["model"].unique().sort().to_list()
+    if unknown := [model for model in models if model not in names]:
+        raise EpifedError(f"--model: found '{unknown[0]}'; expected one of {', '.join(names)}")
 
 
 def _refuse_shared(frame: "pl.DataFrame", paths: list[Path]) -> None:

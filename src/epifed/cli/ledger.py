@@ -57,15 +57,15 @@ def calibrate(
 
     find_accountant(accountant)
     if epsilon is not None:
-        found = accounting.calibrate(epsilon, delta, rate, rounds, accountant)
+        price = accounting.calibrate(epsilon, delta, rate, rounds, accountant)
     else:
         assert noise_multiplier is not None
-        found = accounting.priced(noise_multiplier, rate, rounds, delta, accountant)
+        price = accounting.priced(noise_multiplier, rate, rounds, delta, accountant)
     if as_json:
         hidden = ("order", "trust")
-        typer.echo(to_json({k: v for k, v in asdict(found).items() if k not in hidden}))
+        typer.echo(to_json({k: v for k, v in asdict(price).items() if k not in hidden}))
     else:
-        typer.echo(_as_text(found))
+        typer.echo(_as_text(price))
 
 
 def _sampling_rate(
@@ -87,17 +87,17 @@ def _sampling_rate(
     return clients_per_round / clients
 
 
-def _as_text(found: "Calibration") -> str:
+def _as_text(price: "Calibration") -> str:
     from epifed.privacy.accounting import rounded_up
 
-    order = "" if found.order is None else f", at Rényi order {found.order:g}"
-    spent = f"ε = {rounded_up(found.epsilon_spent)} at δ = {found.delta:g}{order}"
+    order = "" if price.order is None else f", at Rényi order {price.order:g}"
+    spent = f"ε = {rounded_up(price.epsilon_spent)} at δ = {price.delta:g}{order}"
     return "\n".join(
         (
-            f"noise multiplier  c = {found.noise_multiplier:.6g}",
+            f"noise multiplier  c = {price.noise_multiplier:.6g}",
             f"spends            {spent}",
-            f"counted for       {found.unit} (neighbours: {found.neighbouring})",
-            f"guarantee         {found.sentence()}",
+            f"counted for       {price.unit} (neighbours: {price.neighbouring})",
+            f"guarantee         {price.sentence()}",
         )
     )
 
@@ -233,8 +233,8 @@ def plan(
     chosen = next(point for point in curve if point.releases == releases)
     fixed = None
     if epsilon_each is not None:
-        found = calibrate(epsilon_each, cap.delta, sampling_rate, rounds, cap.accountant)
-        noise_multiplier = found.noise_multiplier
+        price = calibrate(epsilon_each, cap.delta, sampling_rate, rounds, cap.accountant)
+        noise_multiplier = price.noise_multiplier
     if noise_multiplier is not None:
         fixed = budget.Schedule(
             budget.most_trainings(cap, spent, sampling_rate, noise_multiplier, rounds),

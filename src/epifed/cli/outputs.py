@@ -617,5 +617,5 @@ def schema(command: str) -> dict[str, Any]:
     'epifed ledger verify --json'
     """
     made = TypeAdapter(OUTPUTS[command]).json_schema(schema_generator=_Schema)
-    said = {"$schema": GenerateJsonSchema.schema_dialect, "title": f"epifed {command} --json"}
-    return said | made | said
+    head = {"$schema": GenerateJsonSchema.schema_dialect, "title": f"epifed {command} --json"}
+    return head | made | head

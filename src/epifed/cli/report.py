@@ -76,8 +76,8 @@ def explain(
     """Print in plain sentences what a result guarantees, and what it does not."""
     from epifed.explain import explain as read
 
-    found = read(result, ledger)
-    print(to_json(found.to_dict()) if as_json else "\n\n".join(found.sentences()))
+    explanation = read(result, ledger)
+    print(to_json(explanation.to_dict()) if as_json else "\n\n".join(explanation.sentences()))
 
 
 NEEDED = ("filelock", "starlette", "uvicorn", "fastexcel", "xlsxwriter")

@@ -167,10 +167,10 @@ def run(
     _what_next(out, data)
 
 
-def _learner(said: str | None, settings: Path | None, model: str | None) -> str | None:
+def _learner(name: str | None, settings: Path | None, model: str | None) -> str | None:
     """The learner that was named, or, without PyTorch, one of the experiment that needs none."""
-    if said or settings or model:
-        return said
+    if name or settings or model:
+        return name
     if not _has_torch():
         messages.print(
             "PyTorch is not installed, so the paper's model (fedavg) is left out and one-shot "
@@ -200,13 +200,13 @@ def _print(folder: "ResultsFolder", grid: Any, panel: "CasePanel", details: bool
 
     rows = compared(folder)
     begins = {row.kind: i for i, row in reversed(list(enumerate(rows)))}
-    said = [READING]
+    sentences = [READING]
     if folder.beside:
-        said.append(
+        sentences.append(
             f"Weekly: {tested_on('weekly', folder)}, {guarantee(folder.beside.settings)}, for each "
             "release."
         )
-    said.append(
+    sentences.append(
         f"Experiment: {tested_on('experiment', folder)}, {guarantee(grid.settings)}, for the whole "
         f"training; mean of "
         f"{counted(grid.runs, 'run')}. The paper's own numbers: 'epifed reproduce'."
@@ -216,7 +216,7 @@ def _print(folder: "ResultsFolder", grid: Any, panel: "CasePanel", details: bool
         "looks ahead",
         HEADER,
         [row.cells() for row in rows],
-        " ".join(said),
+        " ".join(sentences),
         sections={i: group_title(kind, folder) for kind, i in begins.items()},
     )
     print(verdict(rows))
@@ -307,8 +307,8 @@ def _nowcast(panel: "CasePanel", late: "Vintages", out: Path) -> None:
 
     assert panel.population is not None
     largest = int(panel.population.argmax())
-    found = nowcast_summary(late.of([panel.regions[largest]]))
-    figure = nowcast_figure(panel.names[largest], 0, found, panel.attribution)
+    summary = nowcast_summary(late.of([panel.regions[largest]]))
+    figure = nowcast_figure(panel.names[largest], 0, summary, panel.attribution)
     drawing.save(figure, out / "nowcast.png")
 
 

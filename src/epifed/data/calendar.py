@@ -46,11 +46,11 @@ def to_day(day: Day, where: str = "day") -> date:
         return day
     elif isinstance(day, str):
         try:
-            found = date.fromisoformat(day)
+            parsed = date.fromisoformat(day)
         except ValueError:
-            found = None
-        if found is not None and found.isoformat() == day:
-            return found
+            parsed = None
+        if parsed is not None and parsed.isoformat() == day:
+            return parsed
     raise EpifedError(f"{where}: found '{day}'; expected a date, or its text YYYY-MM-DD")
 
 
@@ -144,15 +144,15 @@ def closed(code: str, first: date, days: int) -> tuple[Bools, tuple[int, ...]]:
 
     The last days of the year, when offices are closed, count as holidays where Christmas does.
     """
-    found = np.zeros(days, dtype=np.bool_)
+    off = np.zeros(days, dtype=np.bool_)
     if not code:
-        return found, (5, 6)
+        return off, (5, 6)
     for year in range(first.year, (first + timedelta(days=days - 1)).year + 1):
         for day in _calendar(code, year)[0]:
             at = (day - first).days
             if 0 <= at < days:
-                found[at] = True
-    return found, _calendar(code, first.year)[1]
+                off[at] = True
+    return off, _calendar(code, first.year)[1]
 
 
 def day_kinds(code: str, first: date, days: int) -> tuple[Index, Index]:
@@ -216,10 +216,10 @@ def _year_kinds(code: str, year: int) -> tuple[Index, Index]:
 def _calendar(code: str, year: int) -> tuple[frozenset[date], tuple[int, ...]]:
     country, _, part = code.partition("-")
     try:
-        found = holidays.country_holidays(country, subdiv=part or None, years=year)
+        calendar = holidays.country_holidays(country, subdiv=part or None, years=year)
     except NotImplementedError:
         raise EpifedError(
             f"holidays: found '{code}'; expected a code such as DE or DE-BY, or 'none'"
         ) from None
-    eves = {date(year, 12, 24), date(year, 12, 31)} if date(year, 12, 25) in found else set()
-    return frozenset(found) | eves, tuple(sorted(found.weekend))
+    eves = {date(year, 12, 24), date(year, 12, 31)} if date(year, 12, 25) in calendar else set()
+    return frozenset(calendar) | eves, tuple(sorted(calendar.weekend))

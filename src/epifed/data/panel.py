@@ -63,9 +63,9 @@ def long_rows(table: Table, source: str) -> pl.DataFrame:
         return frame
     if kind not in (pl.String, pl.Datetime):
         raise EpifedError(f"{source}: column day: found the type {kind}; expected dates")
-    found = frame["day"].unique()
-    days = pl.Series([to_day(day, f"{source}: column day") for day in found], dtype=pl.Date)
-    return frame.with_columns(pl.col("day").replace_strict(found, days, return_dtype=pl.Date))
+    texts = frame["day"].unique()
+    days = pl.Series([to_day(day, f"{source}: column day") for day in texts], dtype=pl.Date)
+    return frame.with_columns(pl.col("day").replace_strict(texts, days, return_dtype=pl.Date))
 
 
 def _flat(table: Any) -> Any:
@@ -193,10 +193,10 @@ class CasePanel:
                 f"for {counted(regions, 'row')} of counts; expected one each"
             )
         for name in ("parents", "states", "calendars"):
-            found = getattr(self, name)
-            if found and len(found) != regions:
+            values = getattr(self, name)
+            if values and len(values) != regions:
                 raise EpifedError(
-                    f"{self.source}: found {len(found)} {name}; expected {regions}, "
+                    f"{self.source}: found {len(values)} {name}; expected {regions}, "
                     "one for each region"
                 )
         if self.positions is not None and (
@@ -464,15 +464,15 @@ class CasePanel:
 
     def alone(self, region: str) -> "CasePanel":
         """The panel of one region from its own first report to its own last."""
-        one = self.of([region])
-        days = np.flatnonzero(one.reported[0]) if one.reported is not None else np.array([])
-        return one.between(one.day(int(days[0])), one.day(int(days[-1]))) if len(days) else one
+        own = self.of([region])
+        days = np.flatnonzero(own.reported[0]) if own.reported is not None else np.array([])
+        return own.between(own.day(int(days[0])), own.day(int(days[-1]))) if len(days) else own
 
     def _history_between(self, first: date, last: date) -> "Vintages | None":
-        known, morning = self.history, last + timedelta(days=1)
-        if known is None or morning < known.first:
+        history, morning = self.history, last + timedelta(days=1)
+        if history is None or morning < history.first:
             return None
-        return known.until(morning).since(first)
+        return history.until(morning).since(first)
 
     def _revisions_until(self, begin: int, end: int) -> "WeeklyVintages | None":
         if self.revisions is None or begin > end:
@@ -510,20 +510,20 @@ class CasePanel:
         return sha.hexdigest()
 
 
-def _states(known: Mapping[str, str] | None, regions: Sequence[str]) -> tuple[str, ...]:
+def _states(state_of: Mapping[str, str] | None, regions: Sequence[str]) -> tuple[str, ...]:
     """The states of all regions; empty unless all are known."""
-    if known is None or any(region not in known for region in regions):
+    if state_of is None or any(region not in state_of for region in regions):
         return ()
-    return tuple(known[region] for region in regions)
+    return tuple(state_of[region] for region in regions)
 
 
 def _positions(
-    known: Mapping[str, tuple[float, float]] | None, regions: Sequence[str]
+    position_of: Mapping[str, tuple[float, float]] | None, regions: Sequence[str]
 ) -> NDArray[np.float64] | None:
     """The positions of all regions; none unless all are known."""
-    if known is None or any(region not in known for region in regions):
+    if position_of is None or any(region not in position_of for region in regions):
         return None
-    return np.array([known[region] for region in regions], dtype=np.float64)
+    return np.array([position_of[region] for region in regions], dtype=np.float64)
 
 
 Floats = NDArray[np.float64]
@@ -588,14 +588,14 @@ class Level:
 def levels_of(panel: CasePanel) -> dict[str, Level]:
     """Every level of a panel by its name, from its own regions to the nation."""
     own = "community" if panel.parents else "county" if panel.states else "region"
-    found = {own: Level(own, panel.regions, panel.names, np.eye(len(panel.regions), dtype=bool))}
+    levels = {own: Level(own, panel.regions, panel.names, np.eye(len(panel.regions), dtype=bool))}
     for name, belonging in (("county", panel.parents), ("state", panel.states)):
         if belonging:
             regions = tuple(sorted(set(belonging)))
             members = np.array(regions)[:, None] == np.array(belonging)[None, :]
-            found[name] = Level(name, regions, regions, members)
+            levels[name] = Level(name, regions, regions, members)
     every = np.ones((1, len(panel.regions)), dtype=bool)
-    return found | {NATION: Level(NATION, (NATION,), (NATION,), every)}
+    return levels | {NATION: Level(NATION, (NATION,), (NATION,), every)}
 
 
 def choose(panel: CasePanel, wanted: Sequence[str]) -> tuple[Level, ...]:
@@ -608,19 +608,19 @@ def choose(panel: CasePanel, wanted: Sequence[str]) -> tuple[Level, ...]:
     """
     every = levels_of(panel)
     rows: dict[str, list[int]] = {}
-    for one in wanted:
-        level, inside = _found(every, one)
+    for asked in wanted:
+        level, inside = _level_with(every, asked)
         rows[level] = sorted({*rows.get(level, []), *inside})
     return tuple(every[name].only(inside) for name, inside in rows.items())
 
 
-def _found(every: dict[str, Level], wanted: str) -> tuple[str, Sequence[int]]:
+def _level_with(every: dict[str, Level], wanted: str) -> tuple[str, Sequence[int]]:
     if wanted in every:
         return wanted, range(len(every[wanted].regions))
     for level in every.values():
-        for known in (level.regions, level.names):
-            if known.count(wanted) == 1:
-                return level.name, [known.index(wanted)]
+        for names in (level.regions, level.names):
+            if names.count(wanted) == 1:
+                return level.name, [names.index(wanted)]
     raise EpifedError(
         f"--level: found '{wanted}'; expected {', '.join(every)}, or the id or name of one region"
     )
@@ -631,4 +631,4 @@ def _common(values: tuple[str, ...], members: NDArray[np.bool_]) -> tuple[str, .
     if not values:
         return ()
     inside = [{values[i] for i in np.flatnonzero(row)} for row in members]
-    return tuple(min(one) if len(one) == 1 else "" for one in inside)
+    return tuple(min(shared) if len(shared) == 1 else "" for shared in inside)

@@ -64,14 +64,14 @@ class Cleaned:
     @property
     def anomalous(self) -> Booleans:
         """Which counts are replaced."""
-        found: Booleans = self.kinds != USUAL
-        return found
+        replaced: Booleans = self.kinds != USUAL
+        return replaced
 
     def until(self, last: date) -> "Cleaned":
         """The data up to a day."""
         cut = slice(0, self.panel.index(last) + 1)
-        known = self.panel.between(self.panel.start, last)
-        return Cleaned(known, self.kinds[:, cut], self.reported[:, cut])
+        panel = self.panel.between(self.panel.start, last)
+        return Cleaned(panel, self.kinds[:, cut], self.reported[:, cut])
 
     def to_long(self, last_days: int | None = None) -> pl.DataFrame:
         """A row for each replaced count, of the last days or of all, largest difference first."""

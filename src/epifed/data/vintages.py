@@ -95,11 +95,11 @@ class Vintages(Snapshots):
         )
         keys = [name for name in SCHEMA if name != "cases"]
         summed = frame.group_by(keys).agg(pl.col("cases").sum()).filter(pl.col("cases") != 0)
-        known = tuple(regions) if regions is not None else tuple(sorted(frame["region"].unique()))
+        order = tuple(regions) if regions is not None else tuple(sorted(frame["region"].unique()))
         days = snapshots if snapshots is not None else sorted(frame["as_of"].unique())
         return cls(
-            summed.filter(pl.col("region").is_in(known)).sort(keys),
-            known,
+            summed.filter(pl.col("region").is_in(order)).sort(keys),
+            order,
             tuple(days),
             source,
             attribution,
@@ -149,7 +149,7 @@ class Vintages(Snapshots):
         """The vintages of some regions only, in this order."""
         self._refuse_absent(regions)
         if len(set(regions)) < len(regions):
-            twice = next(one for one in regions if list(regions).count(one) > 1)
+            twice = next(region for region in regions if list(regions).count(region) > 1)
             raise EpifedError(f"regions: found {twice} more than once; expected each once")
         if tuple(regions) == self.regions:
             return self
@@ -181,10 +181,10 @@ class Vintages(Snapshots):
                 f"morning of {then.last}"
             )
         counts = counts[:, (start - first).days : (end - first).days + 1]
-        known = np.maximum(counts, 0.0)
+        positive = np.maximum(counts, 0.0)
         if like is None:
             return CasePanel(
-                known,
+                positive,
                 self.regions,
                 start,
                 source=self.source,
@@ -193,7 +193,7 @@ class Vintages(Snapshots):
                 history=then,
             )
         self._refuse_other(like)
-        return replace(like, counts=known, start=start, reported=None, history=then)
+        return replace(like, counts=positive, start=start, reported=None, history=then)
 
     def published(self, like: CasePanel | None = None) -> CasePanel:
         """Cases by the day before they became known ("new today"), instead of by reporting date.
@@ -240,16 +240,16 @@ class Vintages(Snapshots):
     @cached_property
     def names(self) -> tuple[bytes, ...]:
         """For each day from the first to the last, a hash of all data known by then."""
-        rows, days, cases, known = self._cells
+        rows, days, cases, as_of = self._cells
         sha = hashlib.sha256("\x00".join(self.regions).encode())
-        found, begin = [], 0
+        digests, begin = [], 0
         for i in range((self.last - self.first).days + 1):
-            end = int(np.searchsorted(known, np.datetime64(self.first + i * _DAY), side="right"))
+            end = int(np.searchsorted(as_of, np.datetime64(self.first + i * _DAY), side="right"))
             for column in (rows, days, cases):
                 sha.update(column[begin:end].tobytes())
-            found.append(sha.digest())
+            digests.append(sha.digest())
             begin = end
-        return tuple(found)
+        return tuple(digests)
 
     @cached_property
     def _by_age(self) -> Floats:
@@ -276,8 +276,8 @@ class Vintages(Snapshots):
 
     def _counts_on(self, day: date) -> tuple[Floats, date]:
         """Counts [regions, days] as known on a snapshot, and their first reporting date."""
-        rows, days, cases, known = self._cells
-        end = int(np.searchsorted(known, np.datetime64(day), side="right"))
+        rows, days, cases, as_of = self._cells
+        end = int(np.searchsorted(as_of, np.datetime64(day), side="right"))
         rows, days, cases = rows[:end], days[:end], cases[:end]
         if end == 0:
             return np.zeros((len(self.regions), 1)), day - _DAY
@@ -302,12 +302,12 @@ class Vintages(Snapshots):
                 if column < 0 or (self.last - day).days <= lags or np.isnan(table[i, 0, lag]):
                     continue
                 rows.append((lag, day.weekday(), table[i, :, lag].sum(), now[:, column].sum()))
-        found = pl.DataFrame(
+        shares = pl.DataFrame(
             rows,
             schema={"lag": pl.Int64, "weekday": pl.Int64, "known": pl.Float64, "now": pl.Float64},
             orient="row",
         )
-        both = [found, found.with_columns(weekday=pl.lit(None, dtype=pl.Int64))]
+        both = [shares, shares.with_columns(weekday=pl.lit(None, dtype=pl.Int64))]
         return (
             pl.concat(both)
             .group_by("lag", "weekday")
@@ -392,14 +392,14 @@ def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
     """
     if panel.step == "week":
         return weeks_together(panel, alone)
-    histories = [one.history for one in alone if one.history is not None]
+    histories = [own.history for own in alone if own.history is not None]
     if len(histories) < len(panel.regions):
         return panel
-    common = sorted(set.intersection(*(set(one.snapshots) for one in histories)))
+    common = sorted(set.intersection(*(set(own.snapshots) for own in histories)))
     if len(common) < LEAST_VINTAGES or common[-1] != panel.end + timedelta(days=1):
         return panel
     mornings = pl.DataFrame({"morning": common}, schema={"morning": pl.Date})
-    changes = pl.concat([one.changes for one in histories]).sort("as_of")
+    changes = pl.concat([own.changes for own in histories]).sort("as_of")
     dated = changes.join_asof(mornings, left_on="as_of", right_on="morning", strategy="forward")
     history = Vintages.from_changes(
         dated.drop_nulls("morning").drop("as_of").rename({"morning": "as_of"}),
@@ -419,8 +419,8 @@ def mornings_kept(folder: Path) -> int:
 def _read(path: Path, panel: CasePanel) -> Vintages | None:
     if (kept := _changes(path)) is None:
         return None
-    found = Vintages.from_changes(kept, source=str(path))
-    return found if set(found.regions) >= set(panel.regions) else None
+    archived = Vintages.from_changes(kept, source=str(path))
+    return archived if set(archived.regions) >= set(panel.regions) else None
 
 
 def _changes(path: Path) -> pl.DataFrame | None:
@@ -452,20 +452,20 @@ def _grown(before: Vintages | None, panel: CasePanel, morning: date) -> Vintages
         earlier = before.until(morning - timedelta(days=1))
     first = max(panel.start, panel.end - timedelta(days=KEPT_DAYS - 1))
     now = panel.between(first, panel.end).counts
-    known = np.zeros_like(now)
+    before_counts = np.zeros_like(now)
     if earlier is not None:
-        mine = earlier.of(panel.regions)
-        old, offset = mine.counts, (first - mine.start).days
+        same = earlier.of(panel.regions)
+        old, offset = same.counts, (first - same.start).days
         columns = np.arange(now.shape[1]) + offset
         inside = (columns >= 0) & (columns < old.shape[1])
-        known[:, inside] = old[:, columns[inside]]
-    rows, days = np.nonzero(now != known)
+        before_counts[:, inside] = old[:, columns[inside]]
+    rows, days = np.nonzero(now != before_counts)
     changed = pl.DataFrame(
         {
             "as_of": [morning] * len(rows),
             "region": [panel.regions[row] for row in rows],
             "reported": [first + timedelta(days=int(day)) for day in days],
-            "cases": (now - known)[rows, days].astype(np.int64),
+            "cases": (now - before_counts)[rows, days].astype(np.int64),
         },
         schema_overrides={"as_of": pl.Date, "region": pl.String, "reported": pl.Date},
     )

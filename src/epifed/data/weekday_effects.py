@@ -82,14 +82,14 @@ class WeekdayEffects:
         the first one here, and may lie up to so many weeks after the last.
         """
         gap = weeks * WEEK
-        found = self.usual[:, begin - gap : end - gap].copy(order="K")
+        copied = self.usual[:, begin - gap : end - gap].copy(order="K")
         for week in self._week.special:
             first, last = max(week * WEEK, begin), min((week + 1) * WEEK, end)
             if first < last and 0 <= week - weeks < len(self._known):
                 factor = self._known[week - weeks].factor(*self._week.of(week))
                 place = slice(first - week * WEEK, last - week * WEEK)
-                found[:, first - begin : last - begin] *= factor[place].T
-        return found
+                copied[:, first - begin : last - begin] *= factor[place].T
+        return copied
 
 
 def weekday_effects(counts: Floats, calendars: Sequence[str], last: date) -> WeekdayEffects:
@@ -99,26 +99,26 @@ def weekday_effects(counts: Floats, calendars: Sequence[str], last: date) -> Wee
     daily = np.ascontiguousarray(counts[:, counts.shape[1] - weeks * WEEK :].T)
     calendar = _Weeks.of_clients(calendars or [""] * len(counts), last, weeks)
     learned = _Learned(len(counts))
-    known: list[_Known] = []
+    effects: list[_Known] = []
     usual = daily.copy()
     for week in range(weeks):
         start, end = week * WEEK, (week + 1) * WEEK
-        known.append(learned.known())
+        effects.append(learned.known())
         if week in calendar.special and week:
-            factor = known[-1].factor(*calendar.of(week))
+            factor = effects[-1].factor(*calendar.of(week))
             usual[start:end] = _as_usual(daily[start:end], factor, usual[start - WEEK : start])
         if week >= 2:
             around = np.cumsum(usual[start - WEEK - 4 : start + 3], axis=0)
             level = (around[WEEK:] - around[:WEEK]) / WEEK
             seen = daily[start - WEEK : start]
             if week - 1 in calendar.special:
-                learned.see_holidays(seen, level, known[week - 1], *calendar.of(week - 1))
+                learned.see_holidays(seen, level, effects[week - 1], *calendar.of(week - 1))
             else:
                 learned.see_week(seen, level)
     trust = np.concatenate(
         [TRUST[calendar.of(week)[0]] for week in range(max(weeks - 2, 0), weeks)]
     )
-    return WeekdayEffects(daily.T, usual.T, trust.T, calendar, tuple(known))
+    return WeekdayEffects(daily.T, usual.T, trust.T, calendar, tuple(effects))
 
 
 def _as_usual(counts: Floats, factor: Floats, before: Floats) -> Floats:
@@ -148,10 +148,10 @@ class _Weeks:
         codes = sorted(set(calendars))
         place = {code: i for i, code in enumerate(codes)}
         row = np.array([place[code] for code in calendars], dtype=np.int64)
-        found = [holidays.day_kinds(code, first, (weeks + AHEAD) * WEEK) for code in codes]
+        kinds = [holidays.day_kinds(code, first, (weeks + AHEAD) * WEEK) for code in codes]
         kind, like = (
             np.stack(part, axis=1).reshape(-1, WEEK, len(codes))
-            for part in zip(*found, strict=True)
+            for part in zip(*kinds, strict=True)
         )
         special = np.flatnonzero(kind.any(axis=(1, 2)))
         return cls(row, kind, (like - first.weekday()) % WEEK, frozenset(special.tolist()))
@@ -173,15 +173,15 @@ class _Known:
     def expected(self, kind: Index, like: Index) -> Floats:
         """The relative difference of each day of a week from a usual one, if holidays count."""
         ratio = np.take_along_axis(self.share, like, axis=0) / self.share * EXPECTED[kind]
-        found: Floats = np.where(kind == holidays.USUAL, 0.0, np.clip(ratio, LEAST, MOST) - 1)
-        return found
+        difference: Floats = np.where(kind == holidays.USUAL, 0.0, np.clip(ratio, LEAST, MOST) - 1)
+        return difference
 
     def factor(self, kind: Index, like: Index) -> Floats:
         """Cases on each day of a week relative to a usual day."""
         off, back = self.keeping
         kept = np.where(IS_BACK[kind], back, off)
-        found: Floats = np.clip(1 + kept * self.expected(kind, like), LEAST, MOST)
-        return found
+        factor: Floats = np.clip(1 + kept * self.expected(kind, like), LEAST, MOST)
+        return factor
 
 
 class _Learned:
@@ -204,7 +204,7 @@ class _Learned:
         self.on_day, self.in_week = self.on_day * keep + counts, self.in_week * keep + level
 
     def see_holidays(
-        self, counts: Floats, level: Floats, known: _Known, kind: Index, like: Index
+        self, counts: Floats, level: Floats, effects: _Known, kind: Index, like: Index
     ) -> None:
         """Learn from a week with days that are not usual."""
         before = self.on_day, self.in_week
@@ -214,8 +214,8 @@ class _Learned:
             np.where(usual, now, then)
             for now, then in zip((self.on_day, self.in_week), before, strict=True)
         )
-        expected = known.expected(kind, like) * known.share
-        moved = np.clip(counts / (level + FEW / WEEK) - known.share, -1.0, 1.0)
+        expected = effects.expected(kind, like) * effects.share
+        moved = np.clip(counts / (level + FEW / WEEK) - effects.share, -1.0, 1.0)
         for group, back in enumerate((False, True)):
             here = ~usual & (IS_BACK[kind] == back)
             keep = 0.5 ** (here.sum(axis=0) / HOLIDAY_HALF_LIFE)

@@ -212,15 +212,15 @@ class WeeklyVintages(Snapshots):
         """The vintages up to a day."""
         day = to_day(day, "as of")
         self._refuse_before(day)
-        known = sum(one <= day for one in self.snapshots)
-        if known == len(self.snapshots):
+        number = sum(snapshot <= day for snapshot in self.snapshots)
+        if number == len(self.snapshots):
             return self
-        cut = {name: cells[:known] for name, cells in self.values.items()}
-        return replace(self, values=cut, snapshots=self.snapshots[:known])
+        cut = {name: cells[:number] for name, cells in self.values.items()}
+        return replace(self, values=cut, snapshots=self.snapshots[:number])
 
     def until_week(self, week: date) -> "WeeklyVintages | None":
         """The vintages whose newest week is not after a day; none if there is none."""
-        inside = [one for i, one in enumerate(self.snapshots) if self.newest(i) <= week]
+        inside = [snapshot for i, snapshot in enumerate(self.snapshots) if self.newest(i) <= week]
         return self.until(inside[-1]) if inside else None
 
     def of(self, regions: Sequence[str]) -> "WeeklyVintages":
@@ -426,20 +426,20 @@ def _archived(path: Path, panel: CasePanel) -> pl.DataFrame | None:
     except (OSError, ValueError, pl.exceptions.PolarsError):
         return None
     apart = rows.select(((pl.col("date") - panel.end).dt.total_days() % WEEK == 0).all()).item()
-    known = set(rows["region"]) >= set(panel.regions) and not rows.is_empty()
+    complete = set(rows["region"]) >= set(panel.regions) and not rows.is_empty()
     whole = not any(rows.null_count().row(0)) and bool((rows["date"] <= rows["as_of"]).all())
-    return rows if apart and known and whole else None
+    return rows if apart and complete and whole else None
 
 
 def weeks_together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
     """A panel of weeks with the vintages of its regions, each of which was remembered alone."""
-    kept = [one.revisions for one in alone if one.revisions is not None]
+    kept = [own.revisions for own in alone if own.revisions is not None]
     if len(kept) < len(panel.regions):
         return panel
-    common = sorted(set.intersection(*(set(one.snapshots) for one in kept)))
+    common = sorted(set.intersection(*(set(history.snapshots) for history in kept)))
     if len(common) < LEAST_KEPT or common[-1] != panel.end + timedelta(days=1):
         return panel
-    rows = pl.concat([one.to_frame() for one in kept]).filter(pl.col("as_of").is_in(common))
+    rows = pl.concat([history.to_frame() for history in kept]).filter(pl.col("as_of").is_in(common))
     every = WeeklyVintages.from_table(rows, regions=panel.regions, source=panel.source)
     return replace(panel, revisions=every)
 
@@ -483,9 +483,9 @@ def improved(counts: Floats, signal: Floats) -> Floats:
 def _roughness(logs: Floats) -> Floats:
     """The variance of one week by chance, from second differences: [regions]."""
     bends = np.diff(logs, 2, axis=1) ** 2 / 6
-    known = np.isfinite(bends)
-    total: Floats = np.where(known, np.minimum(bends, ROUGHEST), 0.0).sum(axis=1)
-    return np.asarray(total / np.maximum(known.sum(axis=1), 1))
+    finite = np.isfinite(bends)
+    total: Floats = np.where(finite, np.minimum(bends, ROUGHEST), 0.0).sum(axis=1)
+    return np.asarray(total / np.maximum(finite.sum(axis=1), 1))
 
 
 def _median(values: Floats, weights: Floats) -> float:
@@ -497,9 +497,9 @@ def _median(values: Floats, weights: Floats) -> float:
 
 def _without_gaps(cells: Floats) -> Floats:
     """Fill each unknown week with the one before it, and first ones with the first known week."""
-    known = ~np.isnan(cells)
-    at = np.maximum.accumulate(np.where(known, np.arange(cells.shape[1]), -1), axis=1)
-    first = np.argmax(known, axis=1)
+    there = ~np.isnan(cells)
+    at = np.maximum.accumulate(np.where(there, np.arange(cells.shape[1]), -1), axis=1)
+    first = np.argmax(there, axis=1)
     at = np.where(at < 0, first[:, None], at)
     return np.nan_to_num(np.take_along_axis(cells, at, axis=1))
 

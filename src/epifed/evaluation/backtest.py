@@ -94,9 +94,9 @@ def _within(name: str) -> pl.Expr:
     return inside.mean().alias(f"coverage_{name}")
 
 
-def _ratio(one: str, other: str, truth: str) -> pl.Expr:
+def _ratio(column: str, other: str, truth: str) -> pl.Expr:
     """The error of one column relative to that of another; none where the other has none."""
-    error, base = ((pl.col(name) - pl.col(truth)).abs().sum() for name in (one, other))
+    error, base = ((pl.col(name) - pl.col(truth)).abs().sum() for name in (column, other))
     return _over(error, base)
 
 
@@ -162,19 +162,19 @@ def metrics_of(table: pl.DataFrame) -> dict[str, float | None]:
 
 
 def own_table(
-    known: KnownData, made: Sequence[Forecast], completed: Mapping[date, Floats]
+    data: KnownData, made: Sequence[Forecast], completed: Mapping[date, Floats]
 ) -> pl.DataFrame:
     """The forecasts of the regions themselves with the observed counts."""
-    panel = known.panel
+    panel = data.panel
     final = observed(panel.counts, panel.step)
     frames = []
-    for one in made:
-        at = panel.index(one.origin)
+    for forecast in made:
+        at = panel.index(forecast.origin)
         series = final[:, : at + 1]
-        if known.vintages is not None:
-            series = observed(known.on(one.origin).reported, panel.step)
-        to = at + one.horizon
-        frame = scored(one, final[:, to], final[:, at], series, completed[one.origin])
+        if data.vintages is not None:
+            series = observed(data.on(forecast.origin).reported, panel.step)
+        to = at + forecast.horizon
+        frame = scored(forecast, final[:, to], final[:, at], series, completed[forecast.origin])
         frames.append(with_observed(frame, panel, to))
     return pl.concat(frames)
 
@@ -187,27 +187,27 @@ def with_observed(frame: pl.DataFrame, final: CasePanel, column: int) -> pl.Data
 
 
 def scored(
-    one: Forecast, truth: Floats, now: Floats, series: Floats, completed: Floats
+    forecast: Forecast, truth: Floats, now: Floats, series: Floats, completed: Floats
 ) -> pl.DataFrame:
     """One forecast with the observed counts, the final counts of its day and those known then."""
-    baseline = intervals.hub_baseline(series, one.horizon, WEEK // DAYS_OF[one.step])
+    baseline = intervals.hub_baseline(series, forecast.horizon, WEEK // DAYS_OF[forecast.step])
     columns = {
         "truth": truth,
         "persistence": series[:, -1],
         "persistence_final": now,
         "nowcast": completed,
-        "point": one.point,
+        "point": forecast.point,
     }
     for name, (low, high) in COVERAGES.items():
-        columns[f"lower_{name}"] = one.quantiles[:, intervals.LEVELS.index(low)]
-        columns[f"upper_{name}"] = one.quantiles[:, intervals.LEVELS.index(high)]
-    columns["wis"] = intervals.weighted_interval_score(truth, one.quantiles)
+        columns[f"lower_{name}"] = forecast.quantiles[:, intervals.LEVELS.index(low)]
+        columns[f"upper_{name}"] = forecast.quantiles[:, intervals.LEVELS.index(high)]
+    columns["wis"] = intervals.weighted_interval_score(truth, forecast.quantiles)
     columns["baseline_wis"] = intervals.weighted_interval_score(truth, baseline)
-    return pl.DataFrame({"region": one.regions} | columns).select(
-        pl.lit(one.origin).alias("origin_date"),
+    return pl.DataFrame({"region": forecast.regions} | columns).select(
+        pl.lit(forecast.origin).alias("origin_date"),
         "region",
-        pl.lit(one.horizon, dtype=pl.Int64).alias("horizon"),
-        pl.lit(one.target_date).alias("target_date"),
+        pl.lit(forecast.horizon, dtype=pl.Int64).alias("horizon"),
+        pl.lit(forecast.target_date).alias("target_date"),
         *columns,
     )
 
@@ -238,33 +238,33 @@ class LevelBacktest:
 
 
 def backtest_levels(
-    known: KnownData, learner: Learner[Any, Any], states: Mapping[date, Any], targets: Targets
+    data: KnownData, learner: Learner[Any, Any], states: Mapping[date, Any], targets: Targets
 ) -> LevelBacktest:
     """Forecast every level from each origin with the state of that day, and score past weeks.
 
     No week after the clients' last day is scored, even if published totals reach further.
     """
-    finals = {level.name: level_counts(known.panel, targets, level) for level in targets.levels}
+    finals = {level.name: level_counts(data.panel, targets, level) for level in targets.levels}
     forecasts, frames = [], []
     for day, state in states.items():
-        then = known.on(day)
+        then = data.on(day)
         filled_up = learner.completed(then.panel, state).counts
         completed = observed(filled_up, then.panel.step)[:, -1]
-        for level, one in targets.made(then, learner, state):
-            forecasts.append(one)
+        for level, forecast in targets.made(then, learner, state):
+            forecasts.append(forecast)
             final = finals[level.name]
-            if one.target_date > min(final.end, known.panel.end):
+            if forecast.target_date > min(final.end, data.panel.end):
                 continue
-            series = _known_series(known, targets, level, final, one)
+            series = _known_series(data, targets, level, final, forecast)
             filled = series[:, -1] if targets.totals_of(level) else level.sum(completed)
             average = observed(final.counts, final.step)
-            at = final.index(one.origin)
-            to = at + one.horizon
-            frame = scored(one, average[:, to], average[:, at], series, filled)
+            at = final.index(forecast.origin)
+            to = at + forecast.horizon
+            frame = scored(forecast, average[:, to], average[:, at], series, filled)
             frames.append(
                 with_observed(frame, final, to).with_columns(
                     pl.lit(level.name).alias("level"),
-                    pl.lit(one.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
+                    pl.lit(forecast.weeks_ahead, dtype=pl.Int64).alias("weeks_ahead"),
                 )
             )
     table = pl.concat(frames) if frames else pl.DataFrame()
@@ -272,12 +272,12 @@ def backtest_levels(
 
 
 def _known_series(
-    known: KnownData, targets: Targets, level: Level, final: CasePanel, one: Forecast
+    data: KnownData, targets: Targets, level: Level, final: CasePanel, forecast: Forecast
 ) -> Floats:
     """The 7-day averages of a level up to the last known day, as known then."""
-    if known.vintages is not None and targets.totals_of(level) is None:
-        return observed(level.sum(known.on(one.origin).reported), final.step)
-    return observed(final.between(final.start, one.origin).counts, final.step)
+    if data.vintages is not None and targets.totals_of(level) is None:
+        return observed(level.sum(data.on(forecast.origin).reported), final.step)
+    return observed(final.between(final.start, forecast.origin).counts, final.step)
 
 
 Progress = Callable[[int, int], None]
@@ -349,7 +349,7 @@ class Backtest:
         self, out: Path, panel: CasePanel, at_other_budgets: Sequence[BacktestRecord] = ()
     ) -> None:
         """Write the results folder of this backtest of the panel."""
-        ahead = pl.concat(one.to_long() for one in self.latest)
+        ahead = pl.concat(forecast.to_long() for forecast in self.latest)
         levels = self.levels.table if self.levels and len(self.levels.table) else None
         others = tuple(at_other_budgets)
         tables = BacktestTables(
@@ -381,12 +381,12 @@ class Backtest:
         after = [
             pl.DataFrame(
                 {
-                    "origin_date": one.origin,
+                    "origin_date": forecast.origin,
                     "region": panel.regions,
-                    "after": after_holiday(panel, one.origin),
+                    "after": after_holiday(panel, forecast.origin),
                 }
             )
-            for one in self.forecasts
+            for forecast in self.forecasts
         ]
         then = pl.concat(after).filter("after")
         part = self.table.join(then, on=["origin_date", "region"], how="semi")
@@ -465,7 +465,7 @@ def run_backtest(
     refuse_horizon(settings.horizon, settings.step)
     folder = out / "parts" / _fingerprint(panel, settings, vintages)
     ends = sorted({*origins, panel.end} if vintages is None else set(origins))
-    known = KnownData(panel, vintages)
+    data = KnownData(panel, vintages)
     states = [folder / f"{day}_state.npz" for day in ends]
     forecasts = [folder / f"{day}_{_hash(ends[: i + 1])}.npz" for i, day in enumerate(ends)]
     refuse_other(out, "backtest")
@@ -481,7 +481,7 @@ def run_backtest(
             progress(done, 2 * len(ends))
 
     def run(work: Work, todo: Sequence[Any]) -> None:
-        for piece in in_pieces(work, (known, settings), todo, workers, scheduler):
+        for piece in in_pieces(work, (data, settings), todo, workers, scheduler):
             for path, part in piece:
                 save_part(path, part)
             tick(len(piece))
@@ -502,7 +502,7 @@ def run_backtest(
     tested = tuple(made[day] for day in sorted(origins))
     learner = make_learner(settings)
     newest = learner.unpack(joined[-1])
-    latest = SiteForecast.of(known.on(ends[-1]), learner, newest, horizons_of(learner))
+    latest = SiteForecast.of(data.on(ends[-1]), learner, newest, horizons_of(learner))
     total = math.inf
     if plan.private:
         event = dp.SelfComposedDpEvent(plan.event(), len(ends))
@@ -512,7 +512,7 @@ def run_backtest(
                  if day in set(origins)}  # fmt: skip
     filled = {day: part["completed"] for day, part in loaded.items()}
     return Backtest(
-        own_table(known, tested, filled),
+        own_table(data, tested, filled),
         tested,
         settings,
         len(ends),
@@ -523,23 +523,23 @@ def run_backtest(
         total=latest.total_to_long(),
         nowcast=nowcast_on(vintages, ends[-1]) if isinstance(vintages, Vintages) else None,
         real_time=vintages is not None,
-        levels=None if targets is None else backtest_levels(known, learner, at_origin, targets),
+        levels=None if targets is None else backtest_levels(data, learner, at_origin, targets),
     )
 
 
-def train_as_of(known: KnownData, settings: Settings, day: date) -> Training:
+def train_as_of(data: KnownData, settings: Settings, day: date) -> Training:
     """Train on a day with the data known then."""
     steps = TRAINING_STEPS[settings.step] + (settings.history or settings.window) + settings.horizon
-    panel = known.on(day).panel
+    panel = data.on(day).panel
     first = panel.day(max(panel.index(day) - steps + 2, 0))
     view = make_learner(settings).view(panel, (first, day))
     return train(view, settings, seeds=seed_sequence(settings.seed, "backtest", day.isoformat()))
 
 
 def _train(
-    known: KnownData, settings: Settings, todo: Sequence[tuple[date, Path]]
+    data: KnownData, settings: Settings, todo: Sequence[tuple[date, Path]]
 ) -> list[tuple[Path, Part]]:
-    return [(path, {"state": train_as_of(known, settings, day).vector}) for day, path in todo]
+    return [(path, {"state": train_as_of(data, settings, day).vector}) for day, path in todo]
 
 
 def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> list[Vector]:
@@ -551,14 +551,12 @@ def _joined(settings: Settings, days: Sequence[date], paths: Sequence[Path]) -> 
 
 
 def _forecast(
-    known: KnownData, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
+    data: KnownData, settings: Settings, todo: Sequence[tuple[date, Vector, Path]]
 ) -> list[tuple[Path, Part]]:
     learner = make_learner(settings)
     parts = []
     for day, state, path in todo:
-        outlook = SiteForecast.of(
-            known.on(day), learner, learner.unpack(state), (settings.horizon,)
-        )
+        outlook = SiteForecast.of(data.on(day), learner, learner.unpack(state), (settings.horizon,))
         (made,), completed = outlook.forecasts, outlook.completed()
         part: Part = {"point": made.point, "quantiles": made.quantiles, "completed": completed}
         parts.append((path, part))
@@ -590,7 +588,7 @@ _Past = tuple[Forecast, Floats, Floats]
 def label(training: str, releases: Sequence[Release]) -> ReleaseRecord:
     """The record of a training's release, the last of those used by a forecast."""
     newest = releases[-1]
-    spent = [one for release in releases for one in release.spent]
+    spent = [rounds for release in releases for rounds in release.spent]
     return ReleaseRecord(
         training=training,
         sha256=newest.sha256,
@@ -666,17 +664,17 @@ def scored_weeks(
     """
     frames = []
     for path in sorted(earlier)[-MOST_WEEKS:]:
-        found = _read(path, panel, horizon)
-        if found is None or found[0].target_date > min(panel.end, today):
+        past = _read(path, panel, horizon)
+        if past is None or past[0].target_date > min(panel.end, today):
             continue
-        made, reported, completed = found
-        mine = panel.of(made.regions)
-        if made.origin < mine.start:
+        made, reported, completed = past
+        own = panel.of(made.regions)
+        if made.origin < own.start:
             continue
-        table = own_table(KnownData(mine), [made], {made.origin: completed})
-        known = pl.DataFrame({"region": made.regions, "known": reported})
+        table = own_table(KnownData(own), [made], {made.origin: completed})
+        then = pl.DataFrame({"region": made.regions, "known": reported})
         frames.append(
-            table.join(known, on="region", maintain_order="left")
+            table.join(then, on="region", maintain_order="left")
             .with_columns(persistence=pl.col("known"))
             .drop("known")
         )

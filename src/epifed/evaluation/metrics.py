@@ -50,8 +50,8 @@ class Pairs:
     def percentage(self) -> Floats:
         """The absolute error in per cent of the true value, where that is not zero."""
         nonzero = self.truth != 0
-        found: Floats = 100 * np.abs(self.error[nonzero] / self.truth[nonzero])
-        return found
+        percent: Floats = 100 * np.abs(self.error[nonzero] / self.truth[nonzero])
+        return percent
 
     @property
     def zeros(self) -> int:
@@ -127,8 +127,8 @@ def scores(
         return dict.fromkeys((*METRICS, "zeros"), np.nan)
     like_today = None if persistence is None else persistence.ravel()
     pairs = Pairs(truth.ravel(), prediction.ravel(), like_today)
-    found = {name: float(metric.compute(pairs)) for name, metric in METRICS.items()}
-    return found | {"zeros": float(pairs.zeros)}
+    values = {name: float(metric.compute(pairs)) for name, metric in METRICS.items()}
+    return values | {"zeros": float(pairs.zeros)}
 
 
 def of_points(

@@ -357,13 +357,13 @@ class Manifest(_Record):
 
 def _versions() -> dict[str, str]:
     """The versions of the installed libraries."""
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 EXPECTED = (
@@ -602,10 +602,10 @@ def write_forecast(
 def refuse_other(path: Path, kind: Kind) -> None:
     """Refuse a folder with results of another kind, before anything is computed."""
     manifest = path / _MANIFEST
-    found = read_json(manifest, EXPECTED).get("kind") if manifest.is_file() else None
-    if found not in (None, kind):
+    other = read_json(manifest, EXPECTED).get("kind") if manifest.is_file() else None
+    if other not in (None, kind):
         raise EpifedError(
-            f"{path}: found the results of a {_KINDS.get(str(found), found)}; expected a new "
+            f"{path}: found the results of a {_KINDS.get(str(other), other)}; expected a new "
             f"directory for a {_KINDS[kind]}"
         )
 

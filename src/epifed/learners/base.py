@@ -434,11 +434,11 @@ class Learner(ABC, Generic[S, V]):
 
     def compatible(self, other: "Learner[Any, Any]") -> bool:
         """Whether this learner can continue a state of the other learner."""
-        mine, theirs = (
+        own, theirs = (
             (learner.title(), learner.settings.window, learner.settings.step)
             for learner in (self, other)
         )
-        return mine == theirs and self.pack_length() == other.pack_length()
+        return own == theirs and self.pack_length() == other.pack_length()
 
     def pack_length(self) -> int:
         """The length of a packed state."""
@@ -507,18 +507,18 @@ def make_learner(settings: Settings) -> Learner[Any, Any]:
     return kind.at(settings.step)(settings)
 
 
-def settings_for(panel: CasePanel, *said: Mapping[str, Any]) -> Settings:
+def settings_for(panel: CasePanel, *mappings: Mapping[str, Any]) -> Settings:
     """The settings for a panel's regions: the learner's preset, overridden by each mapping."""
-    steps = [values["step"] for values in said if "step" in values]
+    steps = [values["step"] for values in mappings if "step" in values]
     if steps and steps[-1] != panel.step:
         raise EpifedError(
             f"step: found '{steps[-1]}'; expected '{panel.step}', which {panel.source} counts"
         )
-    named = [values["learner"] for values in said if "learner" in values]
+    named = [values["learner"] for values in mappings if "learner" in values]
     learner: type[Learner[Any, Any]] = LEARNERS.load(str(named[-1] if named else DEFAULT_LEARNER))
     step: dict[str, Any] = {} if panel.step == "day" else {"step": panel.step}
     facts = step | learner.at(panel.step).facts(panel)
-    return Settings.resolve(len(panel.regions), facts, *said)
+    return Settings.resolve(len(panel.regions), facts, *mappings)
 
 
 def recency(windows: Windows, half_life: float | None, settings: Settings) -> Vector:

@@ -183,10 +183,10 @@ def predictions(
     model: nn.Module, weights: NDArray[np.float32], inputs: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """Predictions [...] of the model with these weights for inputs [..., H], as an array."""
-    found: NDArray[np.float64] = (
+    values: NDArray[np.float64] = (
         predict(model, torch.from_numpy(weights), torch.from_numpy(inputs)).double().numpy()
     )
-    return found
+    return values
 
 
 def flatten(model: nn.Module) -> Tensor:

@@ -128,12 +128,12 @@ class RealTimeTrend(Trend):
         morning = self._fill_up(replace(panel, history=None), known)
         own = morning.own
         now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
-        found = late_reports.comparable(known)
-        if found is not None and found[2] == 1:
+        weeks_alike = late_reports.comparable(known)
+        if weeks_alike is not None and weeks_alike[2] == 1:
             # Holidays are removed from the days as known, as from the completed ones.
             moved = own.usual - own.counts
-            now = np.maximum(found[0][:, ::-1] + moved[:, -WEEK:], 0.0)
-            before = np.maximum(found[1][:, ::-1] + moved[:, -2 * WEEK : -WEEK], 0.0)
+            now = np.maximum(weeks_alike[0][:, ::-1] + moved[:, -WEEK:], 0.0)
+            before = np.maximum(weeks_alike[1][:, ::-1] + moved[:, -2 * WEEK : -WEEK], 0.0)
         (change, cases), (slow, _) = (change_of(own, now, before, r) for r in self.recency)
         cases = cases * WEEK / float((RECENCY ** np.arange(WEEK)).sum())
         weight = np.minimum(np.sqrt(cases / FULL_WEIGHT), 1.0)
@@ -195,13 +195,13 @@ class RealTimeTrend(Trend):
             return super().parts(panel, state, horizon)
         morning = self._filled_up(panel, state)
         own = morning.own
-        found, growing = self._parts(own, panel, state, horizon)
+        parts, growing = self._parts(own, panel, state, horizon)
         taken, blended, reported = (
             days[:, -WEEK:].mean(axis=1) + SOFTENING
             for days in (own.usual, _blended(morning, growing).usual, panel.counts)
         )
         late = np.log((own.counts[:, -WEEK:].mean(axis=1) + SOFTENING) / reported)
-        return replace(found, own=found.own + np.log(blended / taken), reports=late)
+        return replace(parts, own=parts.own + np.log(blended / taken), reports=late)
 
     def _signals(self, state: Releases) -> Signals:
         """The estimates from the releases, with changes divided by the clients' mean weight."""
@@ -274,8 +274,8 @@ def shared_growth(state: Releases) -> float:
 def pooled_late(state: Releases) -> Floats:
     """The late share by lag: the usual one plus the released deviation, shrunk by its noise."""
     precision = state.precision[:, LATE]
-    said = (state.values[:, LATE] * precision).sum(axis=0)
-    mean: Floats = said / (precision.sum(axis=0) + 1 / LATE_SPREAD**2)
+    weighted = (state.values[:, LATE] * precision).sum(axis=0)
+    mean: Floats = weighted / (precision.sum(axis=0) + 1 / LATE_SPREAD**2)
     return np.clip(USUAL_LATE + mean, 0.0, 1.0)
 
 
@@ -301,7 +301,7 @@ def _unweighted(state: Releases) -> Releases:
 def _public(panel: CasePanel) -> tuple[object, ...]:
     """The public inputs of a forecast: calendars, populations and positions."""
     places = (panel.population, panel.typical_population, panel.positions)
-    return panel.calendars, *(None if one is None else one.tobytes() for one in places)
+    return panel.calendars, *(None if place is None else place.tobytes() for place in places)
 
 
 def _said(state: Releases) -> bytes:

@@ -166,22 +166,22 @@ class Trend(ReleaseLearner[LastDays]):
     @classmethod
     def facts(cls, panel: CasePanel) -> dict[str, Any]:
         """Mean and standard deviation of the clients' public sizes and places, where known."""
-        known = _covariates(panel)
-        return {"places": tuple(float(v) for c in known for v in (c.mean(), c.std()))}
+        covariates = _covariates(panel)
+        return {"places": tuple(float(v) for c in covariates for v in (c.mean(), c.std()))}
 
     def view(self, panel: CasePanel, period: Period) -> LastDays:
         """The features of the last two weeks up to the period's end, whatever its length."""
         self._refuse_short(panel, period)
-        known = panel if period[1] == panel.end else panel.between(panel.start, period[1])
-        own = self._weekday_effects(known)
+        until = panel if period[1] == panel.end else panel.between(panel.start, period[1])
+        own = self._weekday_effects(until)
         now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
         change, slow = (change_of(own, now, before, recency)[0] for recency in self.recency)
         clients = len(panel.regions)
         return LastDays(
             change,
             slow,
-            level_of(own, known, 1)[:, -1],
-            self._place(known),
+            level_of(own, until, 1)[:, -1],
+            self._place(until),
             np.ones(clients),
             np.zeros((clients, 0)),
         )
@@ -197,8 +197,8 @@ class Trend(ReleaseLearner[LastDays]):
         del state
         largest = self.largest_change
         change, slow = (
-            (view.weight * np.clip(one, -largest, largest))[:, None]
-            for one in (view.change, view.slow_change)
+            (view.weight * np.clip(moved_by, -largest, largest))[:, None]
+            for moved_by in (view.change, view.slow_change)
         )
         moved = np.concatenate([change, slow, slow], axis=1) * view.place
         grown = np.concatenate([change, moved[:, : self.modes]], axis=1)
@@ -235,14 +235,16 @@ class Trend(ReleaseLearner[LastDays]):
 
     def surprises(self, state: Releases, horizon: int) -> Floats:
         """The level's change between two releases minus the growth that the first one predicted."""
-        known = state.precision[:, LEVEL] > 0
-        later = np.flatnonzero(known[: len(known) - horizon] & known[horizon:])
+        released = state.precision[:, LEVEL] > 0
+        later = np.flatnonzero(released[: len(released) - horizon] & released[horizon:])
         pairs = np.stack([later, later + horizon])
         level = np.clip(state.values[pairs, LEVEL], -HIGHEST_LEVEL, HIGHEST_LEVEL)
         noise = (LEVEL_WIDTH / (1 - level**2)) ** 2 / state.precision[pairs, LEVEL]
         now, before = LEVEL_WIDTH * np.arctanh(level)
-        said = bounded(self._signals(state).growth[later + horizon])
-        return np.stack([now - before - said * lasting(horizon / WEEK), noise.sum(axis=0)], axis=1)
+        growth = bounded(self._signals(state).growth[later + horizon])
+        return np.stack(
+            [now - before - growth * lasting(horizon / WEEK), noise.sum(axis=0)], axis=1
+        )
 
     def parts(self, panel: CasePanel, state: Releases, horizon: int) -> Parts:
         """The parts of the last forecast by country, region, client and its calendar."""
@@ -253,16 +255,16 @@ class Trend(ReleaseLearner[LastDays]):
     ) -> tuple[Parts, "Growth"]:
         growing = self._growth(own, panel, self._signals(state), 1)
         weeks = horizon / WEEK
-        again = carried_on(own, Growth(*(0 * one for one in vars(growing).values())), 1, horizon)
+        again = carried_on(own, Growth(*(0 * part for part in vars(growing).values())), 1, horizon)
         last = own.counts[:, -WEEK:].mean(axis=1)
-        found = Parts(
+        parts = Parts(
             country=growing.country[:, 0] * lasting(weeks),
             place=growing.region[:, 0] * lasting(weeks),
             own=growing.own[:, 0] * reverted(weeks),
             calendar=np.log((again[:, 0] + SOFTENING) / (last + SOFTENING)),
             reports=np.zeros(len(last)),
         )
-        return found, growing
+        return parts, growing
 
     def signal(self) -> Signal:
         """The growth of the country in a week."""
@@ -303,18 +305,20 @@ class Trend(ReleaseLearner[LastDays]):
 
     def _place(self, panel: CasePanel) -> Floats:
         """Size and place of each region, in standard deviations from the mean; 0 if unknown."""
-        found = np.zeros((len(panel.regions), MODES))
+        places = np.zeros((len(panel.regions), MODES))
         for i, values in enumerate(_covariates(panel)[: self.modes]):
             mean, deviation = self.own.places[2 * i : 2 * i + 2]
-            found[:, i] = (values - mean) / max(deviation, 1e-9)
-        return np.clip(found, -FARTHEST, FARTHEST)
+            places[:, i] = (values - mean) / max(deviation, 1e-9)
+        return np.clip(places, -FARTHEST, FARTHEST)
 
-    def _growth(self, own: WeekdayEffects, panel: CasePanel, known: Signals, days: int) -> "Growth":
+    def _growth(
+        self, own: WeekdayEffects, panel: CasePanel, estimates: Signals, days: int
+    ) -> "Growth":
         """The log growth of the next week as of each of the last days, by its parts."""
-        country = np.broadcast_to(known.growth[:days][::-1], (len(panel.regions), days))
-        slopes = known.slopes[:days][::-1] * PLACE_SHARE
+        country = np.broadcast_to(estimates.growth[:days][::-1], (len(panel.regions), days))
+        slopes = estimates.slopes[:days][::-1] * PLACE_SHARE
         region = self._place(panel) @ slopes.T
-        mean = known.level[:days][::-1]
+        mean = estimates.level[:days][::-1]
         level = level_of(own, panel, days)
         apart = LEVEL_WIDTH * (level - mean) / np.maximum(1 - mean**2, 0.3)
         apart = np.clip(apart, -FARTHEST_LEVEL, FARTHEST_LEVEL)

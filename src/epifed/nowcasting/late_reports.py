@@ -263,11 +263,11 @@ def growth(known: Floats, shared: float | None = None) -> Floats:
     It compares the last seven days as known today with those of a week before as known then. Few
     cases have little weight. The growth of all clients, if known, has the same weight as the own.
     """
-    found = comparable(known)
-    if found is None:
+    weeks_alike = comparable(known)
+    if weeks_alike is None:
         own = np.zeros(known.shape[1])
     else:
-        now, before, weeks = found
+        now, before, weeks = weeks_alike
         ratio = (now.sum(axis=1) + SOFTENING) / (before.sum(axis=1) + SOFTENING)
         own = FOLLOW * np.clip(np.log(ratio) / weeks, -LARGEST_GROWTH, LARGEST_GROWTH)
     return own if shared is None else (own + shared) / 2

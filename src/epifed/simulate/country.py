@@ -86,14 +86,14 @@ def points_inside(coast: Array, count: int, rng: np.random.Generator) -> Array:
     """Uniform random points within the coast."""
     width, height = coast.max(0)
     share = shapely.area(shapely.polygons(coast)) / (width * height)
-    found: list[Array] = []
+    points: list[Array] = []
     missing = count
     while missing > 0:
         tried = rng.random((int(missing / share * 1.02) + 16, 2)) * (width, height)
         kept = tried[inside(coast, tried)][:missing]
-        found.append(kept)
+        points.append(kept)
         missing -= len(kept)
-    return np.concatenate(found)
+    return np.concatenate(points)
 
 
 def inside(coast: Array, points: Array) -> NDArray[np.bool_]:

@@ -420,12 +420,12 @@ def course(preset: Preset) -> Course:
 
     opening, *later = preset.levels
     start = float(np.exp(_root(lambda x: gap(float(np.exp(x)), drift, opening), np.log(1e-8), 0.3)))
-    known = opening[1]
+    reached = opening[1]
     for level in later:
-        ends = [(known - first).days, (level[1] - first).days]
+        ends = [(reached - first).days, (level[1] - first).days]
         ramp = np.interp(np.arange(days), ends, [0.0, 1.0])
         drift = drift + ramp * _root(partial(bent, drift, ramp, level), 0.0, 0.02)
-        known = level[1]
+        reached = level[1]
     solved = base * np.exp(drift)
     infections, _ = _national(solved, steps, start, preset)
     return Course(infections, solved, steps)
@@ -649,7 +649,7 @@ def report(
     test_seed, office_seed, draw_seed, correction_seed, habit_seed = seed.spawn(5)
     days, steps = len(ill), national.steps
     county_of = country.county_of
-    found = found_shares(country, preset, national, np.random.default_rng(test_seed))
+    shares = found_shares(country, preset, national, np.random.default_rng(test_seed))
     chance = desk_chances(country, preset, national, np.random.default_rng(office_seed))
     rng = np.random.default_rng(draw_seed)
     waiting = np.zeros(ill.shape[1], dtype=np.int64)
@@ -658,7 +658,7 @@ def report(
     for day in range(days):
         arrived = rng.binomial(tested, steps.test[day])
         swabbed = rng.binomial(waiting, steps.test[day])
-        onsets[day] = rng.binomial(ill[day], found[day][county_of])
+        onsets[day] = rng.binomial(ill[day], shares[day][county_of])
         waiting += onsets[day] - swabbed
         tested += swabbed - arrived
         desk += arrived

@@ -180,8 +180,8 @@ def vintages(simulation: Simulation) -> Vintages:
     begin = max(days - MORNINGS + 1, 1)
     frames = [
         _rows(simulation, part, lag, delay, begin)
-        for lag, known in enumerate(_by_lag(simulation, rng))
-        for delay, part in _by_delay(known, rng)
+        for lag, come in enumerate(_by_lag(simulation, rng))
+        for delay, part in _by_delay(come, rng)
     ]
     return Vintages.from_changes(
         pl.concat(frames),
@@ -204,11 +204,11 @@ class Mornings:
     def on(self, morning: date) -> CasePanel:
         """The counts known on the morning of a day, of the days before it."""
         days = (morning - self.final.start).days
-        known = np.zeros((days, self._come.shape[2]))
+        counts = np.zeros((days, self._come.shape[2]))
         for lag, come in enumerate(self._come[:days]):
-            known[: days - lag] += come[: days - lag]
+            counts[: days - lag] += come[: days - lag]
         panel = self.final.between(self.final.start, morning - timedelta(days=1))
-        return replace(panel, counts=known.T)
+        return replace(panel, counts=counts.T)
 
     def history(self, last: date, mornings: int) -> Vintages:
         """The vintages of so many days, up to the last one."""
@@ -247,11 +247,11 @@ def _by_lag(simulation: Simulation, rng: np.random.Generator) -> Iterator[LongCo
 
 
 def _by_delay(
-    known: LongCounts, rng: np.random.Generator
+    cases: LongCounts, rng: np.random.Generator
 ) -> Iterator[tuple[int | None, LongCounts]]:
     """The same cases by days from onset to report; none for those with unknown onset."""
-    some = rng.binomial(np.maximum(known, 0), KNOWN_ONSET)
-    yield None, known - some
+    some = rng.binomial(np.maximum(cases, 0), KNOWN_ONSET)
+    yield None, cases - some
     for delay in range(LONGEST_DELAY):
         # The delay is two waits of at least a day, given that it is not shorter.
         ends = _ending(delay)
@@ -273,9 +273,9 @@ def _rows(
     simulation: Simulation, cases: LongCounts, lag: int, delay: int | None, begin: int
 ) -> pl.DataFrame:
     """The changes that add these cases, with the onset of cases with this delay."""
-    found = _changes(simulation.start, simulation.country.county_ids, cases, lag, begin)
+    changes = _changes(simulation.start, simulation.country.county_ids, cases, lag, begin)
     early = pl.lit(None, pl.Date) if delay is None else pl.col("reported") - timedelta(days=delay)
-    return found.with_columns(onset=early)
+    return changes.with_columns(onset=early)
 
 
 def _changes(
@@ -316,11 +316,11 @@ def check_target(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise EpifedError(f"{folder}: found a file; expected a directory to write to")
-    found = {path.name for path in folder.iterdir()}
-    foreign = sorted(found - set(FILES))
-    if foreign or (found and SIMULATION not in found):
+    names = {path.name for path in folder.iterdir()}
+    foreign = sorted(names - set(FILES))
+    if foreign or (names and SIMULATION not in names):
         raise EpifedError(
-            f"{folder}: found {foreign[0] if foreign else min(found)}, which is not of a "
+            f"{folder}: found {foreign[0] if foreign else min(names)}, which is not of a "
             "simulation; expected a new or empty directory, or an earlier simulation to replace"
         )
 
@@ -461,22 +461,22 @@ def realism_table(
 def traits(panel: CasePanel, positions: Array) -> dict[str, float]:
     """The traits of one panel, over all its days."""
     counts = panel.counts
-    found = {
+    values = {
         "cases per day": float(counts.sum(0).mean()),
         "zero county-days": float((counts == 0).mean()),
     }
-    found |= weekday_factors(panel)
-    found["dispersion"] = dispersion(counts)
+    values |= weekday_factors(panel)
+    values["dispersion"] = dispersion(counts)
     growth = weekly_growth(panel)
     for lag in (1, 2, 3):
         pairs = growth[:, lag:].ravel(), growth[:, :-lag].ravel()
-        found[f"growth autocorrelation, lag {lag}"] = float(np.corrcoef(*pairs)[0, 1])
-    found["growth spread"] = float((growth - growth.mean(0)).std())
-    found |= spatial_growth(growth, positions)
+        values[f"growth autocorrelation, lag {lag}"] = float(np.corrcoef(*pairs)[0, 1])
+    values["growth spread"] = float((growth - growth.mean(0)).std())
+    values |= spatial_growth(growth, positions)
     smooth = centered_average(counts)
-    found["peak day spread"] = float(smooth.argmax(1).std())
-    found |= persistence(smooth)
-    return found
+    values["peak day spread"] = float(smooth.argmax(1).std())
+    values |= persistence(smooth)
+    return values
 
 
 def weekday_factors(panel: CasePanel) -> dict[str, float]:
@@ -506,8 +506,8 @@ def dispersion(counts: Array) -> float:
         factor = inner[:, of_day].sum(1, keepdims=True) / np.maximum(total, 1e-9)
         expected[:, of_day] = smooth[:, of_day] * factor
     squares = (inner - expected) ** 2 / np.maximum(expected, 1e-9)
-    known = expected > 0.5
-    return float(np.nanmedian(np.where(known, squares, 0).sum(1) / np.maximum(known.sum(1), 1)))
+    enough = expected > 0.5
+    return float(np.nanmedian(np.where(enough, squares, 0).sum(1) / np.maximum(enough.sum(1), 1)))
 
 
 def weekly_growth(panel: CasePanel) -> Array:
@@ -527,7 +527,7 @@ def spatial_growth(growth: Array, positions: Array) -> dict[str, float]:
     near = cKDTree(positions).query(positions, k=min(NEIGHBOURS + 1, n))[1][:, 1:]
     variance = (centred**2).sum(0)
     moran = (centred * centred[near].mean(1)).sum(0) / np.maximum(variance, 1e-12)
-    found = {"Moran's I of growth": float(moran.mean())}
+    values = {"Moran's I of growth": float(moran.mean())}
     gaps = np.linalg.norm(positions[:, None] - positions[None], axis=2)
     products = centred @ centred.T
     scale = variance.sum() / n
@@ -535,8 +535,8 @@ def spatial_growth(growth: Array, positions: Array) -> dict[str, float]:
         pairs = (gaps > max(low, 1e-9)) & (gaps <= high)
         if pairs.any():
             name = f"growth correlation, {low}–{high} km"
-            found[name] = float(products[pairs].mean() / scale)
-    return found
+            values[name] = float(products[pairs].mean() / scale)
+    return values
 
 
 def persistence(smooth: Array) -> dict[str, float]:
