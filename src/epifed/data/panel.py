@@ -130,12 +130,12 @@ class CasePanel:
     population : array [regions], optional
         Inhabitants of each region.
     step : {"day", "week"}
-    The unit of a column.
+        The unit of a column.
 
     Raises
     ------
     EpifedError
-    If shapes do not match, a region occurs twice, or a count is impossible.
+        If shapes do not match, a region occurs twice, or a count is impossible.
 
     Examples
     --------
@@ -265,6 +265,31 @@ class CasePanel:
         their order; without it they are the sorted regions of the table. With the step `week` a day
         stands for its week, and all must be whole weeks apart. `regions_given` marks a public list
         of regions that was not read from the rows.
+
+        Parameters
+        ----------
+        table : DataFrame
+            Columns day, region and cases.
+        source : str
+            Where it is from, for messages.
+        names, population, parents, states, calendars, positions : mapping, optional
+            A fact of each region, by its id.
+        regions : sequence of str, optional
+            The rows and their order.
+        step : {"day", "week"}
+            What one count is of.
+        attribution, boundaries, notes, simulated, regions_given, sums_dropped
+            As the fields of the panel.
+
+        Returns
+        -------
+        CasePanel
+            Counts [regions, steps].
+
+        Raises
+        ------
+        EpifedError
+            If a region and day occurs twice, or a region is unknown.
         """
         frame = long_rows(table, source)
         if frame.is_empty():
@@ -322,7 +347,13 @@ class CasePanel:
         )
 
     def to_long(self) -> pl.DataFrame:
-        """The panel as a long table with the columns day, region, cases."""
+        """The panel as a long table with the columns day, region, cases.
+
+        Returns
+        -------
+        DataFrame
+            A row for each region and day.
+        """
         regions, days = self.counts.shape
         return pl.DataFrame(
             {
@@ -337,6 +368,11 @@ class CasePanel:
         """The panel as a tidy table: date, region, cases and the known facts of the regions.
 
         A day without a report has no row.
+
+        Returns
+        -------
+        DataFrame
+            A row for each report.
         """
         facts: dict[str, Any] = {"region": self.regions}
         if self.population is not None:
@@ -353,11 +389,33 @@ class CasePanel:
         return long.join(pl.DataFrame(facts), on="region", maintain_order="left")
 
     def day(self, index: int) -> date:
-        """The calendar day of a column; for a week, the day that dates it."""
+        """The calendar day of a column; for a week, the day that dates it.
+
+        Parameters
+        ----------
+        index : int
+            A column.
+
+        Returns
+        -------
+        date
+            Its day.
+        """
         return self.start + timedelta(days=index * self.step_days)
 
     def index(self, day: date) -> int:
-        """The column of the last day, or week, dated on or before a day; negative if none."""
+        """The column of the last day, or week, dated on or before a day; negative if none.
+
+        Parameters
+        ----------
+        day : date
+            Any day.
+
+        Returns
+        -------
+        int
+            A column.
+        """
         return (day - self.start).days // self.step_days
 
     @property
@@ -379,6 +437,21 @@ class CasePanel:
         """The panel from day `first` to day `last`, both included, which it must contain.
 
         A weekly panel keeps the weeks dated within them.
+
+        Parameters
+        ----------
+        first, last : date or str
+            Both included.
+
+        Returns
+        -------
+        CasePanel
+            Counts [regions, fewer steps].
+
+        Raises
+        ------
+        EpifedError
+            If the panel does not contain these days.
         """
         first, last = to_day(first, "first day"), to_day(last, "last day")
         if first > last:
@@ -402,7 +475,23 @@ class CasePanel:
         )
 
     def period(self, first: Day | None = None, last: Day | None = None) -> tuple[date, date]:
-        """The first and last day, or dated week, between two days; by default the whole panel's."""
+        """The first and last day, or dated week, between two days; by default the whole panel's.
+
+        Parameters
+        ----------
+        first, last : date or str, optional
+            Both included.
+
+        Returns
+        -------
+        (date, date)
+            The days of the first and the last column.
+
+        Raises
+        ------
+        EpifedError
+            If the panel does not contain these days.
+        """
         inside = self.between(first or self.start, last or self.end)
         return inside.start, inside.end
 
@@ -414,6 +503,16 @@ class CasePanel:
         """The sums of whole weeks up to the last day, dated by their last days.
 
         A week is reported if all of its days are.
+
+        Returns
+        -------
+        CasePanel
+            Counts [regions, weeks].
+
+        Raises
+        ------
+        EpifedError
+            If there is no whole week.
         """
         self.refuse_step("day")
         weeks = self.counts.shape[1] // WEEK
@@ -434,7 +533,18 @@ class CasePanel:
         )
 
     def refuse_step(self, expected: Step) -> None:
-        """Refuse a panel of another step than the expected one."""
+        """Refuse a panel of another step than the expected one.
+
+        Parameters
+        ----------
+        expected : {"day", "week"}
+            What one count must be of.
+
+        Raises
+        ------
+        EpifedError
+            If the panel has another step.
+        """
         if self.step != expected:
             raise EpifedError(
                 f"{self.source}: found counts of each {self.step}; expected counts of each "
@@ -442,7 +552,18 @@ class CasePanel:
             )
 
     def of(self, regions: Sequence[str]) -> "CasePanel":
-        """The panel of some regions only, in this order."""
+        """The panel of some regions only, in this order.
+
+        Parameters
+        ----------
+        regions : sequence of str
+            Ids of the panel.
+
+        Returns
+        -------
+        CasePanel
+            Counts [these regions, steps].
+        """
         rows = [self.regions.index(region) for region in regions]
         return replace(
             self,
@@ -463,7 +584,18 @@ class CasePanel:
         )
 
     def alone(self, region: str) -> "CasePanel":
-        """The panel of one region from its own first report to its own last."""
+        """The panel of one region from its own first report to its own last.
+
+        Parameters
+        ----------
+        region : str
+            Its id.
+
+        Returns
+        -------
+        CasePanel
+            Counts [1, its own steps].
+        """
         own = self.of([region])
         days = np.flatnonzero(own.reported[0]) if own.reported is not None else np.array([])
         return own.between(own.day(int(days[0])), own.day(int(days[-1]))) if len(days) else own
@@ -480,7 +612,18 @@ class CasePanel:
         return self.revisions.until_week(self.day(end))
 
     def covers(self, first: date, last: date) -> NDArray[np.bool_]:
-        """Which regions' own reports reach from one day to another."""
+        """Which regions' own reports reach from one day to another.
+
+        Parameters
+        ----------
+        first, last : date
+            Both included.
+
+        Returns
+        -------
+        array, bool [regions]
+            True for a region that reported by the first and after the last.
+        """
         reported = self.reported
         if reported is None:
             reported = np.ones(self.counts.shape, dtype=np.bool_)
@@ -490,7 +633,13 @@ class CasePanel:
         return np.asarray(reported[:, early].any(axis=1) & reported[:, late].any(axis=1))
 
     def digest(self) -> str:
-        """A SHA-256 of a training's inputs: regions, days, counts, population, holidays."""
+        """A SHA-256 of a training's inputs: regions, days, counts, population, holidays.
+
+        Returns
+        -------
+        str
+            64 hexadecimal digits.
+        """
         sha = hashlib.sha256()
         sha.update("\x00".join(self.regions).encode())
         sha.update(self.start.isoformat().encode())

@@ -143,14 +143,14 @@ class WeeklyVintages(Snapshots):
         table
             A row for each vintage, region, week and signal, with the value as known on `as_of`.
         counts
-        The signal to forecast; none: the one called cases or admissions, or the only one.
+            The signal to forecast; none: the one called cases or admissions, or the only one.
         regions
-        The regions in their order; others are left out.
+            The regions in their order; others are left out.
 
         Raises
         ------
         EpifedError
-        If a week is dated after its vintage, occurs twice, or weeks are not whole weeks apart.
+            If a week is dated after its vintage, occurs twice, or weeks are not whole weeks apart.
         """
         if "signal" not in table.columns:
             table = table.with_columns(signal=pl.lit(counts or COUNTS))

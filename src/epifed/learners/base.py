@@ -210,7 +210,7 @@ class Learner(ABC, Generic[S, V]):
     Parameters
     ----------
     settings : Settings
-    The settings of the training; `settings.own` are this learner's own.
+        The settings of the training; `settings.own` are this learner's own.
 
     Notes
     -----
@@ -266,19 +266,62 @@ class Learner(ABC, Generic[S, V]):
 
     @abstractmethod
     def view(self, panel: CasePanel, period: Period) -> V:
-        """The training data of the period; only smoothing may read later days."""
+        """The training data of the period; only smoothing may read later days.
+
+        Parameters
+        ----------
+        panel : CasePanel
+            Cases [regions, steps].
+        period : (date, date)
+            First and last day of the training.
+
+        Returns
+        -------
+        View
+            One row for each region.
+        """
 
     @abstractmethod
     def empty_view(self) -> V:
-        """The view without clients, which gives the length of a contribution."""
+        """The view without clients, which gives the length of a contribution.
+
+        Returns
+        -------
+        View
+            No row.
+        """
 
     @abstractmethod
     def start(self, seeds: np.random.SeedSequence) -> S:
-        """The state w₀ before the first round."""
+        """The state w₀ before the first round.
+
+        Parameters
+        ----------
+        seeds : SeedSequence
+            For random initial values.
+
+        Returns
+        -------
+        state
+            The same for the same seeds.
+        """
 
     @abstractmethod
     def contribute(self, state: S, view: V) -> Vector:
-        """One vector for each client of the view, not yet clipped: [clients, length]."""
+        """One vector for each client of the view, not yet clipped: [clients, length].
+
+        Parameters
+        ----------
+        state : state
+            The state of this round.
+        view : View
+            One row for each client.
+
+        Returns
+        -------
+        array, float32 [clients, length]
+            Finite numbers, the same in any cohort.
+        """
 
     @abstractmethod
     def step(self, state: S, release: Vector, noise_std: float) -> S:
@@ -287,21 +330,79 @@ class Learner(ABC, Generic[S, V]):
         `noise_std` is the public standard deviation of the noise on each value. With aggregators
         every party repeats this computation and must get the same bits. Sums and products of single
         numbers are the same on any processor; linear algebra libraries are not.
+
+        Parameters
+        ----------
+        state : state
+            The state of this round.
+        release : array, float32 [length]
+            The mean of contributions, with noise.
+        noise_std : float
+            Of each value, in units of the contribution.
+
+        Returns
+        -------
+        state
+            The state of the next round.
         """
 
     @abstractmethod
     def predict(self, state: S, inputs: Vector) -> Floats:
-        """Forecasts [...] at the trained horizon for windows [..., H] of case counts."""
+        """Forecasts [...] at the trained horizon for windows [..., H] of case counts.
+
+        Parameters
+        ----------
+        state : state
+            The trained state.
+        inputs : array, float32 [..., H]
+            Cases a day, or a week.
+
+        Returns
+        -------
+        array, float64 [...]
+            Cases a day, or a week, of at least 0.
+        """
 
     @abstractmethod
     def hindcast(self, panel: CasePanel, state: S, horizon: int) -> Floats:
-        """Forecasts from each of the last steps, ending with the panel's last: [regions, steps]."""
+        """Forecasts from each of the last steps, ending with the panel's last: [regions, steps].
+
+        Parameters
+        ----------
+        panel : CasePanel
+            Cases [regions, steps].
+        state : state
+            As of the panel's last day.
+        horizon : int
+            Steps ahead.
+
+        Returns
+        -------
+        array, float64 [regions, steps]
+            Cases a day, or a week, of at least 0.
+        """
 
     # Optional: settings.
 
     @classmethod
     def at(cls, step: Step) -> "type[Learner[Any, Any]]":
-        """The class for this name and step; raises an error if there is none."""
+        """The class for this name and step; raises an error if there is none.
+
+        Parameters
+        ----------
+        step : {"day", "week"}
+            What one count is of.
+
+        Returns
+        -------
+        type
+            A learner class.
+
+        Raises
+        ------
+        EpifedError
+            If this learner does not learn from such counts.
+        """
         if step == "day" or cls.any_step:
             return cls
         raise EpifedError(
@@ -311,19 +412,61 @@ class Learner(ABC, Generic[S, V]):
 
     @classmethod
     def preset(cls, clients: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Recommended settings of this learner for so many clients and the given settings."""
+        """Recommended settings of this learner for so many clients and the given settings.
+
+        Parameters
+        ----------
+        clients : int
+            N, all clients.
+        given : mapping
+            Settings that are given already.
+
+        Returns
+        -------
+        dict
+            Settings by name.
+        """
         del clients, given
         return {"learner": cls.name}
 
     @classmethod
     def facts(cls, panel: CasePanel) -> dict[str, Any]:
-        """Settings from public facts of a panel's regions, never from cases; none by default."""
+        """Settings from public facts of a panel's regions, never from cases; none by default.
+
+        Parameters
+        ----------
+        panel : CasePanel
+            Only its public facts may be read.
+
+        Returns
+        -------
+        dict
+            Settings by name.
+        """
         del panel
         return {}
 
     @classmethod
     def check_own(cls, values: Mapping[str, Any], settings: Settings) -> Own:
-        """The learner's own settings with defaults; a ValueError names an invalid one."""
+        """The learner's own settings with defaults; a ValueError names an invalid one.
+
+        Parameters
+        ----------
+        values : mapping
+            The learner's own settings by name.
+        settings : Settings
+            All others.
+
+        Returns
+        -------
+        Own
+            The checked settings.
+
+        Raises
+        ------
+        ValueError
+            If a setting is unknown or out of its range.
+        """
         try:
             own = cls.own_settings(**values)
         except ValidationError as error:
@@ -333,11 +476,23 @@ class Learner(ABC, Generic[S, V]):
         return own
 
     def fingerprint(self) -> str:
-        """A hash of anything else that forecasts depend on, such as a file; empty by default."""
+        """A hash of anything else that forecasts depend on, such as a file; empty by default.
+
+        Returns
+        -------
+        str
+            Empty if forecasts depend on settings and data alone.
+        """
         return ""
 
     def title(self) -> str:
-        """A short title of the learner, for tables."""
+        """A short title of the learner, for tables.
+
+        Returns
+        -------
+        str
+            The name by default.
+        """
         return self.name
 
     # Optional: what is read and sent.
@@ -346,37 +501,124 @@ class Learner(ABC, Generic[S, V]):
         """The view for a training for use, of all days of the period and no others.
 
         Implausible counts are replaced. An experiment reads the data unchanged.
+
+        Parameters
+        ----------
+        panel : CasePanel
+            Cases [regions, steps].
+        period : (date, date)
+            First and last day of the training.
+
+        Returns
+        -------
+        View
+            One row for each region.
         """
         return self.view(clean(panel.between(*period)).panel, period)
 
     def entries(self, length: int) -> tuple[str, ...]:
-        """A short description of each number of a contribution."""
+        """A short description of each number of a contribution.
+
+        Parameters
+        ----------
+        length : int
+            Numbers in a contribution.
+
+        Returns
+        -------
+        tuple of str
+            One text for each number.
+        """
         return tuple(f"number {i + 1} of {length}" for i in range(length))
 
     # Optional: the state.
 
     def pack(self, state: S) -> Vector:
-        """The state as one vector for files and messages; by default a state is an array."""
+        """The state as one vector for files and messages; by default a state is an array.
+
+        Parameters
+        ----------
+        state : state
+            Any state of this learner.
+
+        Returns
+        -------
+        array, float32 [length]
+            What a release file contains.
+        """
         return np.asarray(state, dtype=np.float32).ravel()
 
     def unpack(self, vector: Vector) -> S:
-        """The state from a packed vector; a vector of another length is refused."""
+        """The state from a packed vector; a vector of another length is refused.
+
+        Parameters
+        ----------
+        vector : array, float32 [length]
+            As `pack` returns it.
+
+        Returns
+        -------
+        state
+            The same state.
+
+        Raises
+        ------
+        EpifedError
+            If the vector has another length.
+        """
         like: Any = np.asarray(self.start(np.random.SeedSequence(0)))
         self.refuse_length(vector, like.size)
         state: Any = vector.reshape(like.shape).astype(like.dtype)
         return cast(S, state)
 
     def advance(self, state: S, days: int) -> S:
-        """The state `days` later; unchanged by default."""
+        """The state `days` later; unchanged by default.
+
+        Parameters
+        ----------
+        state : state
+            A state as of some day.
+        days : int
+            At least 0.
+
+        Returns
+        -------
+        state
+            As of so many days later.
+        """
         del days
         return state
 
     def again(self, state: S) -> S:
-        """The state with its counters of rounds reset, from which a new training continues."""
+        """The state with its counters of rounds reset, from which a new training continues.
+
+        Parameters
+        ----------
+        state : state
+            A trained state.
+
+        Returns
+        -------
+        state
+            The start of a training that continues it.
+        """
         return state
 
     def join(self, earlier: S, fresh: S) -> S:
-        """Combine an earlier state, advanced to the same day, with a new one; here the new one."""
+        """Combine an earlier state, advanced to the same day, with a new one; here the new one.
+
+        Parameters
+        ----------
+        earlier : state
+            Advanced to the day of the new one.
+        fresh : state
+            The new one.
+
+        Returns
+        -------
+        state
+            Both together.
+        """
         del earlier
         return fresh
 
@@ -388,12 +630,39 @@ class Learner(ABC, Generic[S, V]):
         """Points and quantiles of a forecast, from a learner that estimates its own uncertainty.
 
         None: quantiles are computed from past errors of `hindcast`.
+
+        Parameters
+        ----------
+        panel : CasePanel
+            Cases [regions, steps].
+        state : state
+            As of the panel's last day.
+        horizon : int
+            Steps ahead.
+        level : Level, optional
+            Sums of regions to forecast instead of the regions.
+
+        Returns
+        -------
+        (array [regions], array [regions, levels]), or None
+            Cases a day, or a week, at `epifed.intervals.LEVELS`.
         """
         del panel, state, horizon, level
         return None
 
     def informed(self, state: S) -> int | None:
-        """Days since the first release that past forecasts used; none: all used one."""
+        """Days since the first release that past forecasts used; none: all used one.
+
+        Parameters
+        ----------
+        state : state
+            As of the panel's last day.
+
+        Returns
+        -------
+        int or None
+            Days.
+        """
         del state
         return None
 
@@ -401,39 +670,108 @@ class Learner(ABC, Generic[S, V]):
         """Errors of past forecasts of all clients together, as far as releases show them.
 
         [errors, 2]: the unforeseen log change, and the variance of the noise in it.
+
+        Parameters
+        ----------
+        state : state
+            As of the panel's last day.
+        horizon : int
+            Steps ahead.
+
+        Returns
+        -------
+        array, float64 [errors, 2]
+            Log change, and variance.
         """
         del state, horizon
         return np.zeros((0, 2))
 
     def completed(self, panel: CasePanel, state: S) -> CasePanel:
-        """The panel with late days completed; unchanged by default."""
+        """The panel with late days completed; unchanged by default.
+
+        Parameters
+        ----------
+        panel : CasePanel
+            Cases [regions, steps], with its vintages.
+        state : state
+            As of the panel's last day.
+
+        Returns
+        -------
+        CasePanel
+            The same regions and steps.
+        """
         del state
         return panel
 
     def parts(self, panel: CasePanel, state: S, horizon: int) -> Parts | None:
-        """The parts of the last day's forecast change; none if the learner cannot tell."""
+        """The parts of the last day's forecast change; none if the learner cannot tell.
+
+        Parameters
+        ----------
+        panel : CasePanel
+            Cases [regions, steps].
+        state : state
+            As of the panel's last day.
+        horizon : int
+            Steps ahead.
+
+        Returns
+        -------
+        Parts or None
+            Log changes [regions].
+        """
         del panel, state, horizon
         return None
 
     def signal(self) -> Signal | None:
-        """The signal with which noise is compared before a training; none if not known."""
+        """The signal with which noise is compared before a training; none if not known.
+
+        Returns
+        -------
+        Signal or None
+            As a log change.
+        """
         return None
 
     def beside(self) -> dict[str, Baseline]:
-        """Baselines that are useful only beside this learner."""
+        """Baselines that are useful only beside this learner.
+
+        Returns
+        -------
+        dict
+            Functions by name.
+        """
         return {}
 
     # The same for all learners.
 
     @classmethod
     def abilities(cls) -> tuple[str, ...]:
-        """The names of the optional methods that this learner overrides."""
+        """The names of the optional methods that this learner overrides.
+
+        Returns
+        -------
+        tuple of str
+            Keys of `ABILITIES`.
+        """
         return tuple(
             name for name in cls.ABILITIES if _plain(cls, name) is not _plain(Learner, name)
         )
 
     def compatible(self, other: "Learner[Any, Any]") -> bool:
-        """Whether this learner can continue a state of the other learner."""
+        """Whether this learner can continue a state of the other learner.
+
+        Parameters
+        ----------
+        other : Learner
+            The learner that made the state.
+
+        Returns
+        -------
+        bool
+            Same title, window, step and length of the state.
+        """
         own, theirs = (
             (learner.title(), learner.settings.window, learner.settings.step)
             for learner in (self, other)
@@ -441,11 +779,30 @@ class Learner(ABC, Generic[S, V]):
         return own == theirs and self.pack_length() == other.pack_length()
 
     def pack_length(self) -> int:
-        """The length of a packed state."""
+        """The length of a packed state.
+
+        Returns
+        -------
+        int
+            Numbers in a packed state.
+        """
         return len(self.pack(self.start(np.random.SeedSequence(0))))
 
     def refuse_length(self, vector: Vector, expected: int) -> None:
-        """Refuse a packed state of another shape than this learner's."""
+        """Refuse a packed state of another shape than this learner's.
+
+        Parameters
+        ----------
+        vector : array, float32
+            A packed state.
+        expected : int
+            Its length.
+
+        Raises
+        ------
+        EpifedError
+            If it has another length.
+        """
         if vector.shape != (expected,):
             raise EpifedError(
                 f"state: found {vector.size} numbers of shape {vector.shape} for learner "

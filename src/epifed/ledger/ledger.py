@@ -263,12 +263,12 @@ class Ledger:
     path : Path
         The SQLite file, made by `Ledger.create`.
     copy : bool
-    Read a copy, from which this machine cannot spend.
+        Read a copy, from which this machine cannot spend.
 
     Raises
     ------
     EpifedError
-    If the file is missing, damaged, or older than this machine's record of it.
+        If the file is missing, damaged, or older than this machine's record of it.
 
     Examples
     --------
@@ -285,7 +285,27 @@ class Ledger:
 
     @classmethod
     def create(cls, path: Path, cap: Cap, note: str = "") -> Self:
-        """Create a ledger with a cap, which cannot be changed later."""
+        """Create a ledger with a cap, which cannot be changed later.
+
+        Parameters
+        ----------
+        path : Path
+            The new file.
+        cap : Cap
+            ε, δ and accountant of all trainings together.
+        note : str
+            Kept in the first row.
+
+        Returns
+        -------
+        Ledger
+            Without any run.
+
+        Raises
+        ------
+        EpifedError
+            If the file exists.
+        """
         name = secrets.token_hex(8)
         witness = Witness(name)
         with transaction(path, "BEGIN EXCLUSIVE", create=True) as connection:
@@ -308,14 +328,41 @@ class Ledger:
         return cls(path)
 
     def book(self) -> Book:
-        """Read and check all rows."""
+        """Read and check all rows.
+
+        Returns
+        -------
+        Book
+            Cap, runs and hashes of the rows.
+
+        Raises
+        ------
+        EpifedError
+            If a row is damaged or missing.
+        """
         with transaction(self.path, "BEGIN") as connection:
             book, seen = self._checked(connection)
         self._catch_up(book, seen)
         return book
 
     def verify(self, head: str | None = None) -> Book:
-        """Check the file and every row; with `head`, also that a row with this hash is there."""
+        """Check the file and every row; with `head`, also that a row with this hash is there.
+
+        Parameters
+        ----------
+        head : str, optional
+            A hash that was noted before.
+
+        Returns
+        -------
+        Book
+            Cap, runs and hashes of the rows.
+
+        Raises
+        ------
+        EpifedError
+            If the file or a row is damaged, or no row has the hash.
+        """
         with transaction(self.path, "BEGIN") as connection:
             book, seen = self._checked(connection)
             (health,) = connection.execute("PRAGMA integrity_check").fetchone()
@@ -341,6 +388,29 @@ class Ledger:
 
         A training's name is used once. `find` finds the run of an interrupted training, and
         `resume` reserves any rounds beyond its reservation.
+
+        Parameters
+        ----------
+        sampling_rate, noise_multiplier, rounds
+            q, c and T_cl of the training.
+        settings_hash : str
+            The digest of its settings.
+        training : str
+            Its name.
+        first_day, last_day : date, optional
+            The days that it learns from.
+        note : str
+            Kept in the row.
+
+        Returns
+        -------
+        Run
+            With the whole budget reserved.
+
+        Raises
+        ------
+        EpifedError
+            If it does not fit under the cap, or its name is in use.
         """
         training_event(sampling_rate, noise_multiplier, rounds)  # refuses invalid values
         key: Key = {
@@ -374,7 +444,24 @@ class Ledger:
         first_day: date | None,
         last_day: date | None,
     ) -> RunRecord | None:
-        """The run of this training, open or not; none if its name is used with another key."""
+        """The run of this training, open or not; none if its name is used with another key.
+
+        Parameters
+        ----------
+        training : str
+            The name.
+        sampling_rate, noise_multiplier : float
+            q and c.
+        settings_hash : str
+            The digest of its settings.
+        first_day, last_day : date or None
+            The days that it learns from.
+
+        Returns
+        -------
+        RunRecord or None
+            As the ledger has it.
+        """
         record = self.book().named(training)
         key: Key = {
             "training": training,
@@ -387,7 +474,25 @@ class Ledger:
         return None if record is None or record.differences(key) else record
 
     def resume(self, name: str, rounds_left: int) -> Run:
-        """Continue an interrupted run. A round that must be repeated is charged once more."""
+        """Continue an interrupted run. A round that must be repeated is charged once more.
+
+        Parameters
+        ----------
+        name : str
+            The run.
+        rounds_left : int
+            Rounds that it still needs.
+
+        Returns
+        -------
+        Run
+            The same run, open.
+
+        Raises
+        ------
+        EpifedError
+            If it is closed, or the cap has no room.
+        """
         record = self.book().run(name)
         rounds = max(record.rounds, record.spent + rounds_left)
         rate, noise, _ = record.part(rounds)
@@ -396,7 +501,20 @@ class Ledger:
         return Run(self, name)
 
     def spend(self, name: str, number: int) -> None:
-        """Record one round of a run, durably."""
+        """Record one round of a run, durably.
+
+        Parameters
+        ----------
+        name : str
+            The run.
+        number : int
+            The round, from 1.
+
+        Raises
+        ------
+        EpifedError
+            If the run is closed, or the round is not the next one.
+        """
         with self._writing() as (connection, book):
             record = book.run(name)
             if record.spent >= record.rounds:
@@ -410,7 +528,29 @@ class Ledger:
     def close(
         self, name: str, outcome: Outcome, *, model_hash: str | None = None, note: str = ""
     ) -> Book:
-        """End a run: from now on only its spent rounds count, and no more can be spent."""
+        """End a run: from now on only its spent rounds count, and no more can be spent.
+
+        Parameters
+        ----------
+        name : str
+            The run.
+        outcome : {"finished", "abandoned"}
+            How it ended.
+        model_hash : str, optional
+            The hash of its release.
+        note : str
+            Kept in the row.
+
+        Returns
+        -------
+        Book
+            With the closed run.
+
+        Raises
+        ------
+        EpifedError
+            If there is no such open run.
+        """
         with self._writing() as (connection, book):
             book.run(name)
             row: Row = {
@@ -425,7 +565,27 @@ class Ledger:
 
     @classmethod
     def adopt(cls, path: Path, note: str, head: str | None = None) -> Self:
-        """Let this machine spend from a moved or restored file; its original must not."""
+        """Let this machine spend from a moved or restored file; its original must not.
+
+        Parameters
+        ----------
+        path : Path
+            The moved or restored file.
+        note : str
+            Why the original is gone.
+        head : str, optional
+            The last hash that was noted.
+
+        Returns
+        -------
+        Ledger
+            One that this machine may spend from.
+
+        Raises
+        ------
+        EpifedError
+            If the file is older than this machine's record of it.
+        """
         copy = cls(path, copy=True)
         copy.verify(head)
         with copy._writing(adopting=True) as (connection, book):

@@ -129,7 +129,25 @@ class PrivacyPlan:
 
     @classmethod
     def of(cls, settings: Settings, clients: int) -> Self:
-        """The plan of these settings with this number of clients."""
+        """The plan of these settings with this number of clients.
+
+        Parameters
+        ----------
+        settings : Settings
+            Of the training.
+        clients : int
+            N, all clients.
+
+        Returns
+        -------
+        PrivacyPlan
+            What runs and what is priced.
+
+        Raises
+        ------
+        EpifedError
+            If the plan cannot be run.
+        """
         return cls(
             clients,
             settings.clients_per_round,
@@ -170,7 +188,18 @@ class PrivacyPlan:
         return replace(found, trust=TRUST[self.noise])
 
     def announced(self, noise_multiplier: float) -> Self:
-        """The same plan with the announced c, because calibrations may differ in the last bits."""
+        """The same plan with the announced c, because calibrations may differ in the last bits.
+
+        Parameters
+        ----------
+        noise_multiplier : float
+            c, as the server announced it.
+
+        Returns
+        -------
+        PrivacyPlan
+            The same plan with this c.
+        """
         plan = replace(self)
         calibration = replace(self.calibration, noise_multiplier=noise_multiplier)
         vars(plan)["calibration"] = calibration
@@ -189,6 +218,16 @@ class PrivacyPlan:
         client may be removed, or know its own share. `local`: each participating client adds all
         of it. `aggregators`: each adds all of it, so the price holds if one alone is honest. The
         price is never that of all the noise.
+
+        Parameters
+        ----------
+        came : int
+            Participating clients.
+
+        Returns
+        -------
+        float
+            In units of S.
         """
         factor = 1.0
         if self.noise == "clients":
@@ -200,12 +239,34 @@ class PrivacyPlan:
         return factor * self.noise_multiplier
 
     def noise_std(self, came: int) -> float:
-        """σ = S · c / m, the standard deviation of the noise on a round's mean, which is public."""
+        """σ = S · c / m, the standard deviation of the noise on a round's mean, which is public.
+
+        Parameters
+        ----------
+        came : int
+            Participating clients.
+
+        Returns
+        -------
+        float
+            In units of a contribution.
+        """
         noise = self.noise_of_round(came)
         return self.bound * noise / self.clients_per_round if noise else 0.0
 
     def spent(self, rounds: int | None = None) -> Spent:
-        """The rounds of the training, or so many of them, as they are priced."""
+        """The rounds of the training, or so many of them, as they are priced.
+
+        Parameters
+        ----------
+        rounds : int, optional
+            T_cl, by default all.
+
+        Returns
+        -------
+        Spent
+            Rounds with their q and c.
+        """
         number = self.rounds if rounds is None else rounds
         return Spent(self.priced_rate, self.noise_multiplier, number)
 
@@ -219,16 +280,49 @@ class PrivacyPlan:
         return self.noise != "aggregators"
 
     def epsilon_without_amplification(self, rounds: int | None = None) -> float:
-        """The ε against anyone who can see who is drawn, such as the server."""
+        """The ε against anyone who can see who is drawn, such as the server.
+
+        Parameters
+        ----------
+        rounds : int, optional
+            T_cl, by default all.
+
+        Returns
+        -------
+        float
+            ε at q = 1.
+        """
         spent = self.spent(rounds)
         return price_together([spent], self.delta, self.accountant, drawn_seen=self.drawn_seen)
 
     def event(self, rounds: int | None = None) -> dp.DpEvent:
-        """The event of the training, or of so many rounds of it, for an accountant."""
+        """The event of the training, or of so many rounds of it, for an accountant.
+
+        Parameters
+        ----------
+        rounds : int, optional
+            T_cl, by default all.
+
+        Returns
+        -------
+        DpEvent
+            For an accountant.
+        """
         return self.spent(rounds).event()
 
     def price(self, rounds: int | None = None) -> Calibration:
-        """The privacy cost of so many rounds with this noise; without noise, no guarantee."""
+        """The privacy cost of so many rounds with this noise; without noise, no guarantee.
+
+        Parameters
+        ----------
+        rounds : int, optional
+            T_cl, by default all.
+
+        Returns
+        -------
+        Calibration
+            c and the ε that it spends.
+        """
         if not self.private or rounds in (None, self.rounds):
             return self.calibration
         spent = priced(self.noise_multiplier, self.priced_rate, rounds, self.delta, self.accountant)

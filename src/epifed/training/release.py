@@ -140,6 +140,30 @@ class Release:
 
         An earlier release is part of the state, so its privacy cost is included. If its noise was
         predictable, the new release is marked as seeded too.
+
+        Parameters
+        ----------
+        learner, state, plan
+            Of the training.
+        paid : int
+            Charged rounds.
+        period : (date, date)
+            First and last training day.
+        randomness : {"seeded", "secure"}
+            Of the noise.
+        ledger_run : str or None
+            The run that was charged.
+        earlier : Release, optional
+            The one that was continued.
+        unused : int
+            Charged rounds that could not be used.
+        created : datetime, optional
+            By default now.
+
+        Returns
+        -------
+        Release
+            With its hash.
         """
         before = earlier.spent if earlier else ()
         predictable = "seeded" in (randomness, earlier.randomness if earlier else randomness)
@@ -165,7 +189,13 @@ class Release:
         return self.unused < self.spent[-1].rounds
 
     def refuse_unlearned(self) -> None:
-        """Refuse to forecast from a release without any used round."""
+        """Refuse to forecast from a release without any used round.
+
+        Raises
+        ------
+        EpifedError
+            If no round was used.
+        """
         if not self.learned:
             raise EpifedError(
                 "ε was spent and nothing learned: no round of this release could be used; "
@@ -203,7 +233,25 @@ class Release:
         return make_learner(self.settings)
 
     def as_of(self, settings: Settings, day: date) -> Any:
-        """The state from which a training with these settings, up to this day, may continue."""
+        """The state from which a training with these settings, up to this day, may continue.
+
+        Parameters
+        ----------
+        settings : Settings
+            Of the new training.
+        day : date
+            Its last day.
+
+        Returns
+        -------
+        state
+            Advanced to the day.
+
+        Raises
+        ------
+        EpifedError
+            If the learners or the days do not fit.
+        """
         other = make_learner(settings)
         if not other.compatible(self.learner):
             raise EpifedError(
@@ -213,7 +261,23 @@ class Release:
         return other.again(other.advance(other.unpack(self.vector), self.age_on(day)))
 
     def age_on(self, day: date) -> int:
-        """Days from the last training day to this day, which may not lie before it."""
+        """Days from the last training day to this day, which may not lie before it.
+
+        Parameters
+        ----------
+        day : date
+            At least the last training day.
+
+        Returns
+        -------
+        int
+            Days.
+
+        Raises
+        ------
+        EpifedError
+            If the day lies before.
+        """
         age = (day - self.last_day).days
         if self.settings.step == "week" and -WEEK < age < 0:
             return 0  # the same week, dated by another of its days
@@ -225,17 +289,55 @@ class Release:
         return age
 
     def state_on(self, day: date) -> Any:
-        """The state advanced to a day, for a forecast."""
+        """The state advanced to a day, for a forecast.
+
+        Parameters
+        ----------
+        day : date
+            At least the last training day.
+
+        Returns
+        -------
+        state
+            Advanced to the day.
+
+        Raises
+        ------
+        EpifedError
+            If no round was used, or the day lies before.
+        """
         self.refuse_unlearned()
         return self.learner.advance(self.learner.unpack(self.vector), self.age_on(day))
 
     def verified_by(self, ledger: Ledger) -> bool:
-        """Whether this ledger was charged for exactly this content."""
+        """Whether this ledger was charged for exactly this content.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            It is only read.
+
+        Returns
+        -------
+        bool
+            True if a run there has the release's hash.
+        """
         record = ledger.book().runs.get(self.ledger_run or "")
         return record is not None and record.model_hash == self.sha256
 
     def verification(self, ledger: Path | None) -> str:
-        """A sentence on whether the file was verified against a ledger."""
+        """A sentence on whether the file was verified against a ledger.
+
+        Parameters
+        ----------
+        ledger : Path, optional
+            A ledger, or a copy of it.
+
+        Returns
+        -------
+        str
+            One or two sentences.
+        """
         if ledger is None:
             return "Not verified against a ledger; add --ledger."
         book = Ledger(ledger, copy=True)
@@ -248,7 +350,18 @@ class Release:
         )
 
     def refuse_continuing(self, ledger: Ledger) -> None:
-        """Refuse to continue this release in a charged training unless this ledger covers it."""
+        """Refuse to continue this release in a charged training unless this ledger covers it.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            The one that will be charged.
+
+        Raises
+        ------
+        EpifedError
+            If the noise is not secret, or the ledger has no such run.
+        """
         if self.randomness != "secure" or math.isinf(self.epsilon):
             raise EpifedError(
                 "--continue: found a release whose noise is predictable or absent; expected a "
@@ -262,7 +375,13 @@ class Release:
             )
 
     def sentence(self) -> str:
-        """The label of the release: its guarantee, and whether it may be handed out."""
+        """The label of the release: its guarantee, and whether it may be handed out.
+
+        Returns
+        -------
+        str
+            With ε, δ, the unit and the accountant.
+        """
         if math.isinf(self.epsilon):
             return "trained without differential privacy (ε = ∞): not for release"
         parts = f", composed of the {counted(len(self.spent), 'release')} inside it"
@@ -277,13 +396,30 @@ class Release:
         return f"{guarantee}, but SEEDED: its noise is predictable, not for release"
 
     def content_hash(self) -> str:
-        """The SHA-256 of label and state, without the hash itself."""
+        """The SHA-256 of label and state, without the hash itself.
+
+        Returns
+        -------
+        str
+            64 hexadecimal digits.
+        """
         sha = hashlib.sha256(self._about(sealed=False).encode())
         sha.update(self.vector.tobytes())
         return sha.hexdigest()
 
     def write(self, path: Path) -> None:
-        """Write the release to a file, atomically."""
+        """Write the release to a file, atomically.
+
+        Parameters
+        ----------
+        path : Path
+            The new file.
+
+        Raises
+        ------
+        EpifedError
+            If it cannot be written.
+        """
         state = io.BytesIO()
         np.save(state, self.vector, allow_pickle=False)
 
