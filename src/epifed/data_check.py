@@ -1,5 +1,6 @@
 """Describe a panel before it is used: gaps, zeros, weekday pattern, anomalies."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -13,6 +14,7 @@ from epifed.data.panel import CasePanel
 from epifed.data.quality import ANOMALOUS, clean
 from epifed.data.readers.tables import AmbiguousTableError
 from epifed.errors import counted
+from epifed.files import to_json
 from epifed.intervals import LEAST_STEPS
 from epifed.nowcasting.late_reports import incomplete_days
 
@@ -144,7 +146,7 @@ class CheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, ready for JSON."""
-        report: dict[str, Any] = _plain(asdict(self))
+        report: dict[str, Any] = json.loads(to_json(asdict(self)))
         if self.weekdays is not None:
             report["weekdays"] = dict(zip(WEEKDAYS, self.weekdays, strict=True))
         return report | {"warnings": list(self.warnings)}
@@ -238,11 +240,3 @@ def _weekdays(counts: NDArray[np.float64], weekday: NDArray[np.int_]) -> tuple[f
         return None
     by_weekday = np.bincount(weekday[:whole], weights=daily, minlength=7)
     return tuple(float(share) for share in by_weekday / by_weekday.mean())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value.isoformat() if isinstance(value, date) else value

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from epifed import intervals
 from epifed.data.calendar import DAYS_OF, WEEK, WEEKDAYS, Step, Weeks, days_off_within, to_weekday
-from epifed.data.panel import CasePanel, Level, choose, levels_of
+from epifed.data.panel import CasePanel, Level, choose, levels_of, long_table
 from epifed.data.quality import Cleaned, clean
 from epifed.errors import EpifedError, counted
 from epifed.intervals import LEVELS
@@ -58,18 +58,14 @@ class Forecast:
 
     def to_long(self) -> pl.DataFrame:
         """A row for each region and quantile level."""
-        levels = len(intervals.LEVELS)
-        return pl.DataFrame(
-            {
-                "origin_date": [self.origin] * self.quantiles.size,
-                "region": np.repeat(np.array(self.regions, dtype=object), levels),
-                "horizon": np.full(self.quantiles.size, self.horizon),
-                "target_date": [self.target_date] * self.quantiles.size,
-                "level": np.tile(intervals.LEVELS, len(self.regions)),
-                "value": self.quantiles.ravel(),
-            },
-            schema_overrides={"region": pl.String},
-        )
+        axes = {
+            "origin_date": [self.origin],
+            "region": self.regions,
+            "horizon": [self.horizon],
+            "target_date": [self.target_date],
+            "level": LEVELS,
+        }
+        return long_table(axes, {"value": self.quantiles[None, :, None, None]})
 
 
 def refuse_horizon(horizon: int, step: Step) -> None:
@@ -747,16 +743,11 @@ def as_points(outlook: SiteForecast) -> pl.DataFrame:
     panel = outlook.panel
     persistence = observed(outlook.known.reported, panel.step)[:, -1]
     completed = outlook.completed()
+    known = {"persistence": persistence, "completed": completed}
     return pl.concat(
-        pl.DataFrame(
-            {
-                "region": forecast.regions,
-                "horizon": np.full(len(forecast.regions), forecast.horizon),
-                "point": forecast.point,
-                "persistence": persistence,
-                "completed": completed,
-            },
-            schema_overrides={"region": pl.String},
+        long_table(
+            {"region": forecast.regions, "horizon": [forecast.horizon]},
+            {"point": forecast.point} | known,
         )
         for forecast in outlook.forecasts
     )

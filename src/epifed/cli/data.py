@@ -202,9 +202,9 @@ def communities(
     """
     import shutil
 
-    import numpy as np
     import polars as pl
 
+    from epifed.data.panel import long_table
     from epifed.data.readers import read_prepared
     from epifed.evaluation.experiment import drawn_communities, zero_entries
     from epifed.files import write_parquet
@@ -216,16 +216,10 @@ def communities(
         raise EpifedError(f"{out}: found a directory with files in it; expected a new or empty one")
     how: Smoothing = Settings.of(smoothing=smoothing).smoothing
     panel = drawn_communities(read_prepared(data), data, seed)
-    frame = pl.DataFrame(
-        {
-            "date": pl.Series(panel.days * len(panel.regions)),
-            "community": np.repeat(np.array(panel.regions, dtype=object), len(panel.days)),
-            "cases": smooth(panel.counts, how).ravel(),
-        },
-        schema_overrides={"community": pl.String},
-    )
+    axes = {"community": panel.regions, "date": panel.days}
+    frame = long_table(axes, {"cases": smooth(panel.counts, how)})
     whole = pl.col("cases").cast(pl.Int32) if how == "none" else pl.col("cases")
-    write_parquet(out / "community_cases.parquet", frame.with_columns(whole))
+    write_parquet(out / "community_cases.parquet", frame.select("date", "community", whole))
     for name in COPIED:
         if (data / name).is_file():
             shutil.copyfile(data / name, out / name)

@@ -68,6 +68,26 @@ def long_rows(table: Table, source: str) -> pl.DataFrame:
     return frame.with_columns(pl.col("day").replace_strict(texts, days, return_dtype=pl.Date))
 
 
+def long_table(
+    axes: Mapping[str, Sequence[Any]], columns: Mapping[str, NDArray[Any]]
+) -> pl.DataFrame:
+    """A row for each combination of the axes' values, the last axis running fastest.
+
+    A column has one value for each row, or for each combination of the first axes.
+    """
+    shape = tuple(len(values) for values in axes.values())
+    index = np.indices(shape, dtype=np.uint32).reshape(len(shape), -1)
+    kinds: dict[type, type[pl.DataType]] = {str: pl.String, date: pl.Date}
+    frame = {}
+    for (name, values), row in zip(axes.items(), index, strict=True):
+        kind = kinds.get(type(values[0])) if len(values) else None
+        frame[name] = pl.Series(list(values), dtype=kind).gather(row)
+    for name, cells in columns.items():
+        wide = cells.reshape(cells.shape + (1,) * (len(shape) - cells.ndim))
+        frame[name] = pl.Series(np.broadcast_to(wide, shape).ravel())
+    return pl.DataFrame(frame)
+
+
 def _flat(table: Any) -> Any:
     index: Any = getattr(table, "index", None)
     if getattr(index, "inferred_type", "") == "datetime64" and index.name is None:
@@ -354,15 +374,8 @@ class CasePanel:
         DataFrame
             A row for each region and day.
         """
-        regions, days = self.counts.shape
-        return pl.DataFrame(
-            {
-                "day": self.days * regions,
-                "region": np.repeat(np.array(self.regions, dtype=object), days),
-                "cases": self.counts.ravel(),
-            },
-            schema={"day": pl.Date, "region": pl.String, "cases": pl.Float64},
-        )
+        long = long_table({"region": self.regions, "day": self.days}, {"cases": self.counts})
+        return long.select("day", "region", "cases")
 
     def to_table(self) -> pl.DataFrame:
         """The panel as a tidy table: date, region, cases and the known facts of the regions.

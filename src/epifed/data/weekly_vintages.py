@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from epifed.data.calendar import WEEK, Day, refuse_apart, to_day
-from epifed.data.panel import MOST_CASES, CasePanel
+from epifed.data.panel import MOST_CASES, CasePanel, long_table
 from epifed.errors import EpifedError, counted
 from epifed.files import write_parquet
 
@@ -335,20 +335,9 @@ class WeeklyVintages(Snapshots):
         cells, made = self._cells(last), self.completed(last)
         weeks = range(max(made.shape[1] - LAGS, 0), made.shape[1])
         days = [self.start + timedelta(days=WEEK * week) for week in weeks]
-        return pl.DataFrame(
-            {
-                "region": np.repeat(np.array(self.regions, dtype=object), len(days)),
-                "date": days * len(self.regions),
-                "known": cells[:, list(weeks)].ravel(),
-                "estimate": made[:, list(weeks)].ravel(),
-            },
-            schema={
-                "region": pl.String,
-                "date": pl.Date,
-                "known": pl.Float64,
-                "estimate": pl.Float64,
-            },
-        ).with_columns(pl.col("known").fill_nan(None))
+        newest = {"known": cells[:, list(weeks)], "estimate": made[:, list(weeks)]}
+        table = long_table({"region": self.regions, "date": days}, newest)
+        return table.with_columns(pl.col("known").fill_nan(None))
 
     def to_frame(self) -> pl.DataFrame:
         """The table of all vintages, with the columns of `SCHEMA`."""

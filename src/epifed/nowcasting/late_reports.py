@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from epifed.data import calendar, quality
 from epifed.data.calendar import WEEK
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, long_table
 from epifed.data.vintages import LEAST_VINTAGES, MOST_LAGS, Vintages
 from epifed.errors import EpifedError, counted
 from epifed.intervals import LEVELS
@@ -108,19 +108,10 @@ class Nowcast:
 
     def to_long(self) -> pl.DataFrame:
         """A row for each region, day and quantile level."""
-        regions, days, levels = self.quantiles.shape
-        return pl.DataFrame(
-            {
-                "as_of": [self.as_of] * self.quantiles.size,
-                "region": np.repeat(np.array(self.regions, dtype=object), days * levels),
-                "date": np.tile(np.repeat(np.array(self.days, "datetime64[D]"), levels), regions),
-                "known": np.repeat(self.known.ravel(), levels),
-                "estimate": np.repeat(self.point.ravel(), levels),
-                "level": np.tile(LEVELS, regions * days),
-                "value": self.quantiles.ravel(),
-            },
-            schema_overrides={"region": pl.String, "date": pl.Date},
-        )
+        cells = {"known": self.known, "estimate": self.point, "value": self.quantiles}
+        axes = {"region": self.regions, "date": self.days, "level": LEVELS}
+        order = ("region", "date", "known", "estimate", "level", "value")
+        return long_table(axes, cells).select(pl.lit(self.as_of).alias("as_of"), *order)
 
 
 def nowcast(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import gamma
 
 from epifed.data.calendar import WEEK
+from epifed.data.panel import long_table
 from epifed.data.vintages import LEAST_VINTAGES, Vintages
 from epifed.errors import EpifedError
 from epifed.intervals import LEVELS as QUANTILES
@@ -79,16 +80,8 @@ class Reproduction:
 
     def to_long(self) -> pl.DataFrame:
         """A row for each region and day."""
-        regions, days, _ = self.quantiles.shape
-        columns = {f"q{level:g}": self.quantiles[..., i].ravel() for i, level in enumerate(LEVELS)}
-        return pl.DataFrame(
-            {
-                "region": np.repeat(np.array(self.regions, dtype=object), days),
-                "date": np.tile(np.array(self.days, "datetime64[D]"), regions),
-                **columns,
-            },
-            schema_overrides={"region": pl.String, "date": pl.Date},
-        )
+        columns = {f"q{level:g}": self.quantiles[..., i] for i, level in enumerate(LEVELS)}
+        return long_table({"region": self.regions, "date": self.days}, columns)
 
 
 def posterior(cases: Floats, generation: Generation) -> tuple[Floats, Floats]:
@@ -172,18 +165,12 @@ class OnsetNowcast:
         """A row for each region and each day of the last two weeks."""
         shown = slice(-SHOWN_DAYS, None)
         quantiles = np.quantile(self.draws[:, :, shown], LEVELS, axis=0)
-        regions, days = quantiles.shape[1:]
-        return pl.DataFrame(
-            {
-                "region": np.repeat(np.array(self.regions, dtype=object), days),
-                "date": np.tile(np.array(self.days[shown], "datetime64[D]"), regions),
-                "known": self.known[:, shown].ravel(),
-                "imputed": self.imputed[:, shown].ravel(),
-                "estimate": quantiles[LEVELS.index(0.5)].ravel(),
-            }
-            | {f"q{level:g}": quantiles[i].ravel() for i, level in enumerate(LEVELS)},
-            schema_overrides={"region": pl.String, "date": pl.Date},
-        )
+        cells = {
+            "known": self.known[:, shown],
+            "imputed": self.imputed[:, shown],
+            "estimate": quantiles[LEVELS.index(0.5)],
+        } | {f"q{level:g}": quantiles[i] for i, level in enumerate(LEVELS)}
+        return long_table({"region": self.regions, "date": self.days[shown]}, cells)
 
 
 def onset_nowcast(history: Vintages, reported: Nowcast, seed: int = 0) -> OnsetNowcast | None:

@@ -23,7 +23,7 @@ from scipy.ndimage import uniform_filter1d
 from scipy.spatial import cKDTree
 from shapely.geometry import shape
 
-from epifed.data.panel import CasePanel
+from epifed.data.panel import CasePanel, long_table
 from epifed.data.readers.formats import CALENDAR, SIMULATION
 from epifed.data.vintages import Vintages
 from epifed.errors import EpifedError
@@ -409,19 +409,10 @@ def summary(simulation: Simulation) -> dict[str, object]:
 def _long(
     simulation: Simulation, unit: str, ids: tuple[str, ...], values: dict[str, Counts]
 ) -> pl.DataFrame:
-    days = len(simulation.cases)
-    first, last = simulation.start, simulation.start + timedelta(days=days - 1)
-    dates = pl.date_range(first, last, eager=True)
-    rows = np.repeat(np.arange(len(ids), dtype=np.uint32), days)
-    columns = np.tile(np.arange(days, dtype=np.uint32), len(ids))
-    return pl.DataFrame(
-        {
-            "date": dates.gather(columns),
-            unit: pl.Series(ids, dtype=pl.String).gather(rows),
-            **{name: np.ascontiguousarray(counts.T).ravel() for name, counts in values.items()},
-        },
-        schema_overrides=dict.fromkeys(values, pl.Int32),
-    )
+    days = [simulation.start + timedelta(days=day) for day in range(len(simulation.cases))]
+    by_unit = {name: counts.T for name, counts in values.items()}
+    long = long_table({unit: ids, "date": days}, by_unit)
+    return long.select("date", unit, pl.col(*values).cast(pl.Int32))
 
 
 Array = NDArray[np.float64]
