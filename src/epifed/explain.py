@@ -117,11 +117,11 @@ class Explanation:
         ]
 
     def _of_budget(self, budget: Budget) -> list[str]:
-        worth = _worth(budget.error_over_persistence)
+        accuracy = _accuracy(budget.error_over_persistence)
         if math.isinf(budget.epsilon):
             return [
                 f"ε = ∞ ({counted(budget.trainings, 'training')}): no privacy. Anyone who sees the "
-                f"model may be able to tell with certainty which clients took part.{worth}"
+                f"model may be able to tell with certainty which clients took part.{accuracy}"
             ]
         by_epsilon = _percent(budget.right_at_most)
         by_noise = _percent(budget.right_at_most_with_this_noise)
@@ -147,7 +147,7 @@ class Explanation:
             f"{spent.noise_multiplier:.4g} times the largest update{each}.{seen} Someone who "
             f"guesses whether your county took part is right at most {by_epsilon} of the time by "
             f"this ε, and at most {by_noise} with this amount of noise; a coin toss is right 50 %."
-            f"{worth}"
+            f"{accuracy}"
         ]
 
     def _composition(self) -> str:
@@ -349,7 +349,7 @@ def _expected(settings: Settings, clients: int) -> str | None:
     return preview.sentence() if preview else None
 
 
-def _worth(ratio: float | None) -> str:
+def _accuracy(ratio: float | None) -> str:
     if ratio is None:
         return ""
     better = "better" if ratio < 1 else "worse"

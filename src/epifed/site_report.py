@@ -29,7 +29,7 @@ from filelock import FileLock
 from epifed.data.calendar import WEEK, Step
 from epifed.data.panel import CasePanel
 from epifed.data.quality import RECENT_DAYS
-from epifed.data.vintages import LEAST_VINTAGES, mornings_kept, remember, together
+from epifed.data.vintages import LEAST_VINTAGES, count_vintages, remember, together
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError, counted, spoken
 from epifed.evaluation.backtest import keep_forecast, label
@@ -125,7 +125,7 @@ def look(kit: Path, today: date, step: Step) -> SiteDataCheck:
             alone.append(remember(folder, panel.alone(client)))
         except EpifedError as error:
             found.notes.append(f"Today's counts of client {client} are not kept: {error}")
-    kept = [mornings_kept(archive_of(kit, client)) for client in panel.regions]
+    kept = [count_vintages(archive_of(kit, client)) for client in panel.regions]
     found.mornings = min(kept)
     found.panel = together(panel, alone)
     return found

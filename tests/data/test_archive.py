@@ -58,7 +58,7 @@ def test_a_morning_is_kept_once_and_an_older_one_not_at_all(tmp_path: Path) -> N
     assert (kept.known(5)[-1] == more.counts[:, ::-1][:, :5]).all()
     vintages.remember(tmp_path, given(late.as_known(late.first + 3 * DAY)))
     assert stored(tmp_path).digest() == kept.digest()
-    assert vintages.mornings_kept(tmp_path) == 2
+    assert vintages.count_vintages(tmp_path) == 2
 
 
 def test_a_history_is_used_once_it_is_long_enough(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_averages_are_not_kept(tmp_path: Path) -> None:
     _, late = late_list(regions=3)
     half = given(late.as_known(late.first + 2 * DAY))
     vintages.remember(tmp_path, replace(half, counts=half.counts / 2))
-    assert vintages.mornings_kept(tmp_path) == 0
+    assert vintages.count_vintages(tmp_path) == 0
 
 
 def test_the_archive_is_bounded(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_an_archive_of_weeks_learns_how_the_newest_week_is_revised(tmp_path: Pat
         vintages.remember(tmp_path, weeks_of(length))
         vintages.remember(tmp_path, weeks_of(length - 1))
         assert (kept.revisions is not None) == (length >= 20 + LEAST_KEPT - 1)
-    assert kept.revisions is not None and vintages.mornings_kept(tmp_path) == 20
+    assert kept.revisions is not None and vintages.count_vintages(tmp_path) == 20
     again = kept.revisions.as_known(weeks_of(30).end)
     assert np.allclose(again.counts, weeks_of(30).counts)
     completed = kept.revisions.completed(19, kept.counts)[:, -1]
@@ -139,18 +139,18 @@ def test_an_archive_of_weeks_learns_how_the_newest_week_is_revised(tmp_path: Pat
 def test_an_archive_of_weeks_is_bounded_and_begins_anew(tmp_path: Path) -> None:
     for length in range(20, 20 + KEPT_VINTAGES + 5):
         vintages.remember(tmp_path, weeks_of(length, 1))
-    assert vintages.mornings_kept(tmp_path) == KEPT_VINTAGES
+    assert vintages.count_vintages(tmp_path) == KEPT_VINTAGES
     before = (tmp_path / FILE).read_bytes()
     vintages.remember(tmp_path, weeks_of(length + 1, 1), write=False)
     assert (tmp_path / FILE).read_bytes() == before
     vintages.remember(tmp_path, weeks_of(30, 2))
-    assert vintages.mornings_kept(tmp_path) == 1
+    assert vintages.count_vintages(tmp_path) == 1
     (tmp_path / FILE).write_bytes(b"no table")
-    assert vintages.mornings_kept(tmp_path) == 0
+    assert vintages.count_vintages(tmp_path) == 0
     moved = replace(weeks_of(31, 2), start=date(2023, 1, 6))
     vintages.remember(tmp_path, weeks_of(31, 2))
     vintages.remember(tmp_path, moved)
-    assert vintages.mornings_kept(tmp_path) == 1
+    assert vintages.count_vintages(tmp_path) == 1
 
 
 def test_clients_of_weeks_are_remembered_alone_and_put_together(tmp_path: Path) -> None:

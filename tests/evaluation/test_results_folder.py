@@ -185,7 +185,7 @@ def test_data_kept_with_simulated_results_is_not_simulated_again(
     # What lies there from another simulation is not taken for it.
     (kept / DATA).unlink()
     write(simulate(SIMULATED.model_copy(update={"seed": 4})), kept / DATA)
-    assert read_folder(kept).kept_data is None
+    assert read_folder(kept).data_folder is None
 
 
 def test_run_simulates_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_run_simulates_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert done.exit_code == 0, done.output
     assert [settings.seed for settings in made] == [5]
     folder = read_folder(out)
-    assert folder.kept_data == out / DATA
+    assert folder.data_folder == out / DATA
     assert folder.manifest.data.simulated == SIMULATED.model_copy(update={"seed": 5})
     assert '"map":{' in (out / "report.html").read_text()
 

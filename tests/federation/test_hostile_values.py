@@ -13,7 +13,7 @@ import pytest
 
 from epifed.cli.common import messages, print_table
 from epifed.data.panel import CasePanel
-from epifed.data.vintages import FILE, mornings_kept
+from epifed.data.vintages import FILE, count_vintages
 from epifed.errors import EpifedError, printable
 from epifed.federation.messages import Code, Delivery, MessageError
 from epifed.federation.site import LEDGER, TERMS, SiteWork, archive_of
@@ -118,7 +118,7 @@ def test_a_clients_broken_archive_silences_nobody_else(
         for name, values in rows.items()
     }
     pl.DataFrame(broken).write_parquet(folder / FILE)
-    assert mornings_kept(folder) == 0
+    assert count_vintages(folder) == 0
     np.testing.assert_array_equal(_rows(SiteWork(kit), task)[1:], expected[1:])
 
 

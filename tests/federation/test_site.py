@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers.formats import SIMULATION
-from epifed.data.vintages import mornings_kept
+from epifed.data.vintages import count_vintages
 from epifed.federation import site
 from epifed.federation.messages import Code, Greeting, MessageError, Parts, pack_task, unpack_task
 from epifed.federation.site import TERMS, SiteWork, Source, archive_of
@@ -286,7 +286,7 @@ def test_a_site_keeps_what_it_was_given_and_uses_it_once_it_is_enough(tmp_path: 
     rows = _long(panel())
     kept, anew = (_kit(tmp_path / name, rows) for name in ("kept", "anew"))
     later = _weeks(kept, rows)
-    assert [mornings_kept(archive_of(kept, client)) for client in MINE] == [15] * 4
+    assert [count_vintages(archive_of(kept, client)) for client in MINE] == [15] * 4
     shutil.copy(kept / "cases.csv", anew / "cases.csv")
     first = _rows(SiteWork(anew), _task(settings_of("real-time", epsilon=2.0), "1111"))
     assert later.shape == first.shape

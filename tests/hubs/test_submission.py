@@ -422,10 +422,12 @@ def test_a_hubs_own_settings_say_how_weekly_counts_are_forecast(tmp_path: Path) 
     hub = flu_hub(tmp_path / "hub", rounds)
     codes = tmp_path / "codes.csv"
     codes.write_text("location,region\nUS,nation\n")
-    aims = TargetOptions(level=["region", "nation"], hub=hub, model_name=MODEL, locations=codes)
+    target_options = TargetOptions(
+        level=["region", "nation"], hub=hub, model_name=MODEL, locations=codes
+    )
     origins = [saturday - timedelta(weeks=weeks) for weeks in (7, 6, 5, 4, 3)]
-    aims.refuse_early([7])
-    targets = aims.targets(panel, [1], origins)
+    target_options.refuse_early([7])
+    targets = target_options.targets(panel, [1], origins)
     assert targets is not None and targets.ahead == (0, 1, 2, 3)
     result = run_backtest(
         panel,
@@ -436,7 +438,7 @@ def test_a_hubs_own_settings_say_how_weekly_counts_are_forecast(tmp_path: Path) 
         workers=1,
     )
     assert result.levels is not None
-    said = aims.write(result.levels.forecasts)
+    said = target_options.write(result.levels.forecasts)
     assert "hub files of 5 reference dates" in said and "(2 of them left out" in said
     fill_in(hub)
     assert submission_faults(hub, MODEL) == []

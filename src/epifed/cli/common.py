@@ -636,12 +636,12 @@ class TargetOptions:
         )
 
 
-def aims_at_levels(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `TargetOptions`, which it gets as its argument `aims`."""
+def reads_targets(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `TargetOptions`, as its argument `target_options`."""
     kinds = get_type_hints(TargetOptions, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     added = [
         inspect.Parameter(f.name, keyword, default=f.default, annotation=kinds[f.name])
         for f in fields(TargetOptions)
     ]
-    return _with_options(command, "aims", added, lambda given: TargetOptions(**given))
+    return _with_options(command, "target_options", added, lambda given: TargetOptions(**given))

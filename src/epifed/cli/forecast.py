@@ -19,12 +19,12 @@ from epifed.cli.common import (
     TargetOptions,
     Workers,
     ahead,
-    aims_at_levels,
     figure_name,
     messages,
     parse_epsilons,
     print_table,
     reads_cases,
+    reads_targets,
     refuse_unwritable,
     say_note,
 )
@@ -62,7 +62,7 @@ MOST_FIGURES = 12
 
 
 @reads_cases
-@aims_at_levels
+@reads_targets
 def forecast(
     model: Annotated[
         Path | None,
@@ -127,7 +127,7 @@ def forecast(
     ] = None,
     as_json: AsJson = False,
     *,
-    aims: TargetOptions,
+    target_options: TargetOptions,
     reading: Reading,
 ) -> None:
     """Forecast the next one to four weeks from your own file.
@@ -149,21 +149,21 @@ def forecast(
     refuse_unwritable(out)
     if model is None:
         of_release = {"--ledger": ledger, "--archive": archive, "--horizon": horizon}
-        given = [*(name for name, value in of_release.items() if value), *aims.given()]
+        given = [*(name for name, value in of_release.items() if value), *target_options.given()]
         if given:
             raise EpifedError(
                 f"{given[0]}: found without a release file; expected one: "
                 f"epifed forecast week.epifed --data {data}"
             )
-        reading = reading.at(**aims.reading())
+        reading = reading.at(**target_options.reading())
         return _from_file(
             data, out, incomplete_days, alone, vintages, column_entry, as_json, reading
         )
     if alone is not None or column_entry is not None:
         raise EpifedError("found --alone or --column-entry with a model; expected none")
     return _from_release(
-        model, data, out, horizon, incomplete_days, ledger, vintages, archive, as_json, aims,
-        reading,
+        model, data, out, horizon, incomplete_days, ledger, vintages, archive, as_json,
+        target_options, reading,
     )  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def _from_release(
     vintages: Path | None,
     archive: Path | None,
     as_json: bool,
-    aims: TargetOptions,
+    target_options: TargetOptions,
     reading: Reading,
 ) -> None:
     """The forecast from a release file."""
@@ -282,12 +282,12 @@ def _from_release(
     trained = read_release(model)
     refuse_other(out, "week")
     horizons = sorted(set(horizon or [trained.settings.horizon]))
-    aims.refuse_early([DAYS_OF[trained.settings.step] * steps for steps in horizons])
-    given = reading.at(**aims.reading()).read(data, ask=True)
+    target_options.refuse_early([DAYS_OF[trained.settings.step] * steps for steps in horizons])
+    given = reading.at(**target_options.reading()).read(data, ask=True)
     panel, timeliness = _on_its_morning(given, data, vintages, archive, trained, incomplete_days)
     trained.age_on(panel.end)
     verification = trained.verification(ledger)
-    targets = aims.targets(panel, horizons, [panel.end])
+    targets = target_options.targets(panel, horizons, [panel.end])
     outlook = forecast_releases([trained], panel, horizons, targets)
     known, made, larger = outlook.known, outlook.forecasts, outlook.larger
     keep_forecast(
@@ -296,7 +296,7 @@ def _from_release(
     )  # fmt: skip
     for region in panel.regions[:MOST_FIGURES]:
         drawing.save(forecast_figure(panel, region, made), out / figure_name(region))
-    hub = aims.write(larger or made)
+    hub = target_options.write(larger or made)
     changes, above = outlook.parts_table(), outlook.larger_to_long()
     if as_json:
         about = {
@@ -411,7 +411,7 @@ def _on_its_morning(
     from hashlib import sha256
 
     from epifed.data.readers.vintage_files import load_vintages, load_weekly_vintages
-    from epifed.data.vintages import LEAST_VINTAGES, mornings_kept, remember
+    from epifed.data.vintages import LEAST_VINTAGES, count_vintages, remember
     from epifed.forecasting import leave_out, timely
     from epifed.ledger.ledger import state_root
 
@@ -427,7 +427,7 @@ def _on_its_morning(
         key = sha256(str(data.resolve()).encode()).hexdigest()[:16]
         folder = folder or state_root() / "vintages" / key
         known = remember(folder, panel)
-    kept = mornings_kept(folder) if folder else 0
+    kept = count_vintages(folder) if folder else 0
     reason = f"{kept} of {LEAST_VINTAGES} days are archived in {folder}"
     return timely(panel, known, trained.learner, trained.last_day, reason, refuse=True)
 
@@ -647,7 +647,7 @@ REAL_TIME_HEADER = ["MAE / final persistence", "nowcast / known"]
 
 
 @reads_cases
-@aims_at_levels
+@reads_targets
 def backtest(
     first: Annotated[
         datetime,
@@ -720,7 +720,7 @@ def backtest(
     scheduler: Scheduler = None,
     as_json: AsJson = False,
     *,
-    aims: TargetOptions,
+    target_options: TargetOptions,
     reading: Reading,
 ) -> None:
     """Score past forecasts, each made only with the data known on its day.
@@ -750,9 +750,11 @@ def backtest(
     from epifed.evaluation.backtest import origins_between, run_backtest, vintage_origins
     from epifed.report.tables import ratio
 
-    aims.refuse_early([])
-    panel, known_when = _read(data, vintages, signal, weekly, reading.at(**aims.reading()))
-    aims.refuse_early([wish.settings(panel).horizon * panel.step_days])
+    target_options.refuse_early([])
+    panel, known_when = _read(
+        data, vintages, signal, weekly, reading.at(**target_options.reading())
+    )
+    target_options.refuse_early([wish.settings(panel).horizon * panel.step_days])
     if known_when is None:
         if last.date() < panel.start:
             raise EpifedError(
@@ -770,7 +772,7 @@ def backtest(
         origins = origins_between(*days, chosen.horizon)
     else:
         origins = vintage_origins(*days, known_when, chosen.horizon)
-    targets = aims.targets(panel, [chosen.horizon], origins)
+    targets = target_options.targets(panel, [chosen.horizon], origins)
     with GridProgress() as progress:
         result = run_backtest(
             panel,
@@ -784,7 +786,7 @@ def backtest(
             progress=progress,
         )
     result.write(out, panel)
-    hub = aims.write(result.levels.forecasts if result.levels else result.forecasts)
+    hub = target_options.write(result.levels.forecasts if result.levels else result.forecasts)
     summary = result.summary()
     if as_json:
         print(to_json(summary))

@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 
 from epifed.data.calendar import Day, to_day
 from epifed.data.panel import CasePanel
-from epifed.data.weekly_vintages import Snapshots, remember_weeks, weeks_kept, weeks_together
+from epifed.data.weekly_vintages import (
+    Snapshots,
+    count_weekly_vintages,
+    remember_weeks,
+    weeks_together,
+)
 from epifed.errors import EpifedError
 from epifed.files import write_parquet
 
@@ -410,10 +415,10 @@ def together(panel: CasePanel, alone: Sequence[CasePanel]) -> CasePanel:
     return replace(panel, history=history)
 
 
-def mornings_kept(folder: Path) -> int:
+def count_vintages(folder: Path) -> int:
     """The number of vintages in an archive."""
     kept = _changes(folder / FILE)
-    return weeks_kept(folder) if kept is None else kept["as_of"].n_unique()
+    return count_weekly_vintages(folder) if kept is None else kept["as_of"].n_unique()
 
 
 def _read(path: Path, panel: CasePanel) -> Vintages | None:

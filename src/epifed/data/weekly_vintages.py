@@ -398,7 +398,7 @@ def remember_weeks(folder: Path, panel: CasePanel, *, write: bool = True) -> Cas
     return replace(panel, revisions=kept)
 
 
-def weeks_kept(folder: Path) -> int:
+def count_weekly_vintages(folder: Path) -> int:
     """How many vintages of weeks an archive has."""
     try:
         return int(pl.read_parquet(folder / FILE)["as_of"].n_unique())

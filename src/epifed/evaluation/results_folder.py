@@ -521,7 +521,7 @@ class ResultsFolder:
         return own or (self.beside is not None and self.beside.seeded)
 
     @property
-    def kept_data(self) -> Path | None:
+    def data_folder(self) -> Path | None:
         """The data directory within it, if it holds the simulation behind its results."""
         simulated = self.manifest.data.simulated
         directory = self.path / DATA

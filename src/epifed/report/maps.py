@@ -349,8 +349,8 @@ def simulated_data(folder: ResultsFolder, remark: Callable[[str], object]) -> It
     None if the results are of real data, or if this version simulates other cases.
     """
     about = folder.manifest.data
-    if folder.kept_data is not None:
-        yield folder.kept_data
+    if folder.data_folder is not None:
+        yield folder.data_folder
     elif about.simulated is None:
         yield None
     else:
