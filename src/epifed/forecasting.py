@@ -743,11 +743,11 @@ def as_points(outlook: SiteForecast) -> pl.DataFrame:
     panel = outlook.panel
     persistence = observed(outlook.known.reported, panel.step)[:, -1]
     completed = outlook.completed()
-    known = {"persistence": persistence, "completed": completed}
+    of_day = {"persistence": persistence, "completed": completed}
     return pl.concat(
         long_table(
             {"region": forecast.regions, "horizon": [forecast.horizon]},
-            {"point": forecast.point} | known,
+            {"point": forecast.point} | of_day,
         )
         for forecast in outlook.forecasts
     )

@@ -124,11 +124,11 @@ class RealTimeTrend(Trend):
         """The change over the last two weeks before the period's end, as known at their ends."""
         self._refuse_short(panel, period)
         panel = panel.between(panel.start, period[1])
-        known = late_reports.mornings(panel)
-        morning = self._fill_up(replace(panel, history=None), known)
+        by_age = late_reports.mornings(panel)
+        morning = self._fill_up(replace(panel, history=None), by_age)
         own = morning.own
         now, before = own.usual[:, -WEEK:], own.usual[:, -2 * WEEK : -WEEK]
-        weeks_alike = late_reports.comparable(known)
+        weeks_alike = late_reports.comparable(by_age)
         if weeks_alike is not None and weeks_alike[2] == 1:
             # Holidays are removed from the days as known, as from the completed ones.
             moved = own.usual - own.counts
@@ -137,7 +137,7 @@ class RealTimeTrend(Trend):
         (change, cases), (slow, _) = (change_of(own, now, before, r) for r in self.recency)
         cases = cases * WEEK / float((RECENCY ** np.arange(WEEK)).sum())
         weight = np.minimum(np.sqrt(cases / FULL_WEIGHT), 1.0)
-        late = late_reports.late_shares(known) - USUAL_LATE
+        late = late_reports.late_shares(by_age) - USUAL_LATE
         late = LATE_SHARE * late / np.maximum(np.linalg.norm(late, axis=1, keepdims=True), 1.0)
         return LastDays(
             change,
@@ -156,14 +156,14 @@ class RealTimeTrend(Trend):
         """
         if panel.history is None:
             return super().hindcast(panel, state, horizon)
-        history, known = panel.history, late_reports.mornings(panel)
+        history, by_age = panel.history, late_reports.mornings(panel)
         bare = replace(panel, history=None)
         ahead = WEEKS_AHEAD if horizon in WEEKS_AHEAD else (horizon,)
         facts = repr((self.own, panel.start, ahead, *_public(panel))).encode()
         made: list[Floats] = []
-        for back in range(min(HINDCASTS, len(known) - 1), -1, -1):
-            at = len(known) - 1 - back
-            if np.isnan(known[at, 0, 0]) and made:
+        for back in range(min(HINDCASTS, len(by_age) - 1), -1, -1):
+            at = len(by_age) - 1 - back
+            if np.isnan(by_age[at, 0, 0]) and made:
                 made.append(made[-1])
                 continue
             then = state.before(back)
@@ -171,17 +171,17 @@ class RealTimeTrend(Trend):
             if name not in _MADE:
                 until = history.as_known(history.first + timedelta(days=at), like=bare)
                 until = replace(until, history=None)
-                _MADE[name] = self._forecasts(until, known[: at + 1], then, ahead)
+                _MADE[name] = self._forecasts(until, by_age[: at + 1], then, ahead)
             made.append(_MADE[name][ahead.index(horizon)])
         while len(_MADE) > MOST_MADE:
             del _MADE[next(iter(_MADE))]
         past = np.stack(made, axis=1)
         more = horizon + LEAST_ERRORS + 1 - past.shape[1]
-        if more > 0 and len(known) == past.shape[1]:
-            end = bare.counts.shape[1] - 1 - len(known)
+        if more > 0 and len(by_age) == past.shape[1]:
+            end = bare.counts.shape[1] - 1 - len(by_age)
             if end >= 2 * WEEK:
                 before = bare.between(bare.start, bare.day(end))
-                complete = super().hindcast(before, state.before(len(known)), horizon)
+                complete = super().hindcast(before, state.before(len(by_age)), horizon)
                 past = np.concatenate([complete[:, -more:], past], axis=1)
         return past
 
@@ -210,33 +210,33 @@ class RealTimeTrend(Trend):
     def _filled_up(self, panel: CasePanel, state: Releases) -> _FilledPanel:
         """The completed data of a panel's last day; the last result is cached."""
         if self._filled is None or self._filled[0] is not panel or self._filled[1] is not state:
-            known = late_reports.mornings(panel)
-            self._filled = panel, state, self._fill_up(replace(panel, history=None), known, state)
+            by_age = late_reports.mornings(panel)
+            self._filled = panel, state, self._fill_up(replace(panel, history=None), by_age, state)
         return self._filled[2]
 
     def _fill_up(
-        self, panel: CasePanel, known: Floats, state: Releases | None = None
+        self, panel: CasePanel, by_age: Floats, state: Releases | None = None
     ) -> _FilledPanel:
         """The completed data as of the last vintage, for a panel that ends on its newest day."""
-        now = np.maximum(known[-1], 0.0)
-        panel = late_reports.completed(panel, known, np.zeros((len(now), LATE_DAYS)))
+        now = np.maximum(by_age[-1], 0.0)
+        panel = late_reports.completed(panel, by_age, np.zeros((len(now), LATE_DAYS)))
         own = self._rhythm_of(_cleaned(panel))
         days = own.usual[:, : -late_reports.AGES - 1 : -1]
         usual = now.copy()
         usual[:, : days.shape[1]] = days
         told = late_reports.Usual(usual, own.last_factor[:, ::-1])
-        growing = late_reports.growth(known, None if state is None else shared_growth(state))
+        growing = late_reports.growth(by_age, None if state is None else shared_growth(state))
         pooled = None if state is None else pooled_late(state)
-        mean = late_reports.coming(known, growing, pooled, told)
+        mean = late_reports.coming(by_age, growing, pooled, told)
         week = now[:, LATE_DAYS - 1 :: -1] + mean[:, ::-1]
-        full = late_reports.completed(panel, known, late_reports.median_of(mean))
+        full = late_reports.completed(panel, by_age, late_reports.median_of(mean))
         return _FilledPanel(full, own.ending(week), mean.sum(axis=1))
 
     def _forecasts(
-        self, panel: CasePanel, known: Floats, state: Releases, ahead: Sequence[int]
+        self, panel: CasePanel, by_age: Floats, state: Releases, ahead: Sequence[int]
     ) -> Floats:
         """Forecast averages of the weeks that end so many days after the newest known day."""
-        morning = self._fill_up(panel, known, state)
+        morning = self._fill_up(panel, by_age, state)
         growing = self._growth(morning.own, panel, self._signals(state), 1)
         own = _blended(morning, growing)
         return np.stack([carried_on(own, growing, 1, days)[:, -1] for days in ahead])

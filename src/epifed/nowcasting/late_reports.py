@@ -122,16 +122,16 @@ def nowcast(
     `shared_growth` is the log growth in a week and `pooled` the late share by lag, both of all
     clients, from a release.
     """
-    known = history.known(AGES)
-    if len(known) < LEAST_VINTAGES:
+    by_age = history.known(AGES)
+    if len(by_age) < LEAST_VINTAGES:
         raise EpifedError(
-            f"{history.source}: found {counted(len(known), 'day')} from {history.first} to "
+            f"{history.source}: found {counted(len(by_age), 'day')} from {history.first} to "
             f"{history.last}; "
             f"expected at least {LEAST_VINTAGES} to learn how late cases are reported"
         )
-    filled = fill(known, growth(known, shared_growth), pooled)
-    now = known[-1]
-    mornings = _mornings(known, pooled)
+    filled = fill(by_age, growth(by_age, shared_growth), pooled)
+    now = by_age[-1]
+    mornings = _mornings(by_age, pooled)
     total = _week(now, filled, mornings)
     shown = now[:, SHOWN_DAYS - 1 :: -1]
     point, quantiles = shown.copy(), np.repeat(shown[:, :, None], len(LEVELS), axis=2)
@@ -153,17 +153,17 @@ def nowcast(
     )
 
 
-def completed(panel: CasePanel, known: Floats, filled: Floats) -> CasePanel:
+def completed(panel: CasePanel, by_age: Floats, filled: Floats) -> CasePanel:
     """The panel with its last days as known in the last vintage, and the late cases added."""
     counts = panel.counts.copy()
-    now = np.maximum(known[-1], 0.0)
+    now = np.maximum(by_age[-1], 0.0)
     now[:, :LATE_DAYS] += filled
     days = min(AGES, counts.shape[1])
     counts[:, : -days - 1 : -1] = now[:, :days]
     return replace(panel, counts=counts)
 
 
-def comparable(known: Floats) -> tuple[Floats, Floats, float] | None:
+def comparable(by_age: Floats) -> tuple[Floats, Floats, float] | None:
     """The last week as known now, a week before it as known at its own end, and the weeks between.
 
     By lag, [clients, 7] each. Reporting delays do not bias the growth between them. None without a
@@ -171,8 +171,8 @@ def comparable(known: Floats) -> tuple[Floats, Floats, float] | None:
     """
     for weeks in (1, 2):
         back = weeks * WEEK
-        if back < len(known) and _looked(known[-1 - back]):
-            return known[-1, :, :WEEK], known[-1 - back, :, :WEEK], float(weeks)
+        if back < len(by_age) and _looked(by_age[-1 - back]):
+            return by_age[-1, :, :WEEK], by_age[-1 - back, :, :WEEK], float(weeks)
     return None
 
 
@@ -248,15 +248,15 @@ def _closed(panel: CasePanel) -> NDArray[np.bool_]:
     return np.asarray(np.mean(off, axis=0) > 1 / 2)
 
 
-def growth(known: Floats, shared: float | None = None) -> Floats:
+def growth(by_age: Floats, shared: float | None = None) -> Floats:
     """The expected weekly log growth of each client, from comparable vintages.
 
     It compares the last seven days as known today with those of a week before as known then. Few
     cases have little weight. The growth of all clients, if known, has the same weight as the own.
     """
-    weeks_alike = comparable(known)
+    weeks_alike = comparable(by_age)
     if weeks_alike is None:
-        own = np.zeros(known.shape[1])
+        own = np.zeros(by_age.shape[1])
     else:
         now, before, weeks = weeks_alike
         ratio = (now.sum(axis=1) + SOFTENING) / (before.sum(axis=1) + SOFTENING)
@@ -264,16 +264,16 @@ def growth(known: Floats, shared: float | None = None) -> Floats:
     return own if shared is None else (own + shared) / 2
 
 
-def late_counts(known: Floats, *, some: bool = False) -> tuple[Floats, Floats]:
+def late_counts(by_age: Floats, *, some: bool = False) -> tuple[Floats, Floats]:
     """By client and lag: cases reported later, and cases known by now, of the last vintages.
 
     With `some`, only of days that had some cases in the vintage.
     """
-    now = known[-1]
+    now = by_age[-1]
     late, total = np.zeros((len(now), LATE_DAYS)), np.zeros((len(now), LATE_DAYS))
-    for back in range(SETTLED, min(BACK, len(known) - 1) + 1):
-        then = known[-1 - back, :, :LATE_DAYS]
-        if _looked(known[-1 - back]):
+    for back in range(SETTLED, min(BACK, len(by_age) - 1) + 1):
+        then = by_age[-1 - back, :, :LATE_DAYS]
+        if _looked(by_age[-1 - back]):
             by_now = now[:, back : back + LATE_DAYS]
             counted = (then > 0) | (not some)
             late += counted * (by_now - then)
@@ -281,41 +281,41 @@ def late_counts(known: Floats, *, some: bool = False) -> tuple[Floats, Floats]:
     return late, total
 
 
-def late_shares(known: Floats, pooled: Floats | None = None, *, some: bool = False) -> Floats:
+def late_shares(by_age: Floats, pooled: Floats | None = None, *, some: bool = False) -> Floats:
     """The late share by client and lag: the own share, shrunk to the pooled one.
 
     With `some`, of days that already have some cases.
     """
-    late, total = late_counts(known, some=some)
+    late, total = late_counts(by_age, some=some)
     prior = (FURTHER if some else 1.0) * (USUAL_LATE if pooled is None else pooled)
     shares: Floats = np.clip((late + PRIOR_CASES * prior) / (total + PRIOR_CASES), 0.0, 1.0)
     return shares
 
 
-def fill(known: Floats, growing: Floats, pooled: Floats | None = None) -> Floats:
+def fill(by_age: Floats, growing: Floats, pooled: Floats | None = None) -> Floats:
     """The median number of late cases of the last days [clients, lags], as of the last vintage.
 
     The total is a median, which scores require, and 0 where few cases are late.
     """
-    return median_of(coming(known, growing, pooled))
+    return median_of(coming(by_age, growing, pooled))
 
 
 def coming(
-    known: Floats, growing: Floats, pooled: Floats | None = None, usual: Usual | None = None
+    by_age: Floats, growing: Floats, pooled: Floats | None = None, usual: Usual | None = None
 ) -> Floats:
     """The mean number of late cases of the last days [clients, lags].
 
-    `known` is `Vintages.known(AGES)`, `growing` each client's weekly log growth. `usual` holds
+    `by_age` is `Vintages.known(AGES)`, `growing` each client's weekly log growth. `usual` holds
     its holiday effects.
     """
     if usual is None:
-        expected = _expected(known[-1], growing)
+        expected = _expected(by_age[-1], growing)
     else:
         expected = _expected(usual.counts, growing) * usual.factor
-    late, further = late_shares(known, pooled), late_shares(known, pooled, some=True)
+    late, further = late_shares(by_age, pooled), late_shares(by_age, pooled, some=True)
     truly_none = (1 + np.maximum(expected, 0.0) / SPREAD) ** -SPREAD
     only_late = late / np.maximum(late + (1 - late) * truly_none, 1e-12)
-    mean: Floats = np.where(known[-1, :, :LATE_DAYS] > 0, further, only_late) * expected
+    mean: Floats = np.where(by_age[-1, :, :LATE_DAYS] > 0, further, only_late) * expected
     return mean
 
 
@@ -341,15 +341,15 @@ def _expected(now: Floats, growing: Floats) -> Floats:
     return expected
 
 
-def _mornings(known: Floats, pooled: Floats | None) -> list[tuple[Floats, Floats, Floats]]:
+def _mornings(by_age: Floats, pooled: Floats | None) -> list[tuple[Floats, Floats, Floats]]:
     """Nowcasts as of past vintages: late cases estimated, cases known then, and scaled errors."""
     made = []
-    for back in range(SETTLED + 1, min(ERROR_VINTAGES, len(known) - LEAST_VINTAGES) + 1):
-        then = known[: len(known) - back]
+    for back in range(SETTLED + 1, min(ERROR_VINTAGES, len(by_age) - LEAST_VINTAGES) + 1):
+        then = by_age[: len(by_age) - back]
         if _looked(then[-1]):
             filled = fill(then, growth(then), pooled)
             seen = then[-1, :, :LATE_DAYS]
-            came = known[-1, :, back : back + LATE_DAYS] - seen
+            came = by_age[-1, :, back : back + LATE_DAYS] - seen
             made.append((filled, seen, came - filled))
     return [(filled, seen, error / _scale(filled, seen)) for filled, seen, error in made]
 

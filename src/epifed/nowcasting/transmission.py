@@ -186,8 +186,8 @@ def onset_nowcast(history: Vintages, reported: Nowcast, seed: int = 0) -> OnsetN
     rng = np.random.default_rng(seed)
     recent = table[:, -RECENT:].sum(axis=1)
     backward = _shrunk(recent)
-    known = _onsets(table)
-    spread = known + _spread(missing, backward)
+    by_onset = _onsets(table)
+    spread = by_onset + _spread(missing, backward)
     late = _late_draws(reported, rng)
     unreported = np.zeros((len(late), *missing.shape))
     unreported[:, :, -LATE_DAYS:] = late
@@ -199,7 +199,7 @@ def onset_nowcast(history: Vintages, reported: Nowcast, seed: int = 0) -> OnsetN
     return OnsetNowcast(
         days=tuple(last - timedelta(days=DAYS - 1 - i) for i in range(DAYS)),
         regions=history.regions,
-        known=known[:, -DAYS:],
+        known=by_onset[:, -DAYS:],
         imputed=spread[:, -DAYS:],
         draws=draws + coming,
         with_onset=total / max(total + float(missing[:, -RECENT:].sum()), 1.0),
@@ -208,8 +208,8 @@ def onset_nowcast(history: Vintages, reported: Nowcast, seed: int = 0) -> OnsetN
 
 def reported_draws(history: Vintages, reported: Nowcast, seed: int = 0) -> Floats:
     """Draws [draws, regions, days] of the cases by reporting date, for a list without onsets."""
-    known = history.known(DAYS)[-1, :, ::-1]
-    draws = np.repeat(known[None], DRAWS, axis=0)
+    counts = history.known(DAYS)[-1, :, ::-1]
+    draws = np.repeat(counts[None], DRAWS, axis=0)
     draws[..., -LATE_DAYS:] += _late_draws(reported, np.random.default_rng(seed))
     return np.maximum(draws, 0.0)
 
