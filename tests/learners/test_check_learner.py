@@ -8,7 +8,7 @@ import pytest
 from epifed.data.panel import CasePanel
 from epifed.learners.base import Floats, Vector, Windows, slide
 from epifed.learners.growth import Releases
-from epifed.learners.one_shot import Coefficients, OneShot
+from epifed.learners.one_shot import OneShot
 from epifed.learners.trend import LastDays, Trend
 from epifed.registry import LEARNERS
 from epifed.testing import LearnerRuleError, check_learner
@@ -53,16 +53,16 @@ class LooksAhead(OneShot):
 
 
 class Mutates(OneShot):
-    def contribute(self, state: Coefficients, view: Windows) -> Vector:
-        state.values[0] += 1
+    def contribute(self, state: Vector, view: Windows) -> Vector:
+        state[0] += 1
         return super().contribute(state, view)
 
 
 class Negative(OneShot):
-    def predict(self, state: Coefficients, inputs: Vector) -> Floats:
+    def predict(self, state: Vector, inputs: Vector) -> Floats:
         return super().predict(state, inputs) - 10
 
-    def hindcast(self, panel: CasePanel, state: Coefficients, horizon: int) -> Floats:
+    def hindcast(self, panel: CasePanel, state: Vector, horizon: int) -> Floats:
         return super().hindcast(panel, state, horizon) - 10
 
 
@@ -104,5 +104,5 @@ def test_a_broken_learner_is_found(learner: Any, words: str) -> None:
 
 
 def test_optional_abilities_are_listed() -> None:
-    assert list(check_learner("one-shot")) == ["preset", "entries", "pack"]
+    assert list(check_learner("one-shot")) == ["preset", "entries"]
     assert {"advance", "join", "signal"} <= set(check_learner("trend"))

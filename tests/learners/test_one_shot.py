@@ -13,14 +13,14 @@ from epifed.data.readers import read_prepared
 from epifed.errors import EpifedError
 from epifed.evaluation import score
 from epifed.learners.base import Windows, make_learner, recency
-from epifed.learners.one_shot import LARGEST_RESIDUAL, Coefficients, OneShot
+from epifed.learners.one_shot import LARGEST_RESIDUAL, OneShot
 from epifed.settings import PERIODS, Settings, seed_sequence
 from epifed.training.loop import make_clients, train
 from epifed.training.release import read_release
 from tests.helpers import START, small_clients, small_panel, windows_of
 
 Floats = NDArray[np.float64]
-NOTHING = Coefficients(np.zeros(2, dtype=np.float32))
+NOTHING = np.zeros(2, dtype=np.float32)
 
 
 def one_shot(clients: int = 12, **changes: object) -> Settings:
@@ -110,7 +110,7 @@ def test_contributions_are_bounded_whatever_the_counts(counts: list[float], epsi
 def test_no_release_makes_nonsense(release: list[float], noise: float, counts: list[float]) -> None:
     learner = OneShot(one_shot(epsilon=0.1))
     state = learner.step(NOTHING, np.array(release, dtype=np.float32), noise)
-    assert np.isfinite(state.values).all()
+    assert np.isfinite(state).all()
     window = np.array([counts], dtype=np.float32)
     predicted = float(learner.predict(state, window)[0])
     bound = LARGEST_RESIDUAL * (float(window.mean()) + 1)
@@ -124,7 +124,7 @@ def test_with_ever_more_noise_it_becomes_persistence(release: list[float]) -> No
     for noise in (1e3, 1e6):
         noisy = np.float32(noise) * np.array(release, dtype=np.float32)
         state = learner.step(NOTHING, noisy, noise)
-        assert float(np.linalg.norm(state.values)) < 0.1 / noise
+        assert float(np.linalg.norm(state)) < 0.1 / noise
     np.testing.assert_allclose(
         learner.predict(state, windows), windows[..., -1], rtol=1.3e-6, atol=1e-5
     )

@@ -69,7 +69,7 @@ class FedAvg(WindowLearner[FedAvgState]):
                 f"learner: found 'fedavg', which trains networks, but {error}; expected PyTorch "
                 "('pip install epifed[torch]'), or a learner that needs none"
             ) from None
-        self._models, self._stack = networks, networks
+        self._networks = networks
         self.model: nn.Module = networks.make_model(self.own.model, settings.window)
         self.length = sum(p.numel() for p in self.model.parameters())
 
@@ -103,15 +103,15 @@ class FedAvg(WindowLearner[FedAvgState]):
     def start(self, seeds: np.random.SeedSequence) -> FedAvgState:
         """The model's weights by PyTorch's default initialisation, with the given seed."""
         seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)
-        weights = self._stack.initial(
-            lambda: self._models.make_model(self.own.model, self.settings.window), seed
+        weights = self._networks.initial(
+            lambda: self._networks.make_model(self.own.model, self.settings.window), seed
         )
         return FedAvgState(weights, weights)
 
     def contribute(self, state: FedAvgState, view: Windows) -> Vector:
         """Δw of each client, all trained as one stack."""
         weight = recency(view, self.own.half_life, self.settings)
-        return self._stack.contributions(
+        return self._networks.contributions(
             self.model,
             state.weights,
             view.inputs,
@@ -137,7 +137,7 @@ class FedAvg(WindowLearner[FedAvgState]):
 
     def predict(self, state: FedAvgState, inputs: Vector) -> Floats:
         """The model's predictions for windows of counts."""
-        return self._stack.predictions(self.model, state.mean, inputs)
+        return self._networks.predictions(self.model, state.mean, inputs)
 
     def pack(self, state: FedAvgState) -> Vector:
         """The weights, and with averaging also their mean and the number of rounds."""
@@ -160,6 +160,4 @@ class FedAvg(WindowLearner[FedAvgState]):
         """The same network without a federation, for the paper's kind of model."""
         if self.own.model.startswith(SCALE_FREE):
             return {}
-        from epifed.learners import networks  # noqa: PLC0415
-
-        return dict(networks.BASELINES)
+        return dict(self._networks.BASELINES)

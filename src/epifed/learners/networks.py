@@ -7,6 +7,7 @@ backward pass and one Adam step train every client as if it were alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -157,26 +158,14 @@ def contributions(
     A scale-free model is trained on scale-free errors, so counties of different size have the same
     weight.
     """
-    x, y, real, start = (_aligned(array) for array in (inputs, targets, share, weights))
+    # Copies in PyTorch's own memory, because the last bits depend on the alignment.
+    x, y, real, start = (torch.from_numpy(a).clone() for a in (inputs, targets, share, weights))
     if isinstance(model, ScaleFree):
         y = model.residual(x, y)
         x, _, _ = model.scaled(x)
         model = model.net
-    updates = train_stack(
-        model,
-        start,
-        x,
-        y,
-        real,
-        epochs=epochs,
-        learning_rate=learning_rate,
-    )
+    updates = train_stack(model, start, x, y, real, epochs=epochs, learning_rate=learning_rate)
     return updates.numpy()
-
-
-def _aligned(array: NDArray[np.float32]) -> Tensor:
-    """A copy in PyTorch's own memory, because the last bits depend on the alignment."""
-    return torch.from_numpy(array).clone()
 
 
 def predictions(
@@ -229,24 +218,12 @@ def train_stack(
     """
     if len(inputs) == 0:
         return weights.new_zeros((0, len(weights)))
-    pieces = [slice(i, i + CLIENTS_AT_ONCE) for i in range(0, len(inputs), CLIENTS_AT_ONCE)]
-    return torch.cat(
-        [
-            _train(model, weights, inputs[p], targets[p], mask[p], epochs, learning_rate)
-            for p in pieces
-        ]
-    )
-
-
-def _train(
-    model: nn.Module,
-    weights: Tensor,
-    inputs: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    epochs: int,
-    learning_rate: float,
-) -> Tensor:
+    if len(inputs) > CLIENTS_AT_ONCE:
+        train = partial(train_stack, model, weights, epochs=epochs, learning_rate=learning_rate)
+        pieces = zip(
+            *(torch.split(x, CLIENTS_AT_ONCE) for x in (inputs, targets, mask)), strict=True
+        )
+        return torch.cat([train(*piece) for piece in pieces])
     share = mask.to(inputs.dtype)
     share = share / share.sum(dim=1, keepdim=True).clamp(min=1.0)
     stack = [p.expand(len(inputs), *p.shape).clone() for p in unflatten(model, weights).values()]

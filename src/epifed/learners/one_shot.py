@@ -9,7 +9,6 @@ towards persistence.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,15 +49,11 @@ class OneShotOwn(Own):
     )
 
 
-@dataclass(frozen=True)
-class Coefficients:
-    """The two numbers of the model: a common change, and the effect of the window's trend."""
+class OneShot(WindowLearner[Vector]):
+    """A linear model of the scale-free residual (y − last) / (mean + 1), learned in one round.
 
-    values: Vector
-
-
-class OneShot(WindowLearner[Coefficients]):
-    """A linear model of the scale-free residual (y − last) / (mean + 1), learned in one round."""
+    The state is its two coefficients: a common change, and the effect of the window's trend.
+    """
 
     name = "one-shot"
     own_settings = OneShotOwn
@@ -80,12 +75,12 @@ class OneShot(WindowLearner[Coefficients]):
         everybody = {"clients_per_round": clients, "rounds": 1, "accountant": "pld"}
         return super().preset(clients, given) | everybody | {"clip_norm": 0.1}
 
-    def start(self, seeds: np.random.SeedSequence) -> Coefficients:
+    def start(self, seeds: np.random.SeedSequence) -> Vector:
         """Zero coefficients: persistence."""
         del seeds
-        return Coefficients(np.zeros(FEATURES, dtype=np.float32))
+        return np.zeros(FEATURES, dtype=np.float32)
 
-    def contribute(self, state: Coefficients, view: Windows) -> Vector:
+    def contribute(self, state: Vector, view: Windows) -> Vector:
         """The upper triangle of XᵀX, then Xᵀz, of each client: weighted means over its windows."""
         del state
         inputs, targets = view.inputs.astype(np.float64), view.targets.astype(np.float64)
@@ -110,7 +105,7 @@ class OneShot(WindowLearner[Coefficients]):
         ]
         return (*products, *(f"mean of feature {i + 1} x target" for i in range(FEATURES)))
 
-    def step(self, state: Coefficients, release: Vector, noise_std: float) -> Coefficients:
+    def step(self, state: Vector, release: Vector, noise_std: float) -> Vector:
         """The coefficients β with the least ‖Aβ − b‖² / σ² + ‖β / prior‖².
 
         A is made positive semidefinite, and A and b are limited to the norm of clipped statistics,
@@ -136,23 +131,14 @@ class OneShot(WindowLearner[Coefficients]):
         ratio = cross / left
         y = (from_second - ratio * from_first) / (right - ratio * cross)
         x = (from_first - cross * y) / left
-        return Coefficients(np.array([p * x, q * y], dtype=np.float32))
+        return np.array([p * x, q * y], dtype=np.float32)
 
-    def predict(self, state: Coefficients, inputs: Vector) -> Floats:
+    def predict(self, state: Vector, inputs: Vector) -> Floats:
         """The last value plus the learned change, at least 0."""
         x, last, level = _features(inputs.astype(np.float64))
-        change = (x @ state.values.astype(np.float64)).clip(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+        change = (x @ state.astype(np.float64)).clip(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
         prediction: Floats = np.maximum(last + level * change, 0.0)
         return prediction
-
-    def pack(self, state: Coefficients) -> Vector:
-        """The coefficients as a vector."""
-        return state.values
-
-    def unpack(self, vector: Vector) -> Coefficients:
-        """The state from the vector of `pack`."""
-        self.refuse_length(vector, FEATURES)
-        return Coefficients(vector)
 
 
 def _features(inputs: Floats) -> tuple[Floats, Floats, Floats]:
