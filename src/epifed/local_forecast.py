@@ -319,6 +319,11 @@ def forecast_alone(
     panel = panel if isinstance(panel, CasePanel) else load_panel(panel)
     if region is not None:
         panel = _alone(panel, region)
+    if not panel.counts.any():
+        raise EpifedError(
+            f"{panel.source}: found no case at all; expected cases to forecast (formulas that no "
+            "program has computed are read as 0: open the file in Excel and save it)"
+        )
     notes: list[str] = []
     vintages = vintages if vintages is not None else panel.history
     if vintages is not None:

@@ -267,7 +267,10 @@ def test_days_or_weeks_and_new_or_cumulative_are_asked(tmp_path: Path) -> None:
     found = read_file(weekly_csv(tmp_path / "weekly.csv"), "weekly.csv", {})
     assert asked(found) == "cadence"
     assert options_of(found) == [{"cadence": "week"}, {"cadence": "day"}]
-    panel = read_file(tmp_path / "weekly.csv", "weekly.csv", {"cadence": "week"}).panel
+    found = read_file(tmp_path / "weekly.csv", "weekly.csv", {"cadence": "week"})
+    assert asked(found) == "weeks_dated"
+    said = {"cadence": "week", "weeks_dated": "first"}
+    panel = read_file(tmp_path / "weekly.csv", "weekly.csv", said).panel
     assert panel is not None and panel.step == "week"
     path = weekly_csv(tmp_path / "sums.csv", cumulative=True)
     found = read_file(path, path.name, {})
@@ -702,3 +705,40 @@ def test_the_page_needs_nothing_of_the_other_extras() -> None:
     code = f"{blocked}\nimport epifed.app.server, epifed.app.session"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_kinds_parts_and_rolling_sums_are_questions_of_their_own(tmp_path: Path) -> None:
+    days = [date(2024, 1, 1) + timedelta(i) for i in range(60)]
+    rng = np.random.default_rng(1)
+    new = {day: rng.poisson(30) for day in days}
+    path = tmp_path / "list.csv"
+    rows = [f"{day};Harz;{'RSV' if i % 3 else 'Grippe'}" for day in days for i in range(new[day])]
+    path.write_text("\n".join(["Meldedatum;Kreis;Erreger", *rows]))
+    found = read_file(path, path.name, {})
+    assert asked(found) == "only" and found.question is not None
+    assert found.question.column == "Erreger"
+    assert options_of(found) == [
+        {"only": "Erreger=RSV"}, {"only": "Erreger=Grippe"}, {"duplicates": "sum"}
+    ]  # fmt: skip
+    assert read_file(path, path.name, {"duplicates": "sum"}).panel is not None
+    path.write_text("\n".join(["Datum;Kreis;männlich;weiblich", *(
+        f"{day};Harz;{n};{n + 1}" for day, n in new.items())]))  # fmt: skip
+    found = read_file(path, path.name, {})
+    assert options_of(found)[0] == {"cases": "männlich+weiblich"}
+    both = read_file(path, path.name, options_of(found)[0])
+    assert both.panel is not None and both.panel.counts.sum() == sum(new.values()) * 2 + 60
+    assert both.to_dict()["roles"]["cases"] == "männlich+weiblich"
+    assert "--column-cases männlich+weiblich" in both.command()
+    sums = [sum(new[day] for day in days[max(0, i - 6) : i + 1]) for i in range(60)]
+    path.write_text("\n".join(["Datum;Kreis;Fälle in 7 Tagen", *(
+        f"{day};Harz;{n}" for day, n in zip(days, sums, strict=True))]))  # fmt: skip
+    found = read_file(path, path.name, {})
+    assert asked(found) == "rolling" and options_of(found) == [{"counts": "new"}]
+
+
+def test_a_file_without_a_case_has_no_forecast(client: TestClient) -> None:
+    lines = [f"{date(2024, 1, 1) + timedelta(i)},Harz,0" for i in range(60)]
+    sent = "\n".join(["date,region,cases", *lines]).encode()
+    assert client.post("/api/file?name=none.csv", content=sent).status_code == 200
+    refused = client.post("/api/forecast", content=b"{}")
+    assert refused.status_code == 422 and "found no case at all" in refused.json()["problem"]

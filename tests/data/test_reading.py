@@ -142,14 +142,14 @@ def test_a_midnight_of_elsewhere_is_refused_not_moved(tmp_path: Path) -> None:
 # weeks and months
 
 
-def mondays(step: int = 7) -> list[date]:
-    return [date(2021, 3, 1) + timedelta(days=step * i) for i in range(12)]
+def sundays(step: int = 7) -> list[date]:
+    return [date(2021, 3, 7) + timedelta(days=step * i) for i in range(12)]
 
 
 def test_days_a_week_apart_are_weeks(tmp_path: Path) -> None:
-    path = csv(tmp_path, table([*WAVE], days=mondays()))
+    path = csv(tmp_path, table([*WAVE], days=sundays()))
     panel = load_panel(path)
-    assert (panel.step, panel.start, panel.end) == ("week", mondays()[0], mondays()[-1])
+    assert (panel.step, panel.start, panel.end) == ("week", sundays()[0], sundays()[-1])
     assert panel.counts[0].tolist() == WAVE[:12]
     assert any("a row is a week" in note for note in panel.notes)
     daily = load_panel(path, cadence="day")
@@ -157,10 +157,10 @@ def test_days_a_week_apart_are_weeks(tmp_path: Path) -> None:
 
 
 def test_weeks_dated_by_their_first_day_go_by_their_last(tmp_path: Path) -> None:
-    sundays = [date(2023, 10, 1) + timedelta(weeks=week) for week in range(12)]
-    text = table([5, 9, 12, 30, 22, 14, 9, 8, 4, 6, 2, 3], days=sundays)
+    days = [date(2023, 10, 1) + timedelta(weeks=week) for week in range(12)]
+    text = table([5, 9, 12, 30, 22, 14, 9, 8, 4, 6, 2, 3], days=days)
     plain = load_panel(csv(tmp_path, text))
-    assert plain.end == sundays[-1]
+    assert plain.end == days[-1]
     assert any("taken as ending on the Sunday" in note for note in plain.notes)
     first = load_panel(csv(tmp_path, text), weeks_dated="first")
     assert first.end == date(2023, 12, 23) and first.end.weekday() == 5
@@ -174,32 +174,32 @@ def test_weeks_dated_by_their_first_day_go_by_their_last(tmp_path: Path) -> None
 
 
 def test_a_missing_week_is_no_week_of_none(tmp_path: Path) -> None:
-    days = [day for i, day in enumerate(mondays()) if i != 4]
+    days = [day for i, day in enumerate(sundays()) if i != 4]
     panel = load_panel(csv(tmp_path, table([*WAVE], days=days)))
     assert panel.step == "week" and panel.reported is not None
     assert np.flatnonzero(~panel.reported[0]).tolist() == [4]
 
 
 def test_a_row_every_other_week_is_no_week(tmp_path: Path) -> None:
-    path = csv(tmp_path, table([*WAVE], days=mondays(14)))
+    path = csv(tmp_path, table([*WAVE], days=sundays(14)))
     assert choices(path) == ({"cadence": "week"}, {"cadence": "day"})
 
 
 def test_a_week_that_was_dated_a_day_late_is_refused(tmp_path: Path) -> None:
-    days = mondays()
+    days = sundays()
     days[5] += timedelta(days=1)
-    with pytest.raises(EpifedError, match=r"2021-03-01 and 2021-04-06; expected .* whole weeks"):
+    with pytest.raises(EpifedError, match=r"2021-03-07 and 2021-04-12; expected .* whole weeks"):
         load_panel(csv(tmp_path, table([*WAVE], days=days)))
 
 
 def test_regions_with_other_weekdays_are_refused() -> None:
     frames = [
-        pl.DataFrame({"date": mondays(), "region": f"r{i}", "cases": WAVE[:12]}).with_columns(
+        pl.DataFrame({"date": sundays(), "region": f"r{i}", "cases": WAVE[:12]}).with_columns(
             pl.col("date") + timedelta(days=i)
         )
         for i in range(5)
     ]
-    with pytest.raises(EpifedError, match="found weeks dated 2021-03-01 and 2021-03-02"):
+    with pytest.raises(EpifedError, match="found weeks dated 2021-03-07 and 2021-03-08"):
         load_panel(pl.concat(frames))
 
 

@@ -163,7 +163,7 @@ def test_two_files_one_below_the_other(tmp_path: Path) -> None:
 def test_a_region_in_capitals_from_a_day_on_is_refused(tmp_path: Path) -> None:
     lines = [line.replace("01001", "Berlin") for line in plain()]
     half = [*lines[:80], *(line.replace("Berlin", "BERLIN") for line in lines[80:])]
-    with pytest.raises(EpifedError, match="found 'BERLIN' and 'Berlin', and no day that has both"):
+    with pytest.raises(EpifedError, match="found 'Berlin' and 'BERLIN', and no day that has both"):
         load_panel(written(tmp_path, half))
     both = [*lines, *(f"{d},BERLIN,3" for d in DAYS)]
     assert len(load_panel(written(tmp_path, both)).regions) == 5

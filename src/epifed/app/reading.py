@@ -19,7 +19,13 @@ import polars as pl
 
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, load_table, to_panel
-from epifed.data.readers.cleaning import Tidy, open_inhabitants, open_tidy, with_inhabitants
+from epifed.data.readers.cleaning import (
+    Tidy,
+    entered,
+    open_inhabitants,
+    open_tidy,
+    with_inhabitants,
+)
 from epifed.data.readers.columns import is_of_inhabitants, unusable_names
 from epifed.data.readers.tables import (
     EVERY,
@@ -311,7 +317,11 @@ def _asked(error: AmbiguousTableError, file: FileReading) -> Question:
     choices = [dict(choice) for choice in error.choices]
     sentence = file._without_folder(error.sentence)
     kind = next((key for key in _KINDS if key in keys), "other")
-    if kind == "below":
+    if kind == "only":
+        choices.sort(key=lambda choice: "only" not in choice)
+    elif kind == "counts" and len(choices) == 1:
+        kind = "rolling"
+    elif kind == "below":
         choices += [{"below": 0}, {"below": LEFT_OUT}]
     elif kind == "sheet" and "regions_from" not in keys and {"sheet": EVERY} not in choices:
         choices.append({"regions_from": "sheets"})
@@ -359,7 +369,7 @@ def _which_columns(file: FileReading) -> Question | None:
     """The question for a column that neither a usual name nor a person identifies."""
     if file.table is None or file.options.get("layout") not in (None, "long"):
         return None
-    if unusable_names(file.table.names):
+    if unusable_names(file.table):
         return None
     names = [name for name in file.table.names if name]
     roles = file._roles()
@@ -408,18 +418,14 @@ def _when_entered(file: FileReading) -> Question | None:
     day = columns.get("day", "")
     others = [name for name in file.table.names if name and name not in columns.values()]
     for name in others if day in file.table.names else ():
-        pair = file.table.pick({"first": day, "second": name})
         try:
-            first, second = (
-                parse_days(file.name, pair.select("row", day=key), column).frame["day"]
-                for key, column in (("first", day), ("second", name))
-            )
+            rows = entered(file.path, name, Assumptions(**file.reader_options))
         except EpifedError:
             continue
-        late = (second - first).dt.total_days()
+        late = (rows["as_of"] - rows["reported"]).dt.total_days()
         if late.null_count() == 0 and late.min() == 0 and late.max() != 0:
             answers = (Answer({ENTRY: name}), Answer({ENTRY: ""}))
-            return Question(ENTRY, answers, name, str(pair["second"][0]))
+            return Question(ENTRY, answers, name, rows["as_of"][0].isoformat())
     return None
 
 

@@ -30,7 +30,7 @@ from epifed.app.reading import (
 from epifed.data.panel import CasePanel
 from epifed.data.quality import clean
 from epifed.data.readers.tables import Assumptions, existing, short
-from epifed.data.readers.vintage_files import load_vintages
+from epifed.data.readers.vintage_files import read_entries
 from epifed.data.vintages import Vintages
 from epifed.data_check import check_panel
 from epifed.errors import EpifedError, in_german
@@ -255,12 +255,8 @@ class PageSession:
         file = self._opened()
         if not file.entry or file.tidy is None:
             return None
-        columns: dict[str, Any] = {"reported": file.tidy.columns["day"], "entry": file.entry}
-        if file.options.get("one_region"):
-            columns["one_region"] = True
-        else:
-            columns["region"] = file.tidy.columns["region"]
-        return load_vintages(file.path, regions=panel.regions, **columns)
+        options = {k: v for k, v in file.reader_options.items() if k != "population_from"}
+        return read_entries(file.path, file.entry, panel.regions, **options)
 
     def _preview(self, _: bytes) -> None:
         """Preview what this site would send, from the open file if the kit has no data."""

@@ -180,7 +180,7 @@ def _from_file(
     """The forecast that a file makes of itself."""
     from dataclasses import asdict
 
-    from epifed.data.readers.vintage_files import load_vintages
+    from epifed.data.readers.vintage_files import load_vintages, read_entries
     from epifed.evaluation.results_folder import RESULTS, refuse_other
     from epifed.forecasting import TOTAL
     from epifed.local_forecast import CSV, REPORT, WORKBOOK, forecast_alone
@@ -188,12 +188,13 @@ def _from_file(
     refuse_other(out / RESULTS, "week")
     panel = reading.read(data, ask=True)
     history = None
-    if vintages is not None or column_entry is not None:
+    if column_entry is not None and vintages in (None, data):
+        history = read_entries(data, column_entry, panel.regions, **reading.options)
+    elif vintages is not None:
         said = {"region": reading.options.get("region"), "reported": reading.options.get("date")}
-        said |= {"one_region": reading.options.get("one_region")}
-        columns = {name: column for name, column in said.items() if column} if column_entry else {}
-        columns |= {"entry": column_entry} if column_entry else {}
-        history = load_vintages(vintages or data, regions=panel.regions, **columns)
+        said |= {"one_region": reading.options.get("one_region"), "entry": column_entry}
+        columns = {name: column for name, column in said.items() if column and column_entry}
+        history = load_vintages(vintages, regions=panel.regions, **columns)
     with GridProgress(spoken("forecasts, past weeks first")) as progress:
         made = forecast_alone(
             panel,

@@ -93,7 +93,8 @@ function answerWords(kind, { options, reading }, last) {
   }
   if (key === 'thousands' || key === 'decimal') return [t('casesShown', reading === null ? '–' : num(reading, Number.isInteger(reading) ? 0 : 3)), t('signs')[key](options[key])];
   const name = ['cases', 'column_cases'].includes(kind) && options.line_list ? 'line_list' : ['cases', 'date', 'region'].find((one) => kind.endsWith(one) && options[one]) ?? key;
-  const words = t('answer')[name];
+  const together = kind === 'only' && options.duplicates === 'sum';
+  const words = together ? () => t('allTogether') : ['cases', 'column_cases'].includes(kind) && (options.cases ?? '').includes('+') && !DATA.file.columns.includes(options.cases) ? (v) => [v.split('+').join(' + '), t('addedUp')] : t('answer')[name];
   const found = words ? words(options[name], last) : quoted(options);
   return Array.isArray(found) ? found : [found, ''];
 }
@@ -131,6 +132,7 @@ function drawRoles(file) {
     }
     const entries = [...(role === 'date' ? file.days : []), ...names].map((name) => [name, name]);
     if (role === 'cases') entries.push(['(rows)', t('roleRows')]);
+    if (chosen && !chosen.startsWith('(') && !entries.some(([name]) => name === chosen)) entries.unshift([chosen, chosen]);
     if (chosen === '(file)') entries.push(['(file)', t('roleFile')]);
     if (role === 'population' || !chosen) entries.unshift(['', t('roleNone')]);
     const pick = make('select', { onchange: (event) => answer(roleOptions(role, event.target.value)) }, entries.map(([value, words]) => make('option', { value, selected: value === chosen }, words)));

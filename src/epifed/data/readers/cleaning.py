@@ -33,6 +33,7 @@ from epifed.data.readers.tables import (
     Assumptions,
     Content,
     RawTable,
+    is_total,
     listed,
     open_table,
     short,
@@ -40,9 +41,12 @@ from epifed.data.readers.tables import (
 )
 from epifed.data.readers.values import (
     ISO,
+    TIMED,
+    WEEK_LONG,
     WEEKLY,
     Days,
     Facts,
+    day_names,
     parse_counts,
     parse_days,
     parse_regions,
@@ -69,10 +73,16 @@ LEAVING = -0.2
 about -0.5. Those of daily counts have one of about 0 or more."""
 MERGED = 0.2
 """From this share of empty region cells on, cells look merged; fewer are taken as forgotten."""
+LEAST_DENSE = 10
+"""A few days are refused as far from the others if those are this many times as many as gaps."""
 LONG_GAP, LONGEST_GAP = 62, 366
 """More days without rows than these are noted; beyond the second a day is refused as an error."""
 
 
+ACROSS = "(column names)"
+"""Where the days or regions of a wide table stand."""
+KIND_OF_REGION = r"^(lk|sk|lkr\.?|kreis|landkreis|stadtkreis|stadt|kreisfreie stadt)\s+|\s+county$"
+"""Words beside the name of a region that say what kind it is."""
 SAME_REGION = (pl.col("region") == pl.col("region").shift()).fill_null(value=False)
 """Whether the previous row, in order of region and day, is of the same region."""
 
@@ -115,7 +125,9 @@ def table_alone(state: Cleaning) -> Cleaning:
                 f"{counted(repeated, 'row')} with the names of the columns again {was(repeated)} "
                 "left out"
             )
-    first = frame.filter(pl.col("day").is_not_null())["row"].min()
+    written = frame.schema["day"] == pl.String
+    digits = pl.col("day").str.contains(r"\d") if written else pl.col("day").is_not_null()
+    first = frame.filter(digits)["row"].min()
     if frame.schema["cases"] == pl.String and first is not None:
         units = frame.filter(pl.col("row") < first, ~pl.col("cases").str.contains(r"\d"))
         if len(units) and not frame.filter(pl.col("row") < first).height > len(units):
@@ -126,14 +138,25 @@ def table_alone(state: Cleaning) -> Cleaning:
             )
     whole = pl.col("day").is_not_null() & pl.col("region").is_not_null()
     holds = whole if state.said.line_list else whole | pl.col("cases").is_not_null()
+    if ACROSS in (state.columns["region"], state.columns["day"]):
+        # Each cell of a wide table has a day and a region; only its count tells a note from a row.
+        holds = pl.col("cases").is_not_null()
+        if written and state.columns["region"] == ACROSS:
+            words = frame["day"].unique().drop_nulls()
+            are_days = day_names(words.to_list(), state.said.date_format)
+            holds |= pl.col("day").is_in(
+                words.filter(pl.Series(are_days, dtype=pl.Boolean)).implode()
+            )
+        elif state.columns["region"] == ACROSS:
+            holds |= pl.col("day").is_not_null()
     last = frame.filter(holds)["row"].max()
     below = frame[:0] if last is None else frame.filter(pl.col("row") > last)
     if len(below):
-        text = below.select(pl.coalesce(pl.col("day", "region").cast(pl.String))).to_series()[0]
-        frame = frame.filter(pl.col("row") <= last)
+        keys = ("region", "day") if state.columns["day"] == ACROSS else ("day", "region")
+        text = below.select(pl.coalesce(pl.col(keys).cast(pl.String))).to_series()[0]
+        frame, rows = frame.filter(pl.col("row") <= last), below["row"].n_unique()
         notes.append(
-            f"{counted(len(below), 'row')} below the table {was(len(below))} left out: "
-            f"'{short(text)}'"
+            f"{counted(rows, 'row')} below the table {was(rows)} left out: '{short(text)}'"
         )
     return replace(state, frame=frame, notes=(*state.notes, *notes))
 
@@ -164,6 +187,10 @@ def filled_down(state: Cleaning) -> Cleaning:
 def summed(state: Cleaning) -> Cleaning:
     """Order rows by region and day; several of one are refused unless an option merges them."""
     frame = state.frame.sort("region", "day")
+    if "part" in frame.columns:  # several columns of one row
+        whole = pl.when(pl.col("cases").count() > 0).then(pl.col("cases").sum())
+        one_row = frame.group_by("row", "region", "day", maintain_order=True)
+        frame = one_row.agg(whole.alias("cases"), pl.exclude("cases", "part").first())
     if not frame.select((SAME_REGION & (pl.col("day").diff().dt.total_days() == 0)).any()).item():
         return state.now(frame)
     if state.said.duplicates == "last":
@@ -199,21 +226,37 @@ def summed(state: Cleaning) -> Cleaning:
 
 
 def of_one_spelling(state: Cleaning) -> Cleaning:
-    """Refuse regions that differ only in case and share no day: they are the same region."""
-    names = (
-        state.frame.select("region").unique().with_columns(key=pl.col("region").str.to_lowercase())
+    """Refuse two spellings of a region: other capitals and no day in common, or one after another.
+
+    Spellings that follow one another differ in umlauts, signs or a word such as LK.
+    """
+    lower = pl.col("region").str.to_lowercase()
+    bare = lower.str.replace(KIND_OF_REGION, "")
+    plain = bare
+    for sign, letters in {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}.items():
+        plain = plain.str.replace_all(sign, letters)
+    plain = plain.str.normalize("NFD").str.replace_all(r"[^\pL\pN]", "")
+    known = state.frame.filter(pl.col("cases").is_not_null())
+    spans = known.group_by("region").agg(
+        pl.col("day"), first=pl.col("day").min(), last=pl.col("day").max()
     )
-    alike = names.filter(pl.col("key").is_duplicated())
-    if alike.is_empty():
-        return state
-    rows = state.frame.join(alike, on="region").select("key", "day", "region").unique()
-    both = rows.filter(pl.struct("key", "day").is_duplicated())["key"].unique()
-    for key in alike.filter(~pl.col("key").is_in(both.implode()))["key"].sort()[:1]:
-        one, other = alike.filter(key=key)["region"].sort()[:2]
-        raise EpifedError(
-            f"{state.where}: column {short(state.columns['region'])}: found '{short(one)}' and "
-            f"'{short(other)}', and no day that has both; expected one spelling of a region"
-        )
+    spans = spans.with_columns(lower=lower, plain=plain, bare=bare == lower).sort("first", "region")
+    for key in ("lower", "plain"):
+        for alike in spans.filter(pl.col(key).is_duplicated()).partition_by(
+            key, maintain_order=True
+        ):
+            one, other = alike.rows(named=True)[:2]
+            apart = one["last"] < other["first"] and (one["bare"] or other["bare"])
+            few = min(len(one["day"]), len(other["day"])) < LEAST_STEPS
+            if key == "plain" and (few or not apart):
+                continue
+            if key == "lower" and alike["day"].explode().is_duplicated().any():
+                continue
+            raise EpifedError(
+                f"{state.where}: column {short(state.columns['region'])}: found "
+                f"'{short(one['region'])}' and '{short(other['region'])}', and no day that has "
+                "both; expected one spelling of a region"
+            )
     return state
 
 
@@ -228,6 +271,17 @@ def without_leaps(state: Cleaning) -> Cleaning:
             f"{state.where}: row {row}, column {short(state.columns['day'])}: found {before[0]} "
             f"and then nothing until {after[0]}; expected no more than a year between days"
         )
+    apart = days.select("day").unique().sort("day")["day"]
+    leap = apart.diff().dt.total_days().fill_null(0)
+    for place in (leap > LONG_GAP).arg_true():
+        alone = min(place, len(apart) - place)
+        if alone < LEAST_STEPS and len(apart) - alone >= LEAST_DENSE * (leap > 1).sum():
+            row = days.filter(day=apart[place - 1] if place == alone else apart[place])["row"][0]
+            raise EpifedError(
+                f"{state.where}: row {row}, column {short(state.columns['day'])}: found "
+                f"{apart[place - 1]} and then nothing until {apart[place]}; expected days near "
+                "each other: is a year mistyped?"
+            )
     longest = gaps.arg_max()
     if longest is None or gaps[longest] <= LONG_GAP:
         return state
@@ -415,26 +469,6 @@ def _whole(shares: NDArray[np.float64], total: float) -> NDArray[np.float64]:
 
 Floats = NDArray[np.float64]
 
-TOTALS = (
-    "total", "totals", "grand total", "all", "alle", "sum", "summe", "gesamt", "gesamtsumme",
-    "insgesamt", "gesamtergebnis", "overall", "national", "nation", "ensemble", "totale", "_t",
-    "zusammen", "bundesgebiet", "ergebnis", "ensemble du territoire", "totaal", "suma", "razem",
-    "ogółem", "totalt", "celkem", "összesen", "world", "worldwide", "global", "welt", "eu/eea",
-    "eu/eea (total)",
-    "european union", "europe", "asia", "africa", "north america", "south america", "oceania",
-    "us residents", "us territories", "non-us residents", "new england", "middle atlantic",
-    "east north central", "west north central", "south atlantic", "east south central",
-    "west south central", "mountain", "pacific", "high income", "upper middle income",
-    "lower middle income", "low income", "international",
-    "owid_wrl", "owid_eun", "owid_eur", "owid_asi", "owid_afr", "owid_nam", "owid_sam", "owid_oce",
-    "owid_hic", "owid_umc", "owid_lmc", "owid_lic", "owid_int",
-)  # fmt: skip
-"""Names of rows that sum up others, in lower case."""
-SUBTOTAL = (
-    r"^(grand total|sub-?total|total|totals|summe|zwischensumme|sous-total|gesamt|suma|razem)\b"
-    r"|[\s:_-](sub-?total|total|totals|totale|ergebnis|summe|gesamt|insgesamt)$"
-)
-"""Names of rows that sum up some of the others, as pivot tables write them: Bayern Ergebnis."""
 LEAST_SUMS, LEAST_PARTS, LEAST_VALUES = 7, 3, 4
 """What a region needs to be taken for a total: days on which it is the sum of others, number of
 these others, and number of different counts."""
@@ -448,12 +482,6 @@ MOST_COUNTS = 5_000_000
 """Up to this many counts, sums of neighbouring rows are searched for."""
 NEARLY, ON_MOST = 0.05, 0.9
 """How far a total may differ from its parts, on this share of days; on half of them a fifth."""
-
-
-def is_total(names: pl.Series) -> pl.Series:
-    """Whether each name is a word for a total or a subtotal."""
-    plain = names.str.to_lowercase().str.strip_chars(" :.")
-    return (plain.is_in(TOTALS) | plain.str.contains(SUBTOTAL)).fill_null(value=False)
 
 
 def without_totals(state: Cleaning) -> Cleaning:
@@ -695,8 +723,11 @@ FEW_WEEKDAYS = 3
 """Rows on at most this many weekdays cover several days each."""
 WEEKS_IN_A_ROW, WEEKS_OF_ONE = 4, 7
 """Steps of a week in a row, over all regions or in one, that are too many for gaps between days."""
-FIRST_DAY_NAMES = re.compile(r"start|begin|first|monday|montag|von\b")
+FIRST_DAY_NAMES = re.compile(
+    r"start|begin|first|monday|montag|\b(von|vom|ab|of|commencing|from|du|d[ée]but|inicio|inizio)\b"
+)
 """Column names, in lower case, that suggest weeks dated by their first day."""
+MONDAY = 1
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -769,10 +800,12 @@ def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
         note = "a row is a week, dated by its first day; it goes by its last, six days later"
         later = state.frame.with_columns(pl.col("day").dt.offset_by(f"{WEEK - 1}d"))
         return state.now(later, note, cadence="week", weeks_dated="first")
-    if FIRST_DAY_NAMES.search(column.casefold()):
+    begins = state.frame["day"].dt.weekday().mode()[0] == MONDAY
+    if FIRST_DAY_NAMES.search(column.casefold()) or begins:
+        what = "weeks that may be dated by their first day"
+        what = "weeks dated on a Monday, which may be their first day" if begins else what
         raise AmbiguousTableError(
-            f"{state.where}: column {short(column)}: found weeks that may be dated by their first "
-            "day; expected that day to be given",
+            f"{state.where}: column {short(column)}: found {what}; expected that day to be given",
             {"weeks_dated": "first"},
             {"weeks_dated": "last"},
         )
@@ -936,8 +969,42 @@ def cleaned(table: RawTable, said: Assumptions) -> Tidy:
     return replace(tidy, read_as=read_as | tidy.read_as, notes=long.notes + tidy.notes)
 
 
-def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions) -> Tidy:
-    """Clean the rows of a long table: ids, days and counts first, then rules over several rows."""
+def entered(path: Path, entry: str, said: Assumptions) -> pl.DataFrame:
+    """The rows of a list of cases, read as the file is, and the day on which each was entered.
+
+    The columns: row, as_of (the day of entry), reported, region, cases.
+    """
+    table = open_tidy(path, said)
+    long = lay_long(table, said)
+    state, *_ = _read_rows(table.where, long.frame, long.columns, said)
+    days = table.pick({"day": entry})
+    if days["row"].is_duplicated().any():
+        raise EpifedError(
+            f"{table.where}: found several sheets or files; expected one, if a column has the day "
+            "of entry"
+        )
+    days = days.join(state.frame.select("row"), on="row", how="semi")
+    as_of = entry_days(table.where, days, entry, said.date_format).rename({"day": "as_of"})
+    rows = state.frame.rename({"day": "reported"}).join(as_of, on="row", maintain_order="left")
+    return rows.select("row", "as_of", "reported", "region", "cases")
+
+
+def entry_days(
+    where: str, frame: pl.DataFrame, column: str, format: str | None = None
+) -> pl.DataFrame:
+    """The days of entry in the column `day`, without the time of the day."""
+    try:
+        return parse_days(where, frame, column).frame
+    except AmbiguousTableError as error:
+        ways = [str(way.get("date_format")) for way in error.choices]
+        timed = [way for way in ways if way.removesuffix(TIMED) == format or len(ways) == 1]
+        return parse_days(where, frame, column, timed[0] if timed else format).frame
+
+
+def _read_rows(
+    where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions
+) -> tuple[Cleaning, Days, pl.DataFrame]:
+    """Read the ids, days and counts of a long table; also return its rows in their order."""
     state = without_totals(Cleaning(where, some(where, frame), columns, said, {}))
     state = filled_down(table_alone(state))
     rows = parse_regions(where, state.frame, columns["region"], said.id_width)
@@ -951,8 +1018,14 @@ def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: A
     if days.format not in (None, ISO):
         state = state.now(counts.frame, f"days are written as {days.format}")
     state = state.now(counts.frame, **({"date_format": days.format} if days.format else {}))
+    return state, days, rows
+
+
+def clean_rows(where: str, frame: pl.DataFrame, columns: dict[str, str], said: Assumptions) -> Tidy:
+    """Clean the rows of a long table: ids, days and counts first, then rules over several rows."""
+    state, days, rows = _read_rows(where, frame, columns, said)
     state = without_leaps(summed(of_one_spelling(state)))
-    state = of_one_cadence(state, weeks=days.format in WEEKLY)
+    state = of_one_cadence(state, weeks=(days.format or "").endswith((*WEEKLY, WEEK_LONG)))
     order = rows.sort("row", maintain_order=True)["region"].unique(maintain_order=True)
     state = without_sums(without_negatives(as_new(state)), order.to_list())
     if state.frame["cases"].is_null().all():

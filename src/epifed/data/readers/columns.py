@@ -9,17 +9,22 @@ from typing import Any
 import polars as pl
 
 from epifed.data.readers.tables import (
+    KINDS,
     LEAST_DAYS,
     PLUS,
     RATES,
     AmbiguousTableError,
     Assumptions,
     RawTable,
+    are_parts,
+    is_total,
     likely,
+    likely_counts,
     likely_day,
     listed,
     refuse,
     short,
+    summands,
     usual_population,
 )
 from epifed.data.readers.values import (
@@ -27,6 +32,7 @@ from epifed.data.readers.values import (
     NAME,
     POPULATION,
     SAID_FACTS,
+    WEEK_WORD,
     day_names,
     plain_id,
     region_facts,
@@ -72,14 +78,52 @@ def lay_long(table: RawTable, said: Assumptions) -> LongTable:
 def _long(table: RawTable, said: Assumptions) -> LongTable:
     absent = {"cases": said.line_list, "region": said.one_region}
     keys = [key for key in _DEFAULTS if not absent.get(key)]
-    frame, columns, notes = _dated(table, said, keys)
+    parts = summands(said.cases, table.names)
+    if parts:
+        frame, columns, notes = _summed_columns(table, said, keys, parts)
+    else:
+        frame, columns, notes = _dated(table, said, keys)
     if said.one_region:
         frame = frame.with_columns(region=pl.lit(Path(table.where).stem))
         columns["region"] = "(file)"
     if said.line_list:
+        _refuse_several_kinds(table, frame, columns, said)
         frame = frame.with_columns(cases=pl.lit(1.0))
         columns["cases"] = "(rows)"
     return LongTable(frame, columns, "long", notes)
+
+
+def _summed_columns(
+    table: RawTable, said: Assumptions, keys: Sequence[str], parts: Sequence[str]
+) -> tuple[pl.DataFrame, dict[str, str], tuple[str, ...]]:
+    """The wanted columns with a row for each of several columns of counts, to be added up."""
+    every = [_dated(table, replace(said, cases=name), keys) for name in parts]
+    frame = pl.concat(one.with_columns(part=pl.lit(i)) for i, (one, *_) in enumerate(every))
+    note = f"the counts are the sums of the columns {listed(parts, MOST_KINDS)}"
+    return frame, every[0][1] | {"cases": PLUS.join(parts)}, (*every[0][2], note)
+
+
+def _refuse_several_kinds(
+    table: RawTable, frame: pl.DataFrame, columns: Mapping[str, str], said: Assumptions
+) -> None:
+    """Refuse a list of cases of several diseases, or with dropped cases, until it is chosen."""
+    chosen = {one.partition("=")[0].strip().casefold() for one in said.only or ()}
+    names = [name for name in table.names if KINDS.search(name.casefold())]
+    for name in names if said.duplicates != "sum" else ():
+        if name.casefold() in chosen or name in columns.values() or table.names.count(name) > 1:
+            continue
+        cells = table.pick({"kind": name}).join(frame.select("row"), on="row", how="semi")
+        by_kind = cells["kind"].cast(pl.String).drop_nulls().value_counts(sort=True)
+        kinds = by_kind["kind"].to_list()
+        if 1 < len(kinds) <= MOST_KINDS:
+            raise AmbiguousTableError(
+                f"{table.where}: column {short(name)}: found cases of several kinds, "
+                f"{listed(kinds, 4)}; expected one kind, or that all are to be counted together",
+                {"only": f"{name}={kinds[0]}"},
+                {"duplicates": "sum"},
+                *({"only": f"{name}={kind}"} for kind in kinds[1:]),
+                column=name,
+            )
 
 
 def _dated(
@@ -140,6 +184,7 @@ def of_one_kind(
                 f"{error.sentence}, in {short(name)} {listed(kinds, 4)}",
                 {"only": f"{name}={first}"},
                 *error.choices,
+                *({"only": f"{name}={kind}"} for kind in kinds if kind != first),
             )
         if apart and not many:
             many = f", told apart by {short(name)} ({len(kinds)} of them)"
@@ -160,7 +205,10 @@ def _one(table: RawTable, wanted: str) -> str:
 def _joined(where: str, frame: pl.DataFrame, year: str, week: str) -> pl.DataFrame:
     """Join years and week numbers to words such as 2020-45."""
     parts = [
-        pl.col(name).cast(pl.String).str.replace(r"\.0+$", "").str.replace(r"(?i)^(KW|W)\s*", "")
+        pl.col(name)
+        .cast(pl.String)
+        .str.replace(r"\.0+$", "")
+        .str.replace(rf"(?i)^(KW[ ._-]*|{WEEK_WORD})", "")
         for name in ("day", "week")
     ]
     whole = frame.with_columns(_year=parts[0], _week=parts[1])
@@ -218,7 +266,7 @@ def _missing(
         f"{table.where}: found no column {listed([names[key] for key in missing])}; expected "
         f"{listed(expected)} (the columns are {listed(table.names) or 'none'})"
     )
-    if unusable := unusable_names(table.names):
+    if unusable := unusable_names(table):
         return EpifedError(f"{table.where}: {unusable}")
     offers: dict[str, Any] = {}
     columns = {key: name for key, name in columns.items() if key not in FACTS}
@@ -226,6 +274,9 @@ def _missing(
         free = [n for n in table.names if n not in columns.values() and n not in offers.values()]
         if found := likely_day(free) if key == "day" else likely(key, free):
             offers[_OPTIONS[key]] = found
+    free = [n for n in table.names if n not in columns.values() and n not in offers.values()]
+    counts = likely_counts([*free, offers["cases"]] if "cases" in offers else [])
+    counts = [name for name in table.names if name in counts]
     if "cases" in missing and "cases" not in offers and len(missing) - len(offers) == 1:
         offered = {"day": offers.get("date"), "region": offers.get("region")}
         known = {**columns, **{key: name for key, name in offered.items() if name}}
@@ -237,10 +288,8 @@ def _missing(
                 "new cases (a rate of single days or weeks, not of the last seven days, is read if "
                 "--column-cases names it)"
             )
-        counts: list[dict[str, Any]] = [{"cases": name} for name in numbers or ()]
-        return AmbiguousTableError(
-            sentence, *(offers | way for way in counts or [{"line_list": True}])
-        )
+        ways = _ways_to_count(numbers or ()) or [{"line_list": True}]
+        return AmbiguousTableError(sentence, *(offers | way for way in ways))
     if {"region"} == set(missing) - {k for k, option in _OPTIONS.items() if option in offers}:
         day = columns.get("day") or offers["date"]
         days = [part.strip() for part in day.split(PLUS)] if day not in table.names else [day]
@@ -248,7 +297,7 @@ def _missing(
         if not frame.select(pl.exclude("row")).is_duplicated().any():
             used = {*columns.values(), *offers.values(), *days}
             more = [name for name in table.names if name and name not in used]
-            ways: list[dict[str, Any]] = [{"one_region": True} | offers]
+            ways = [{"one_region": True} | offers]
             if more:
                 dates = {key: name for key, name in offers.items() if key == "date"}
                 ways.append(dates | {"layout": "regions-across"})
@@ -258,17 +307,26 @@ def _missing(
     if dated and nothing and len(table.names) > 1:
         return AmbiguousTableError(sentence, offers | {"layout": "regions-across"})
     return (
-        AmbiguousTableError(sentence, offers)
+        AmbiguousTableError(sentence, *(offers | way for way in _ways_to_count(counts) or [{}]))
         if len(offers) == len(missing)
         else EpifedError(sentence)
     )
 
 
+def _ways_to_count(names: Sequence[str]) -> list[dict[str, Any]]:
+    """The options for several columns of counts: one of them, or all added up."""
+    totals = [name for name in names if is_total(pl.Series([name]))[0]]
+    ways: list[dict[str, Any]] = [{"cases": name} for name in dict.fromkeys([*totals, *names])]
+    parts = not totals and len(names) <= MOST_KINDS and are_parts(names)
+    return [{"cases": PLUS.join(names)}, *ways] if parts else ways
+
+
 _YEARLESS = r"(?i)^(KW|W|SE|week|woche)[ ._-]*\d\d?$|^\d\d?\. ?KW$|^\d\d?[./]\d\d?\.?$"
 
 
-def unusable_names(names: Sequence[str]) -> str:
+def unusable_names(table: RawTable) -> str:
     """What is wrong with column names that no option can mend; empty if nothing is."""
+    names = table.names
     yearless = [name for name in names if re.match(_YEARLESS, name)]
     if len(yearless) >= LEAST_DAYS:
         return (
@@ -281,7 +339,8 @@ def unusable_names(names: Sequence[str]) -> str:
             f"found the columns {listed(twice)} several times, so the names of the columns may "
             "stand in two rows; expected one row, with each name once"
         )
-    return ""
+    unnamed = [i for i, name in enumerate(names) if not name]
+    return _of_unnamed(table, unnamed, "the others") if len(unnamed) > 1 else ""
 
 
 def _numbers(table: RawTable, known: Mapping[str, str]) -> list[str] | None:
@@ -312,7 +371,10 @@ def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> Lo
             f"{table.where}: found no column name that is a day; expected days-across"
         )
     columns, notes = _columns(table, said, ["region"])
-    _refuse_unnamed(table, days)
+    first, last = days.index(True), len(days) - 1 - days[::-1].index(True)
+    unnamed = [i for i, name in enumerate(table.names) if not name and first < i <= last + 1]
+    if unusable := _of_unnamed(table, unnamed, "a day"):
+        raise EpifedError(f"{table.where}: {unusable}")
     wide = _picked(table, columns | {f"day {i}": name for i, name in enumerate(across)}, said)
     names = {f"day {i}": name for i, name in enumerate(across)}
     long = _melted(wide, list(names), list(columns)).with_columns(
@@ -324,17 +386,17 @@ def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> Lo
     return LongTable(long.drop("across"), columns, "days-across", notes + told)
 
 
-def _refuse_unnamed(table: RawTable, days: Sequence[bool]) -> None:
-    """Refuse filled columns without a name among the days, since their day is unclear."""
-    first, last = days.index(True), len(days) - 1 - days[::-1].index(True)
-    places = [i for i, name in enumerate(table.names) if not name and first < i <= last + 1]
+def _of_unnamed(table: RawTable, places: Sequence[int], beside: str) -> str:
+    """What is wrong with filled columns without a name, whose day or region is unclear."""
     cells = table.cells(places)
     filled = [place for place in places if cells[str(place)].drop_nulls().len()]
-    if filled:
-        raise EpifedError(
-            f"{table.where}: column {filled[0] + 1}: found no name beside a day, and cells below "
-            f"({len(filled)} such columns: merged cells?); expected one column for a day"
-        )
+    if not filled:
+        return ""
+    return (
+        f"column {filled[0] + 1}: found no name beside {beside}, and cells below ({len(filled)} "
+        "such columns: merged cells, or names in two rows?); expected one row with a name for "
+        "each column"
+    )
 
 
 def _regions_across(table: RawTable, said: Assumptions) -> LongTable:
@@ -344,6 +406,9 @@ def _regions_across(table: RawTable, said: Assumptions) -> LongTable:
     regions = [name for name in table.names if name and name not in used]
     if not regions:
         raise EpifedError(f"{table.where}: found no column but the day; expected regions-across")
+    unnamed = [i for i, name in enumerate(table.names) if not name]
+    if unusable := _of_unnamed(table, unnamed, "a region"):
+        raise EpifedError(f"{table.where}: {unusable}")
     names = {f"region {i}": name for i, name in enumerate(regions)}
     wide = _picked(table, columns | names, said)
     long = _melted(wide, list(names), ["day"]).with_columns(

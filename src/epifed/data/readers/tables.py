@@ -221,7 +221,8 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "date_reported", "date_report", "daterep", "day", "onset", "fecha", "jour", "week", "woche",
         "kw", "epiweek", "meldewoche", "year_week", "yearweek", "target_end_date", "week_end",
         "week_start", "weekstart", "time_period", "data", "semaine", "semana", "settimana",
-        "iso_weekstartdate", "mmwr_week", "timestamp", "datetime", "zeitraum", "se", "日付",
+        "iso_weekstartdate", "mmwr_week", "timestamp", "zeitstempel", "datetime", "zeitraum",
+        "se", "日付", "kalenderwoche",
     ),
     "region": (
         "region", "fips", "ags", "county", "id", "location", "geo", "state", "landkreis", "kreis",
@@ -249,9 +250,41 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 """Usual names of each kind of column, the likeliest first, in lower case."""
 RATES = re.compile(r"inciden|inzidenz|rate|ratio|quote|per_?1|pro_?1|percent|prozent|%|tasa|taux")
 """Names of columns that are no counts."""
+TOTALS = (
+    "total", "totals", "grand total", "all", "alle", "sum", "summe", "gesamt", "gesamtsumme",
+    "insgesamt", "gesamtergebnis", "overall", "national", "nation", "ensemble", "totale", "_t",
+    "zusammen", "bundesgebiet", "ergebnis", "ensemble du territoire", "totaal", "suma", "razem",
+    "ogółem", "totalt", "celkem", "összesen", "world", "worldwide", "global", "welt", "eu/eea",
+    "eu/eea (total)",
+    "european union", "europe", "asia", "africa", "north america", "south america", "oceania",
+    "us residents", "us territories", "non-us residents", "new england", "middle atlantic",
+    "east north central", "west north central", "south atlantic", "east south central",
+    "west south central", "mountain", "pacific", "high income", "upper middle income",
+    "lower middle income", "low income", "international",
+    "owid_wrl", "owid_eun", "owid_eur", "owid_asi", "owid_afr", "owid_nam", "owid_sam", "owid_oce",
+    "owid_hic", "owid_umc", "owid_lmc", "owid_lic", "owid_int",
+)  # fmt: skip
+"""Names of rows that sum up others, in lower case."""
+SUBTOTAL = (
+    r"^(grand total|sub-?total|total|totals|summe|zwischensumme|sous-total|gesamt|suma|razem)\b"
+    r"|[\s:_-](sub-?total|total|totals|totale|ergebnis|summe|gesamt|insgesamt)$"
+)
+"""Names of rows that sum up some of the others, as pivot tables write them: Bayern Ergebnis."""
+PARTS = re.compile(
+    r"(^|_)(m|w|f|d|male|female|men|women|m[äa]nn\w*|weibl\w*|divers|frauen|hommes?|femmes?|hombres?"
+    r"|mujeres|masc\w*|fem\w*|maschi)(_|$)|\d"
+)
+"""Names of columns, in lower case, of sexes or ages: parts of one count."""
 LEAST_INSIDE = 4
 """Least number of letters of a usual name to be searched for inside longer names."""
-YEARS, WEEKS, PLUS = r"jahr|year", r"woche|week|kw", "+"
+YEARS, PLUS = r"jahr|year|(^|_)(an|ann[ée]e|a[nñ]o|anno)(_|$)", "+"
+WEEKS = r"woche|week|kw|semaine|semana|settimana"
+KINDS = re.compile(
+    r"tatbestand|krankheit|erreger|diagnos|disease|pathogen|condition|agent|serotyp|subtyp|maladie"
+    r"|malattia|enfermedad|virus|falldefinition|refdef|status|classification|klassifi|ergebnis"
+    r"|result|verdacht|indicator|indikator|variable|measure"
+)
+"""Names of columns, in lower case, whose values must not be added up unless a person says so."""
 DATES = r"date|datum|day|tag|start|beginn|end"
 _DAY_LIKE = re.compile(r"^(\d{4}-?(W|KW|w)\d\d|\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]00:00(:00)?)?)$")
 LEAST_DAYS = 3
@@ -259,6 +292,12 @@ LEAST_DAYS = 3
 
 def _plain(name: str) -> str:
     return re.sub(r"\W+", "_", name.strip().casefold()).strip("_")
+
+
+def is_total(names: pl.Series) -> pl.Series:
+    """Whether each name is a word for a total or a subtotal."""
+    plain = names.str.to_lowercase().str.strip_chars(" :.")
+    return (plain.is_in(TOTALS) | plain.str.contains(SUBTOTAL)).fill_null(value=False)
 
 
 def likely(key: str, names: Sequence[str]) -> str | None:
@@ -269,6 +308,42 @@ def likely(key: str, names: Sequence[str]) -> str | None:
     longer = [word for word in usual if len(word) >= LEAST_INSIDE]
     inside = [name for word in longer for name in names if word in _plain(name)]
     return next(iter([*exact, *inside]), None)
+
+
+def likely_counts(names: Sequence[str]) -> list[str]:
+    """The column with a usual name for counts; all that contain such a word if none equals one.
+
+    >>> likely_counts(["Anzahl m", "Anzahl w", "Kreis"])
+    ['Anzahl m', 'Anzahl w']
+    """
+    first = likely("cases", names)
+    if first is None or _plain(first) in USUAL["cases"]:
+        return [first] if first else []
+    words = [word for word in USUAL["cases"] if len(word) >= LEAST_INSIDE]
+    counts = [name for name in names if not RATES.search(_plain(name))]
+    return [name for name in counts if any(word in _plain(name) for word in words)]
+
+
+def are_parts(names: Sequence[str]) -> bool:
+    """Whether columns of counts are named as parts of one count, such as sexes or ages."""
+    return len(names) > 1 and all(PARTS.search(_plain(name)) for name in names)
+
+
+def summands(word: str | None, names: Sequence[str]) -> list[str]:
+    """The columns that are named together, such as male+female; empty if it is one name.
+
+    >>> summands("0-14+60+", ["0-14", "60+"])
+    ['0-14', '60+']
+    """
+    if not word or word in names:
+        return []
+    for name in names:
+        if name and word.startswith(name + PLUS):
+            rest = word[len(name) + 1 :]
+            others = [rest] if rest in names else summands(rest, names)
+            if others:
+                return [name, *others]
+    return []
 
 
 def usual_population(names: Sequence[str]) -> str | None:
@@ -438,6 +513,11 @@ def _unwrapped(content: Content, said: Assumptions) -> Content:
     if head == b"PK\x03\x04":
         return _unzipped(content, said)
     if head == _OLD_EXCEL:
+        if "EncryptedPackage".encode("utf-16-le") in content.read():
+            raise EpifedError(
+                f"{content.where}: found an Excel file with a password; expected one that was "
+                "saved without"
+            )
         return replace(content, kind="excel")
     for mark, name in _OTHERS.items():
         if head.startswith(mark):
@@ -460,7 +540,13 @@ def _unzipped(content: Content, said: Assumptions) -> Content:
     try:
         with content.open() as file, zipfile.ZipFile(file) as archive:
             names = [one.filename for one in archive.infolist() if not one.is_dir()]
-            if "[Content_Types].xml" in names or {"mimetype", "content.xml"} <= set(names):
+            is_office = "[Content_Types].xml" in names
+            if is_office and not any(name.startswith("xl/") for name in names):
+                raise EpifedError(
+                    f"{content.where}: found a file of Word or PowerPoint; expected a table in "
+                    "CSV, Excel or parquet"
+                )
+            if is_office or {"mimetype", "content.xml"} <= set(names):
                 return replace(content, kind="excel")
             data_files = [n for n in names if not n.rpartition("/")[2].startswith((".", "_"))]
             if said.member is None and len(data_files) > 1:

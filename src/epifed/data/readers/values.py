@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -10,9 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from epifed.data.calendar import is_calendar
+from epifed.data.calendar import WEEK, is_calendar
 from epifed.data.panel import MOST_CASES
 from epifed.data.readers.tables import (
+    WEEKS,
     AmbiguousTableError,
     Assumptions,
     at,
@@ -41,6 +42,8 @@ _AFTERNOON = r"^1[678]:"
 _HOUR = r"\d[T ]\d\d?:00"
 TIMED = " with a time of the day"
 """The end of a format that leaves out the time of day."""
+WEEK_LONG = " for the last day of a week, after its first day"
+"""The end of a format of weeks that are written with both days: 01.01.2024 - 07.01.2024."""
 SHEET = " or a date of the sheet"
 """The end of a format that also accepts a spreadsheet's own dates."""
 _WEEKDAY = r"(?i)^(mo|mon|tue|wed|thu|fri|sat|sun|di|mi|do|fr|sa|so)[a-z]*\.?,? +(\S)"
@@ -89,8 +92,18 @@ _ISO_WEEK = (
     r"|(?P<w3>\d\d?)\. ?KW[-/. ]*(?P<y3>\d{4}))$"
 )
 """Weeks marked as such: W in ISO 8601, KW in German, which are the same."""
-_BARE_WEEK = r"(?i)^(?:(?P<y>\d{4})[-/ _]*(?P<w>\d\d)|W?(?P<w2>\d\d?) ?[-/_] ?(?P<y2>\d{4}))$"
-_WEEK_ALONE = r"(?i)^(KW|W|SE|week|woche)[ ._-]*\d\d?$|^\d\d?\. ?KW$"
+WEEK_WORD = r"(?:W|SE|S|sem|semaine|semana|settimana|week|woche|wk)[ ._-]*"
+"""Words before the number of a week that do not say which calendar counts it."""
+_BARE_WEEK = (
+    rf"(?i)^(?:(?P<y>\d{{4}})[-/ _]*(?P<w>\d\d)|(?P<y2>\d{{4}})[-/ _]*{WEEK_WORD}(?P<w2>\d\d?)"
+    rf"|W?(?P<w3>\d\d?) ?[-/_] ?(?P<y3>\d{{4}})"
+    rf"|{WEEK_WORD}(?P<w4>\d\d?)(?: ?[-/_,.] ?| (?:de |del |of )?)(?P<y4>\d{{4}}))$"
+)
+_WEEK_ALONE = rf"(?i)^(KW[ ._-]*|{WEEK_WORD})\d\d?([-/]\d\d)?$|^\d\d?\. ?KW$"
+_WEEK_RANGE = (
+    r"(?i)^(?:vom |du |from )?"
+    r"(?:(\S+) +(?:-|–|—|/|bis|bis zum|to|au|al?) +|(\S+?)[-–](?:\d\d?\.){2})"
+)
 _SERIAL = r"^[2-7]\d{4}(\.0+)?$"
 _EXCEL_START = date(1899, 12, 30)
 
@@ -133,7 +146,8 @@ def parse_days(
     )
     expected = DAY if chosen == ISO else f"a day as {short(chosen)} from 1900 to 2100"
     bad_words = words.filter(days.is_null())
-    if bad_words.str.contains(_WEEK_ALONE).any():
+    numbered = re.search(WEEKS, column.casefold()) and words.str.contains(r"^\d\d?$").all()
+    if bad_words.str.contains(_WEEK_ALONE).any() or (numbered and len(bad_words)):
         expected = "a week with its year, such as 2024-W07"
     if days.null_count() and words.str.contains(_HOUR).any() and _midnight_elsewhere(words):
         expected = "a day without a time, which looks like midnight in another time zone"
@@ -230,12 +244,12 @@ def _fitting(words: pl.Series) -> list[str]:
 
 def _of_weeks_or_times(words: pl.Series) -> list[str]:
     """The formats of weeks, Excel's numbers or days with times, if one fits every word."""
-    if words.str.contains(_ISO_WEEK).all():
-        return ["iso-week"]
-    if words.str.contains(_BARE_WEEK).all():
-        return ["iso-week", "epiweek"]
-    if words.str.contains(_SERIAL).all():
-        return ["excel"]
+    alone = {_ISO_WEEK: ["iso-week"], _BARE_WEEK: [*WEEKLY], _SERIAL: ["excel"]}
+    for pattern, formats in alone.items():
+        if words.str.contains(pattern).all():
+            return formats
+    if words.str.contains(_WEEK_RANGE).all():
+        return [one + WEEK_LONG for one in _of_shape(_last_days(words))]
     if words.str.contains(_TIME).any() and not _midnight_elsewhere(words):
         return [one + TIMED for one in _of_shape(words.str.replace(_TIME, ""))]
     typed = _of_a_sheet(words).is_not_null()
@@ -243,6 +257,22 @@ def _of_weeks_or_times(words: pl.Series) -> list[str]:
         return []
     texts = words.filter(~typed)
     return [one + SHEET for one in ([ISO] if texts.is_empty() else _of_shape(texts))]
+
+
+def _last_days(words: pl.Series) -> pl.Series:
+    """The part of each range of days from its second day on."""
+    return words.str.replace(r"^.*(?: |[-–](\d\d?\.\d\d?\.\d+)$)", "${1}")
+
+
+def _of_whole_weeks(words: pl.Series, format: str) -> pl.Series:
+    """The last days of ranges that are of seven days; others are null."""
+    last = _read(_last_days(words), format)
+    first = words.str.extract_groups(_WEEK_RANGE)
+    first = first.struct.field("1").fill_null(first.struct.field("2"))
+    begin = last.dt.offset_by(f"-{WEEK - 1}d")
+    whole = (_read(first, format) == begin).fill_null(value=False)
+    whole |= (first == begin.dt.to_string("%d.%m.")).fill_null(value=False)
+    return pl.select(pl.when(whole).then(last)).to_series()
 
 
 def _of_a_sheet(words: pl.Series) -> pl.Series:
@@ -303,10 +333,9 @@ def _read(words: pl.Series, format: str) -> pl.Series:
             for n, ok in zip(serial, known, strict=True)
         ]
         return pl.Series(days, dtype=pl.Date)
-    if format.endswith(SHEET):
-        return _of_a_sheet(words).fill_null(_read(words, format.removesuffix(SHEET)))
-    if format.endswith(TIMED):
-        return _read(words.str.replace(_TIME, ""), format.removesuffix(TIMED))
+    for end, reader in _READERS.items():
+        if format.endswith(end):
+            return reader(words, format.removesuffix(end))
     plain = _plain(words)
     if format in _SHAPES:
         shaped = plain.str.contains(_SHAPES[format])
@@ -320,6 +349,14 @@ def _read(words: pl.Series, format: str) -> pl.Series:
             f"date_format: found '{short(format)}'; expected signs such as %d.%m.%Y, or iso-week, "
             "epiweek, excel"
         ) from None
+
+
+_READERS: Mapping[str, Callable[[pl.Series, str], pl.Series]] = {
+    WEEK_LONG: _of_whole_weeks,
+    SHEET: lambda words, format: _of_a_sheet(words).fill_null(_read(words, format)),
+    TIMED: lambda words, format: _read(words.str.replace(_TIME, ""), format),
+}
+"""How words are read whose format has such an end."""
 
 
 def _week_end(word: str | None, format: str) -> date | None:
@@ -357,6 +394,7 @@ MOST_PEOPLE = 1e10
 _HIDDEN = (
     r"(?i)^([<≤]=?\s*\d+|\d+\s*[-–]\s*\d+|(fewer than|less than|under|unter|weniger als)\s*\d+)$"
 )
+_MARKED = r"^([+-]?\d[\d.,]*) *[*†‡¹²³⁴]+\)?$"
 _SIGNS = {".": r"\.", ",": ",", " ": "[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
 
 
@@ -397,6 +435,7 @@ def parse_counts(where: Path | str, frame: pl.DataFrame, column: str, said: Assu
     read, hidden = frame, pl.Series([False] * len(frame), dtype=pl.Boolean)
     if frame.schema["cases"] == pl.String:
         frame = frame.with_columns(pl.col("cases").str.replace("^\u2212", "-"))
+        frame = _without_marks(frame, notes)
         read = _without_words(frame, said, notes)
         hidden = _hidden(where, read, column, said, notes)
         # What stands for a hidden count is no cell of the file, so it shows nothing about signs.
@@ -431,6 +470,16 @@ def _refuse_enormous(
 ) -> None:
     bad = frame.select((pl.col(key).abs() > most).fill_null(value=False))[key]
     refuse(where, frame, bad, key=key, column=column, expected=f"at most {most:,.0f}")
+
+
+def _without_marks(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """Leave out the marks of footnotes behind numbers, as in 12*."""
+    marked = frame.filter(pl.col("cases").str.contains(_MARKED))
+    if len(marked):
+        example = short(marked.sort("row")["cases"][0])
+        marks = counted(len(marked), "count")
+        notes.append(f"{marks} had the mark of a footnote, which was left out, such as '{example}'")
+    return frame.with_columns(pl.col("cases").str.replace(_MARKED, "${1}"))
 
 
 def _without_words(frame: pl.DataFrame, said: Assumptions, notes: list[str]) -> pl.DataFrame:
@@ -605,7 +654,8 @@ def parse_regions(
         raise wrong_type(where, frame, "region", column, "text")
     frame = frame.with_columns(spelled(frame["region"]))
     empty = frame["region"].is_null()
-    refuse(where, frame, empty, key="region", column=column, expected="the id of a region")
+    expected = "the id of a region, or one such as 'unknown'"
+    refuse(where, frame, empty, key="region", column=column, expected=expected)
     if width is None:
         _refuse_lost_zeros(where, frame, column)
         return frame

@@ -17,10 +17,11 @@ from typing import Any
 
 import polars as pl
 
-from epifed.data.readers.cleaning import LONGEST_GAP
+from epifed.data.readers.cleaning import LONGEST_GAP, entered
 from epifed.data.readers.formats import ATTRIBUTION, MERGED, county_id
 from epifed.data.readers.tables import (
     AmbiguousTableError,
+    Assumptions,
     RawTable,
     existing,
     listed,
@@ -168,9 +169,7 @@ def read_vintages(
     if entry:
         frame = frame.with_columns(pl.col("as_of") + pl.duration(days=1))
     frame = _counted(path, frame, wanted)
-    early = frame["as_of"] < frame["reported"]
-    refuse(path, frame, early, key="as_of", column=morning, expected="a day from the report's on")
-    _refuse_leap(path, frame, morning)
+    _refuse_early(path, frame, morning)
     if "region" not in wanted:
         frame = frame.with_columns(region=pl.lit(path.name.split(".")[0]))
     else:
@@ -180,6 +179,29 @@ def read_vintages(
     # An own list is complete every day: a day without an entry has no cases, it is not missing.
     days = pl.date_range(*_ends(frame), eager=True).to_list() if entry else None
     return Vintages.from_changes(frame.drop("row"), source=str(path), snapshots=days)
+
+
+def read_entries(path: Path, entry: str, regions: Sequence[str], **options: Any) -> Vintages:
+    """The vintages of an own list of cases that is read with options of `Assumptions`.
+
+    `entry` is the column of the day on which a row was entered; it is known the next day.
+    """
+    frame = entered(path, entry, Assumptions.of(options, str(path)))
+    empty = frame["as_of"].is_null()
+    refuse(path, frame, empty, key="as_of", column=entry, expected=DAY)
+    frame = frame.with_columns(
+        pl.col("as_of") + pl.duration(days=1), pl.col("cases").cast(pl.Int64)
+    )
+    _refuse_early(path, frame, entry)
+    days = pl.date_range(*_ends(frame), eager=True).to_list()
+    return Vintages.from_changes(frame.drop("row"), source=str(path), snapshots=days).of(regions)
+
+
+def _refuse_early(path: Path, frame: pl.DataFrame, morning: str) -> None:
+    """Refuse a row that was known before it was reported, and a day far from all others."""
+    early = frame["as_of"] < frame["reported"]
+    refuse(path, frame, early, key="as_of", column=morning, expected="a day from the report's on")
+    _refuse_leap(path, frame, morning)
 
 
 def _refuse_pooling(path: Path, table: RawTable, used: Iterable[str]) -> None:
