@@ -19,7 +19,7 @@ from epifed.app.server import Door, make_app
 from epifed.app.session import PageSession
 from epifed.data.readers import load_panel
 from epifed.site_report import Member
-from tests.app.test_open import FIRST, office_csv, plain_csv, rows, workbook
+from tests.app.test_open import FIRST, case_list, office_csv, plain_csv, rows, workbook
 from tests.federation.test_site_report import FIRST as WEEK_OF_OFFICE
 from tests.federation.test_site_report import MODEL, Office
 from tests.report.test_report_browser import CHROMIUM, FLAGS
@@ -326,8 +326,75 @@ def test_print_is_light_and_fits_two_pages(served: Served, tmp_path: Path) -> No
     assert page.evaluate(theme) == "light"
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(theme) == "dark"
-    content = page.pdf(format="A4")
-    assert len(re.findall(rb"/Type\s*/Page[^s]", content)) <= 2
+    assert pages(page) <= 2
+
+
+def pages(page: Page) -> int:
+    """The number of printed pages."""
+    return len(re.findall(rb"/Type\s*/Page[^s]", page.pdf(format="A4")))
+
+
+def test_a_nowcast_prints_on_two_pages_with_whole_charts(served: Served, tmp_path: Path) -> None:
+    page = served.open("de")
+    page.set_input_files("#picker", case_list(tmp_path / "liste.csv"))
+    choose(page, "Ja")
+    forecast_shown(page)
+    expect(page.locator("#forecast-facts")).to_contain_text("Letzte 7 Tage, ergänzt")
+    widths = page.evaluate(
+        """() => {
+          window.dispatchEvent(new Event('beforeprint'));
+          return ['counts', 'fan', 'nowcast', 'reproduction'].map(
+            (id) => document.querySelector(`#${id} svg`).getAttribute('width'));
+        }"""
+    )
+    assert widths == ["680"] * 4
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="print")
+    expect(page.locator("#file-title")).to_be_visible()
+    expect(page.locator("#drop")).to_be_hidden()
+    page.emulate_media(media="null")
+    assert pages(page) <= 2
+
+
+@pytest.mark.parametrize("lang", ["de", "en"])
+def test_names_of_buttons_hold_their_visible_words(
+    served: Served, tmp_path: Path, lang: str
+) -> None:
+    page = served.open(lang)
+    page.set_input_files("#picker", plain_csv(tmp_path / "cases.csv"))
+    forecast_shown(page)
+    for dark in (False, True):
+        if dark:
+            page.click("#theme")
+        named = page.evaluate(
+            "[...document.querySelectorAll('button[aria-label]')].filter((one) => one.offsetParent)"
+            ".map((one) => [one.textContent.trim(), one.getAttribute('aria-label')])"
+        )
+        letters = [(text, name) for text, name in named if re.search(r"[A-Za-z]{2}", text)]
+        assert letters and all(text in name for text, name in letters), letters
+
+
+def test_parts_of_a_count_and_kinds_of_cases_are_clicked(served: Served, tmp_path: Path) -> None:
+    page = served.open("de", viewport=PHONE)
+    lines = [f"{day};{name};{n // 2};{n - n // 2}" for day, name, n in rows()]
+    path = tmp_path / "geschlecht.csv"
+    path.write_text("\n".join(["Datum;Kreis;männlich;weiblich", *lines]))
+    page.set_input_files("#picker", path)
+    expect(page.locator("#choices .choice").last).to_contain_text("In keiner")
+    choose(page, "männlich + weiblich")
+    forecast_shown(page)
+    expect(page.locator("#roles label.cases select")).to_have_value("männlich+weiblich")
+    path = tmp_path / "arten.csv"
+    kinds = ("Influenza", "RSV")
+    people = [f"{day};{name};{kinds[i % 2]}" for day, name, n in rows() for i in range(n // 9)]
+    path.write_text("\n".join(["Meldedatum;Kreis;Erreger", *people]))
+    page.set_input_files("#picker", path)
+    expect(page.locator("#question-title")).to_contain_text("Erreger")
+    expect(page.locator("#choices .choice").last).to_contain_text("Alle zusammen")
+    choose(page, "Influenza")
+    forecast_shown(page)
+    expect(page.locator("#command")).to_contain_text("--only Erreger=Influenza")
+    assert fits(page)
 
 
 def test_a_region_called_like_code_stays_text(served: Served, tmp_path: Path) -> None:

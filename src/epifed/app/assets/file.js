@@ -16,7 +16,10 @@ function settle() {
   if (file && file.question) {
     $('question').scrollIntoView({ block: 'nearest' });
     $('question-title').focus({ preventScroll: true });
-  } else if (DATA.check && !DATA.forecast) makeForecast({});
+  } else if (DATA.check && !DATA.forecast) {
+    if (document.activeElement === document.body) $('table-title').focus({ preventScroll: true });
+    makeForecast({});
+  }
 }
 
 async function work(words, doing) {
@@ -93,6 +96,7 @@ function answerWords(kind, { options, reading }, last) {
   }
   if (key === 'thousands' || key === 'decimal') return [t('casesShown', reading === null ? '–' : num(reading, Number.isInteger(reading) ? 0 : 3)), t('signs')[key](options[key])];
   const name = ['cases', 'column_cases'].includes(kind) && options.line_list ? 'line_list' : ['cases', 'date', 'region'].find((one) => kind.endsWith(one) && options[one]) ?? key;
+  if (kind === 'cases' && options.layout === 'regions-across') return t('noColumn');
   const together = kind === 'only' && options.duplicates === 'sum';
   const words = together ? () => t('allTogether') : ['cases', 'column_cases'].includes(kind) && (options.cases ?? '').includes('+') && !DATA.file.columns.includes(options.cases) ? (v) => [v.split('+').join(' + '), t('addedUp')] : t('answer')[name];
   const found = words ? words(options[name], last) : quoted(options);

@@ -226,7 +226,7 @@ function drawWeeks() {
 function drawFacts(found) {
   const region = DATA.forecast.region !== null ? DATA.check.ids.indexOf(DATA.forecast.region) : shown.region;
   const per = (cases) => (DATA.check.people ? t('per100000', amount(rateOf(region, cases))) : t('unitCases'));
-  const list = [fact(t('lastSeven'), amount(found.like), per(found.like))];
+  const list = [fact(t(DATA.forecast.nowcast ? 'lastCompleted' : 'lastSeven'), amount(found.like), per(found.like))];
   found.values.forEach((quantiles, k) => list.push(fact(t('expectedWeek', { day: shortDay(found.days[k]) }), amount(found.point[k]), `${t('interval95')}: ${amount(quantiles[LOW95])} – ${amount(quantiles[HIGH95])}`, 'model')));
   facts('forecast-facts', ...list);
 }

@@ -32,8 +32,8 @@ function resized(chart, id, size) {
   else chart.resize(size);
 }
 
-// On paper charts are as wide as its text, and light.
-const PAPER = 680;
+// On paper charts are as wide as its text, as high as app.css says, and light. They are drawn at once: printing does not wait.
+const PAPER = { width: 680, counts: 170, fan: 210, nowcast: 150, reproduction: 150 };
 let dark = false;
 function printing() {
   dark = state.dark;
@@ -41,12 +41,16 @@ function printing() {
     state.dark = false;
     drawAll();
   }
-  charts.forEach((chart, id) => { if (!$(id).closest('[hidden]')) resized(chart, id, { width: PAPER }); });
+  charts.forEach((chart, id) => {
+    if ($(id).closest('[hidden]')) return;
+    resized(chart, id, { width: PAPER.width, height: PAPER[id] ?? 'auto' });
+    chart.getZr().flush();
+  });
 }
 function printed() {
   state.dark = dark;
   if (dark) drawAll();
-  charts.forEach((chart, id) => resized(chart, id, { width: 'auto' }));
+  charts.forEach((chart, id) => resized(chart, id, { width: 'auto', height: 'auto' }));
 }
 
 setUpControls(drawAll);

@@ -7,7 +7,7 @@ function drawControls() {
   $('lang-de').setAttribute('aria-pressed', String(state.lang === 'de'));
   $('lang-en').setAttribute('aria-pressed', String(state.lang === 'en'));
   $('theme').textContent = t(state.dark ? 'light' : 'dark');
-  $('theme').setAttribute('aria-label', t('darkLabel'));
+  $('theme').setAttribute('aria-label', `${$('theme').textContent}: ${t('darkLabel')}`);
   $('theme').setAttribute('aria-pressed', String(state.dark));
   $('contents').replaceChildren(...Object.entries(t('nav')).map(([id, name]) => make('li', {}, make('a', { href: `#${id}` }, name))));
 }
