@@ -337,6 +337,11 @@ def test_it_prints_light_and_without_controls(
     page = watched.open(report, color_scheme="dark")
     page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True)
     assert (tmp_path / "report.pdf").stat().st_size > 20_000
+    width = page.evaluate(
+        "(window.dispatchEvent(new Event('beforeprint')),"
+        " document.querySelector('#fan svg').getAttribute('width'))"
+    )
+    assert width == "680"
     page.emulate_media(media="print")
     for hidden in (".controls", "nav", ".search", ".zoom", "#epsilon"):
         assert not page.locator(hidden).first.is_visible()
