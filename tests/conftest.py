@@ -1,12 +1,21 @@
 """What the tests share: where the real data is, if it is here."""
 
 import os
+import random
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Messages are English and tables 80 columns wide, also on a German machine or a narrow terminal,
+# and parties on this machine are reached without a proxy.
+OF_THE_USER = ("LANG", "LANGUAGE", "LC_MESSAGES", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR")
+for name in [*OF_THE_USER, *(name for name in os.environ if name.lower().endswith("_proxy"))]:
+    os.environ.pop(name, None)
+os.environ["LC_ALL"] = "C.UTF-8"
 
 with suppress(ModuleNotFoundError):  # many tests need no PyTorch
     import torch
@@ -67,6 +76,14 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EPIFED_STATE", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def seeds() -> None:
+    """The same draws for a test whatever ran before it; secure draws have no seed."""
+    random.seed(0)
+    if "torch" in sys.modules:
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from epifed.app.session import PageSession, plain_name
 from epifed.cli.app import app
 from epifed.errors import EpifedError
 from epifed.report.served import HEADERS
-from tests.waiting import GUARD
+from tests.waiting import GUARD, today
 
 PORT = 4321
 OWN = f"http://127.0.0.1:{PORT}"
@@ -540,25 +540,25 @@ def test_a_memory_that_cannot_be_kept_or_read_is_none(tmp_path: Path) -> None:
 
 
 def test_days_after_today_are_asked_about_and_not_remembered(tmp_path: Path) -> None:
-    today = datetime.now().date()
-    first = today - timedelta(days=59)
+    now = today()
+    first = now - timedelta(days=59)
     lines = [f"{first + timedelta(days=i)},Nord,{30 if i < 60 else 0}" for i in range(90)]
     path = tmp_path / "template.csv"
     path.write_text("\n".join(["date,region,cases", *lines]) + "\n", encoding="utf-8")
     found = read_file(path, path.name, {})
     assert asked(found) == "until" and found.panel is None
-    last = today + timedelta(days=30)
-    assert options_of(found) == [{"until": f"{today}"}, {"until": f"{last}"}]
-    shorter = read_file(path, path.name, {"until": f"{today}"})
-    assert shorter.panel is not None and shorter.panel.end == today
-    assert f"--until {today}" in shorter.command()
+    last = now + timedelta(days=30)
+    assert options_of(found) == [{"until": f"{now}"}, {"until": f"{last}"}]
+    shorter = read_file(path, path.name, {"until": f"{now}"})
+    assert shorter.panel is not None and shorter.panel.end == now
+    assert f"--until {now}" in shorter.command()
     assert read_file(path, path.name, {"until": f"{last}"}).panel is not None
     memory = Memory(tmp_path / "memory.json")
-    memory.keep(shape_of(path), {"until": f"{today}", "cadence": "day"})
+    memory.keep(shape_of(path), {"until": f"{now}", "cadence": "day"})
     assert memory.answers(shape_of(path)) == {"cadence": "day"}
     command = ["forecast", "--data", str(path), "--out", str(tmp_path / "out")]
     refused = CliRunner().invoke(app, command)
-    assert refused.exit_code and f"--until {today}" in str(refused.exception)
+    assert refused.exit_code and f"--until {now}" in str(refused.exception)
 
 
 def test_the_command_that_is_shown_reads_the_same(

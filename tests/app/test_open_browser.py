@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.app.test_open import FIRST, case_list, office_csv, plain_csv, rows, w
 from tests.federation.test_site_report import FIRST as WEEK_OF_OFFICE
 from tests.federation.test_site_report import MODEL, Office
 from tests.report.test_report_browser import CHROMIUM, FLAGS
-from tests.waiting import GUARD
+from tests.waiting import GUARD, today
 
 pytestmark = [
     pytest.mark.field,
@@ -287,9 +287,9 @@ def test_a_file_that_cannot_be_read_says_so_and_the_next_one_can(
 def test_a_template_with_days_to_come_and_days_written_in_three_ways(
     served: Served, tmp_path: Path
 ) -> None:
-    today = datetime.now().date()
+    now = today()
     path = tmp_path / "vorlage.csv"
-    days = [today + timedelta(days=i - 79) for i in range(110)]
+    days = [now + timedelta(days=i - 79) for i in range(110)]
     written = [
         (f"{day}", f"{day:%d.%m.%Y}", f"{(day - date(1899, 12, 30)).days}")[i % 3]
         for i, day in enumerate(days)

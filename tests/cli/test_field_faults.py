@@ -10,15 +10,11 @@ from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
 from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
-from epifed.forecasting import Forecast
-from epifed.hubs.submission import write_hub
-from epifed.intervals import LEVELS
 from tests.commands import epifed
 from tests.helpers import small_panel
 from tests.waiting import GUARD
@@ -205,25 +201,6 @@ def test_a_horizon_of_a_hub_is_looked_at_before_the_work(cases: Path, tmp_path: 
     twice = ("--horizon", "7", "--horizon", "14")
     said = one_sentence(epifed("backtest", "--data", cases, *span, *twice))
     assert said == "epifed: --horizon: found 2 times; expected it once"
-
-
-def of_week(weeks: int, value: float) -> Forecast:
-    quantiles = np.full((2, len(LEVELS)), value)
-    return Forecast(date(2020, 12, 10), 7 * weeks, ("a", "b"), quantiles[:, 0], quantiles)
-
-
-def test_a_second_horizon_stays_beside_the_first_in_a_hub(tmp_path: Path) -> None:
-    for weeks in (1, 2, 1):
-        (path,) = write_hub([of_week(weeks, 3.0 * weeks)], tmp_path, "a-b")
-    rows = pl.read_parquet(path)
-    assert dict(rows.group_by("horizon").agg(pl.col("value").mean()).iter_rows()) == {1: 21, 2: 42}
-    assert len(rows) == 2 * 2 * len(LEVELS)
-    tasks = json.loads((tmp_path / "hub-config" / "tasks.json").read_text())
-    ids = tasks["rounds"][0]["model_tasks"][0]["task_ids"]
-    assert ids["horizon"]["optional"] == [1, 2]
-    with pytest.raises(EpifedError, match="found other forecasts of the same horizon and location"):
-        write_hub([of_week(1, 4.0)], tmp_path, "a-b")
-    assert pl.read_parquet(path).equals(rows)
 
 
 def test_a_prepared_directory_with_the_population_of_any_year(tmp_path: Path) -> None:

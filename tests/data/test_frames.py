@@ -31,6 +31,12 @@ def shapes() -> dict[str, Any]:
         "polars": TIDY,
         "polars, dates": TIDY.with_columns(pl.col("date").str.to_date()),
         "polars, category": TIDY.with_columns(pl.col("region").cast(pl.Categorical)),
+        "polars, enum": TIDY.with_columns(pl.col("region").cast(pl.Enum(["00101", "b"]))),
+        "polars, decimals": TIDY.with_columns(pl.col("cases").cast(pl.Decimal(10, 2))),
+        "polars, small": TIDY.with_columns(pl.col("cases").cast(pl.UInt16)),
+        "polars, zone": TIDY.with_columns(
+            pl.col("date").str.to_datetime("%Y-%m-%d").dt.replace_time_zone("America/New_York")
+        ),
         "pandas": PANDAS,
         "pandas, dates": PANDAS.assign(date=DAYS),
         "pandas, timestamps": PANDAS.assign(date=pd.to_datetime(PANDAS["date"])),
@@ -39,6 +45,9 @@ def shapes() -> dict[str, Any]:
         "pandas, Int64": PANDAS.assign(cases=PANDAS["cases"].astype("Int64")),
         "pandas, text": PANDAS.assign(cases=["3", "0", "7", None]),
         "pandas, index": PANDAS.set_index(["date", "region"]),
+        "pandas, arrow": PANDAS.convert_dtypes(dtype_backend="pyarrow"),
+        "pandas, objects": PANDAS.astype({"cases": object, "date": object}),
+        "pandas, periods": PANDAS.assign(date=pd.PeriodIndex(PANDAS["date"], freq="D").astype(str)),
         "pandas, shuffled": PANDAS.sample(frac=1, random_state=1),
         "pandas, other columns": PANDAS.assign(mixed=[1, "x", None, []]).rename(columns={}),
     }

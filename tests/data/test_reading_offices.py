@@ -4,7 +4,6 @@ Every file holds the same invented counts; whoever follows what the refusals off
 exactly them.
 """
 
-import io
 import zipfile
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
@@ -561,51 +560,6 @@ def frame() -> pl.DataFrame:
     )
 
 
-PANDAS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "categories": lambda f: f.assign(region=f["region"].astype("category")),
-    "zoned": lambda f: f.assign(date=pd.to_datetime(f["date"]).dt.tz_localize("Europe/Berlin")),
-    "objects": lambda f: f.assign(cases=f["cases"].astype(object), date=f["date"].astype(object)),
-    "missing": lambda f: pd.concat(
-        [
-            f.astype({"cases": "Int64"}),
-            f.head(1).assign(date=pd.Timestamp(DAYS[3]), region="x", cases=pd.NA),
-        ]
-    ),
-    "timestamps": lambda f: f.assign(date=[pd.Timestamp(day) for day in f["date"]]),
-    "python days": lambda f: f.assign(date=[pd.Timestamp(day).date() for day in f["date"]]),
-    "index": lambda f: f.set_index(["date", "region"]),
-    "arrow": lambda f: f.convert_dtypes(dtype_backend="pyarrow"),
-    "floats": lambda f: f.assign(cases=f["cases"].astype(float)),
-    "text": lambda f: f.assign(date=f["date"].astype(str), cases=f["cases"].astype(str)),
-    "periods": lambda f: f.assign(date=pd.PeriodIndex(f["date"], freq="D").astype(str)),
-}
-
-
-@pytest.mark.parametrize("name", PANDAS)
-def test_frames_of_pandas_of_all_types(name: str) -> None:
-    panel = load_panel(PANDAS[name](frame().to_pandas()))
-    if name == "missing":
-        panel = panel.of(REGIONS)
-    is_true(panel, "day")
-
-
-POLARS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
-    "categories": lambda f: f.with_columns(pl.col("region").cast(pl.Categorical)),
-    "enums": lambda f: f.with_columns(pl.col("region").cast(pl.Enum(REGIONS))),
-    "zoned": lambda f: f.with_columns(
-        pl.col("date").cast(pl.Datetime).dt.replace_time_zone("America/New_York")
-    ),
-    "decimals": lambda f: f.with_columns(pl.col("cases").cast(pl.Decimal(10, 2))),
-    "small": lambda f: f.with_columns(pl.col("cases").cast(pl.UInt16)),
-    "text": lambda f: f.with_columns(pl.all().cast(pl.String)),
-}
-
-
-@pytest.mark.parametrize("name", POLARS)
-def test_frames_of_polars_of_all_types(name: str) -> None:
-    is_true(load_panel(POLARS[name](frame())), "day")
-
-
 def test_a_frame_of_objects_that_are_no_numbers_is_refused() -> None:
     mixed = frame().to_pandas().astype({"cases": object})
     mixed.loc[3, "cases"] = "x"
@@ -664,13 +618,3 @@ def test_what_is_no_table_is_said(content: bytes, said: str, tmp_path: Path) -> 
     path.write_bytes(content)
     with pytest.raises(EpifedError, match=said):
         load_panel(path)
-
-
-def test_a_zip_as_a_macintosh_packs_it(tmp_path: Path) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("x/cases.csv", "\n".join(plain()) + "\n")
-        archive.writestr("__MACOSX/x/._cases.csv", b"\x00\x05\x16\x07")
-    path = tmp_path / "cases.zip"
-    path.write_bytes(packed.getvalue())
-    is_true(load_panel(path), "day")

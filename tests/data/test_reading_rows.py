@@ -191,12 +191,6 @@ def test_encodings(tmp_path: Path, encoding: str, options: dict[str, str]) -> No
     assert load_panel(path, **options).regions == ("Köln",)
 
 
-@pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
-def test_delimiters(tmp_path: Path, sign: str) -> None:
-    path = csv(tmp_path, table([3, 4]).replace(",", sign))
-    assert load_panel(path).counts.tolist() == [[3, 4]]
-
-
 def test_of_two_delimiters_the_one_that_makes_the_columns(tmp_path: Path) -> None:
     path = csv(tmp_path, "date;region;cases, new\n2021-03-01;a;3\n")
     assert load_panel(path, cases="cases, new").counts.tolist() == [[3]]

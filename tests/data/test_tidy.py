@@ -40,7 +40,7 @@ def test_csv(tmp_path: Path) -> None:
     assert panel.reported.tolist() == [[True, True], [True, False]]
 
 
-@pytest.mark.parametrize("separator", [";", "\t", ", "])
+@pytest.mark.parametrize("separator", [";", "\t", "|", ", "])
 @pytest.mark.parametrize("start", ["", "\ufeff", "\n"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_dialects_of_csv(tmp_path: Path, separator: str, start: str, newline: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from epifed.audit.bench import work_in
+from epifed.errors import EpifedError
 from epifed.federation import aggregator, messages, site
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.crypto import SecretKeys
@@ -126,6 +127,10 @@ def test_a_training_of_another_content_under_a_used_name_is_refused_beforehand(k
     assert _ready(kit, other).code == Code.REFUSED_CHANGE
 
 
+def without_pytorch(_: object) -> None:
+    raise EpifedError("learner: found no PyTorch")
+
+
 def test_an_aggregator_says_beforehand_what_it_would_refuse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +149,9 @@ def test_an_aggregator_says_beforehand_what_it_would_refuse(
     assert Readiness.unpack(work.ready({"about": "none"})).code == Code.BAD_TASK
     unknown = replace(proposal, settings=proposal.settings.replace('"trend"', '"nowhere"'))
     assert Readiness.unpack(work.ready(unknown.pack())).code == Code.BAD_TASK
+    with monkeypatch.context() as patch:
+        patch.setattr(aggregator, "make_learner", without_pytorch)
+        assert Readiness.unpack(work.ready(proposal.pack())).code == Code.BAD_TASK
     with monkeypatch.context() as patch:
         patch.setattr(AggregatorWork, "_weighed", lambda *_: 1 / 0)
         assert work.ready(proposal.pack()) == Readiness(Code.ERROR).pack()

@@ -221,9 +221,9 @@ def _days_far_from_today(north: Path, data: Path) -> None:
             if line.startswith(("NOT clients", "NOT data"))
         )
 
-    today, year = date.today(), timedelta(days=365)
-    assert "365 days before today by this machine's clock" in clients_of_check(today - year)
-    assert "365 days after today by this machine's clock" in clients_of_check(today + year)
+    now, year = today(), timedelta(days=365)
+    assert "365 days before today by this machine's clock" in clients_of_check(now - year)
+    assert "365 days after today by this machine's clock" in clients_of_check(now + year)
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from epifed.federation import aggregator as aggregators
-from epifed.federation import site
+from epifed.federation import secure_training, site
 from epifed.federation.crypto import share
 from epifed.federation.messages import Parts, pack_task
 from epifed.federation.secure_training import AwayError
@@ -218,6 +218,23 @@ def test_a_lost_answer_is_paid_for_again_and_a_lost_server_waits(tmp_path: Path)
     assert first["sum-2"] != second["sum-2"]
     assert spent(parties.kit("sum-1") / aggregators.LEDGER) == 1
     assert spent(parties.kit("sum-2") / aggregators.LEDGER) == 2
+
+
+def test_reports_of_a_round_that_is_over_are_not_used_again(tmp_path: Path) -> None:
+    parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
+    training = parties.training(plan("over", small_settings(**SEALED), seeded=False), ledger)
+    parties.answers = lambda name, parts: None if name == "sum-2" else parts
+    with pytest.raises(AwayError):
+        training.play(parties, lambda _: None)
+    old = (training.folder / secure_training.REPORTS).read_bytes()
+    parties.answers = lambda _, parts: parts
+    training.play(parties, lambda _: None)
+    (training.folder / secure_training.REPORTS).write_bytes(old)
+    lines: list[dict[str, Any]] = []
+    training.play(parties, lines.append)
+    assert (lines[0]["round"], lines[0]["problems"]) == (2, [])
+    assert [task.round for task in parties.tasks.values()] == [2] * 4
+    assert (training.done, spent(ledger.path)) == (2, 2)
 
 
 def test_partial_sums_look_uniform(tmp_path: Path) -> None:

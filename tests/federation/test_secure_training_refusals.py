@@ -139,6 +139,15 @@ def test_an_aggregator_refuses_what_was_changed_on_the_way_and_pays_nothing(
     assert spent(ledger.path) == 1
 
 
+def test_an_aggregator_answers_under_its_own_name_alone(tmp_path: Path) -> None:
+    """Of three, the first two have shares of one size: only the keys tell them apart."""
+    parties, ledger = Parties.make(tmp_path, 4, 3), _ledger(tmp_path)
+    parties.questions = _only("sum-2", _said(aggregator="sum-1", before=[]))
+    with pytest.raises(EpifedError, match=r"refused by the aggregator 'sum-2' \(refused-roster\)"):
+        _round(parties, ledger, aggregators=3)
+    assert spent(parties.kit("sum-2") / aggregators.LEDGER) == 0
+
+
 def test_a_refusal_is_in_the_report(tmp_path: Path) -> None:
     parties, ledger = Parties.make(tmp_path), _ledger(tmp_path)
     parties.questions = _only("sum-2", _without_first)

@@ -182,6 +182,7 @@ FORGERIES: dict[str, Forge] = {
     "sums that are text": lambda made: made.parts() | {"sums": "0" * 99},
     "fewer sites needed": lambda made: made.with_terms(least=9),
     "less noise announced": lambda made: made.with_terms(noise_multiplier=0.01),
+    "settings that are none": lambda made: made.with_terms(settings="learner = 7"),
     "other keys": _foreign_keys,
 }
 

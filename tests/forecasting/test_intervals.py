@@ -20,28 +20,9 @@ from epifed.intervals import (
     hub_baseline,
     quantiles,
     unforeseen,
-    weighted_interval_score,
 )
 
 MIDDLE = LEVELS.index(0.5)
-
-
-def naive_score(truth: float, quantile: list[float]) -> float:
-    """Bracher et al. (2021), Eq. 1, interval by interval."""
-    total = 0.5 * abs(truth - quantile[MIDDLE])
-    for k in range(MIDDLE):
-        alpha = 2 * LEVELS[k]
-        low, high = quantile[k], quantile[-1 - k]
-        score = high - low + 2 / alpha * max(low - truth, 0) + 2 / alpha * max(truth - high, 0)
-        total += alpha / 2 * score
-    return total / (MIDDLE + 0.5)
-
-
-@given(st.floats(0, 1000), st.lists(st.floats(0, 1000), min_size=len(LEVELS), max_size=len(LEVELS)))
-def test_the_score_is_that_of_the_paper(truth: float, values: list[float]) -> None:
-    ordered = sorted(values)
-    found = weighted_interval_score(np.array([truth]), np.array([ordered]))[0]
-    assert found == pytest.approx(naive_score(truth, ordered), rel=1e-9, abs=1e-9)
 
 
 counts = st.floats(0, 1e5)

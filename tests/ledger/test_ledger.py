@@ -15,6 +15,7 @@ from epifed.ledger.budget import (
     canonical,
     chained,
     least_noise,
+    left,
     most_rounds,
     most_trainings,
     schedule,
@@ -153,6 +154,14 @@ def test_what_is_said_to_fit_fits_and_no_more_does(accountant: str) -> None:
     assert not cap.allows(together([*spent, (1.0, 20.0, count + 1)]))
 
 
+def test_little_noise_is_enough_where_much_is_left() -> None:
+    cap, spent = Cap(60.0, 1e-5, "rdp"), together([(1.0, 24.0, 1)])
+    noise = least_noise(cap, spent, 1.0, 1)
+    assert noise is not None and noise < 0.5
+    assert cap.allows(together([*spent, (1.0, noise, 1)]))
+    assert not cap.allows(together([*spent, (1.0, noise * 0.998, 1)]))
+
+
 def test_a_refusal_tells_what_fits_in_numbers(path: Path) -> None:
     ledger = Ledger(path)
     reserve(ledger, rounds=75, noise=6.0)
@@ -165,6 +174,10 @@ def test_a_refusal_tells_what_fits_in_numbers(path: Path) -> None:
     with reserve(ledger, rounds=75, noise=noise):
         pass
     reserve(ledger, rounds=reserve_rounds, noise=5.0)
+
+
+def test_what_is_left_is_never_negative() -> None:
+    assert (left(CAP, 0.5), left(CAP, 2.0), left(CAP, 3.0)) == (1.5, 0.0, 0.0)
 
 
 def test_nothing_fits_into_a_full_ledger(path: Path) -> None:
@@ -249,6 +262,12 @@ def test_a_cap_is_quoted_never_smaller_than_it_is() -> None:
     assert "ε = 2.00001 at δ = 1.00001e-05" in Cap(2.0000001, 1.000001e-5, "rdp").sentence()
 
 
+def test_a_cap_may_renew_every_week() -> None:
+    assert Cap(1.0, 1e-5, "rdp", weeks=1).sentence().count("in every window of 1 week,") == 1
+    with pytest.raises(EpifedError, match="weeks: found 0; expected at least 1"):
+        Cap(1.0, 1e-5, "rdp", weeks=0)
+
+
 def test_a_large_delta_says_what_it_means() -> None:
     assert Cap(1.0, 1e-3, "rdp").warning() is None
     assert "are revealed entirely with a chance of 0.01" in (Cap(1.0, 0.01, "rdp").warning() or "")
@@ -294,6 +313,20 @@ def test_missing_and_truncated_rows_are_noticed(path: Path, statement: str, foun
     sql(path, statement)
     with pytest.raises(EpifedError, match=found):
         Ledger(path)
+
+
+def test_a_file_that_sqlite_calls_damaged_is_refused_though_its_rows_fit(path: Path) -> None:
+    ledger = Ledger(path)
+    sql(
+        path,
+        "CREATE TABLE more (value)",
+        "INSERT INTO more VALUES (NULL)",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET sql = 'CREATE TABLE more (value NOT NULL)' WHERE name = 'more'",
+    )
+    assert len(ledger.book().hashes) == 1
+    with pytest.raises(EpifedError, match=r"damaged: NULL value in more\.value; restore it"):
+        ledger.verify()
 
 
 def test_a_chain_that_fits_but_makes_no_sense_is_refused(path: Path) -> None:

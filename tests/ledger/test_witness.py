@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 
 from epifed.errors import EpifedError
+from epifed.ledger import ledger as ledgers
 from epifed.ledger.budget import Book, Cap
-from epifed.ledger.ledger import APPLICATION_ID, Ledger, Run, Seen, Witness
+from epifed.ledger.ledger import APPLICATION_ID, Ledger, Run, Seen, Use, Witness, glance, use_of
 
 CAP = Cap(2.0, 1e-5, "rdp")
 OLDER = r"an older copy: found \d+ rows; expected the \d+ .* rows missing: \d+"
@@ -194,6 +196,53 @@ def test_a_new_ledger_at_the_same_place_is_noticed_by_who_holds_the_old(path: Pa
     Ledger.create(path, CAP)
     with pytest.raises(EpifedError, match="was replaced"):
         run.spend(1)
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_a_memory_that_is_lost_while_a_ledger_is_open_stops_it(path: Path, how: str) -> None:
+    run = reserve(Ledger(path))
+    memory = Witness(run.ledger.book().ledger).path
+    if how == "gone":
+        memory.unlink()
+    else:
+        memory.write_bytes(b"")
+    with pytest.raises(EpifedError, match="has not seen this ledger"):
+        run.spend(1)
+
+
+def test_without_a_word_the_memory_is_where_programs_keep_their_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("EPIFED_STATE")
+    assert ledgers.state_root() == Path(platformdirs.user_state_dir("epifed"))
+
+
+def test_a_ledger_that_was_not_yet_written_to_is_no_older_copy(path: Path) -> None:
+    book = Ledger(path).book()
+    assert Seen(0, "0" * 64).fault(book) is None
+    assert Seen(1, book.head).fault(book) is None
+    assert "used beside the original: found row 1" in (Seen(1, "0" * 64).fault(book) or "")
+
+
+def test_a_row_that_is_written_while_somebody_looks_is_no_fault(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, read = Ledger(path), ledgers._read
+    before = [ledger.book()]
+    reserve(ledger)
+    monkeypatch.setattr(ledgers, "_read", lambda *at: before.pop() if before else read(*at))
+    book, fault = glance(path)
+    assert (len(book.hashes), fault) == (2, None)
+
+
+def test_a_damaged_record_of_a_party_s_ledger_is_one_sentence(tmp_path: Path) -> None:
+    use = Use("federation", f"{tmp_path}", ("a", "b"), "00c0ffee00c0ffee", 2.0)
+    assert use_of(use.federation, use.party) is None
+    use.remember()
+    assert use_of(use.federation, use.party) == use
+    ledgers._use_path(use.federation, use.party).write_text("{")
+    with pytest.raises(EpifedError, match=r"cannot be read .* expected the record of a party's"):
+        use_of(use.federation, use.party)
 
 
 def test_a_damaged_memory_is_told(path: Path) -> None:

@@ -92,6 +92,13 @@ def test_no_past_makes_a_year_pass_its_cap(growth: list[float], weeks: int) -> N
     assert epsilon_of_gaussian(total * (1 - 1e-9), DELTA) <= 1
 
 
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 8.0, 30.0])
+def test_a_year_s_total_is_the_largest_within_the_cap(epsilon: float) -> None:
+    total = total_of(Cap(epsilon, DELTA, "gaussian"))
+    assert epsilon_of_gaussian(total, DELTA) <= epsilon
+    assert epsilon_of_gaussian(total * (1 + 1e-8), DELTA) > epsilon
+
+
 def test_what_was_spent_before_is_not_planned_again() -> None:
     total = total_of(CAP)
     planned = plan_year(CAP, 4, "uniform", spent=total / 2)
@@ -109,8 +116,9 @@ def test_a_week_depends_on_earlier_weeks_only() -> None:
 
 
 def test_turning_weeks_get_more_and_flat_ones_less() -> None:
-    assert shares([0.3, 0.1]) == 2
+    assert shares([0.3, 0.1]) == shares([0.0, 0.10]) == 2
     assert shares([0.01, 0.02]) == 0.5
+    assert shares([0.05, 0.0]) == shares([0.0, 0.05]) == 1
     planned = plan_year(CAP, 52, "trend", [0.3, 0.1, 0.1, 0.02, 0.01])
     assert [w.shares for w in planned[:7]] == [1, 1, 2, 1, 1, 0.5, 1]
     assert planned[2].epsilon_alone > planned[1].epsilon_alone > planned[5].epsilon_alone

@@ -266,6 +266,7 @@ def test_nothing_costs_nothing_and_no_noise_has_no_price(accountant: str) -> Non
 
 def test_a_round_without_sampling_is_a_gaussian() -> None:
     assert round_event(1, 3.0) == dp.GaussianDpEvent(3.0)
+    assert round_event(1, 1e-6) == dp.GaussianDpEvent(1e-6)
     assert round_event(0.5, 3.0) == dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(3.0))
 
 
@@ -300,11 +301,6 @@ def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
     assert epsilon <= float(rounded_up(epsilon)) <= epsilon * (1 + 1e-5)
 
 
-def test_a_sweep() -> None:
-    found = [calibrate(epsilon, DELTA, Q, T) for epsilon in (1, 2, math.inf)]
-    assert [f"{one.noise_multiplier:.4g}" for one in found] == ["8.956", "4.863", "0"]
-
-
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
@@ -332,7 +328,7 @@ def test_nonsense_is_refused(changes: dict[str, object], word: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("c", [-1, 1e-200, math.inf, math.nan])
+@pytest.mark.parametrize("c", [-1, 1e-200, 9.9e-7, math.inf, math.nan])
 def test_a_noise_that_is_none_is_refused(c: float) -> None:
     with pytest.raises(EpifedError, match="noise multiplier"):
         spent(c, Q, T, DELTA)

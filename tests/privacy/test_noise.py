@@ -1,6 +1,7 @@
 import math
 import os
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,12 +11,16 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
+from epifed.privacy import noise as secure
 from epifed.privacy.noise import (
     ROUNDING,
     STEPS,
     SecureRandomness,
     _mechanism,
+    from_grid,
     grid_deviation,
+    grid_noise,
+    longest_sum,
     noisy_sum,
     sample_clients,
     secure_release,
@@ -191,6 +196,27 @@ def test_the_library_confirms_the_price_for_the_sensitivity_of_one_client(
     mechanism = _mechanism(grid_deviation(noise_multiplier))
     rho = mechanism.map(float(STEPS))  # type: ignore[no-untyped-call]
     assert rho <= 1 / (2 * noise_multiplier**2) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-6, 0.5, 4.863, 1e4])
+def test_the_deviation_on_the_grid_is_rounded_up_and_hardly_more(noise_multiplier: float) -> None:
+    exact = (Fraction(noise_multiplier) * STEPS) ** 2 + Fraction(ROUNDING) ** 2
+    assert exact < Fraction(grid_deviation(noise_multiplier)) ** 2 < exact * (1 + Fraction(1e-15))
+    assert ROUNDING == 3
+
+
+def test_noise_is_added_to_the_sum_and_to_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secure, "_mechanism", lambda _: lambda steps: steps)
+    assert grid_noise(3, 1.0).tolist() == [0, 0, 0]
+    rows = 0.1 * directions(5, 30)
+    exact = from_grid(to_grid(rows, 0.5).sum(axis=0), 0.5)
+    np.testing.assert_array_equal(noisy_sum(rows, 0.5, 1.0), exact)
+    np.testing.assert_allclose(exact, rows.sum(axis=0), rtol=0, atol=5 * 0.5 / STEPS)
+
+
+def test_the_longest_sum_is_that_of_all_clients_and_their_noise() -> None:
+    """Each client at S, and noise of deviation σ in d coordinates up to σ (√d + 10)."""
+    assert longest_sum(3, 400, 2.0) == pytest.approx(3 * STEPS + 2 * STEPS * (20 + 10), rel=1e-12)
 
 
 @pytest.mark.parametrize("rounding", [0.7, 0.8, 1.0])

@@ -8,7 +8,7 @@ import pytest
 from epifed.errors import EpifedError
 from epifed.learners.base import Floats, Vector, WindowLearner, Windows
 from epifed.privacy.accounting import spent
-from epifed.privacy.plan import TRUST, PrivacyPlan
+from epifed.privacy.plan import TRUST, PrivacyPlan, price_together
 from epifed.settings import NoiseName, Settings, seed_sequence
 from epifed.training.loop import train
 from tests.helpers import small_clients, small_settings
@@ -137,3 +137,15 @@ def test_one_client_cannot_share_noise() -> None:
     settings = small_settings(noise="clients", epsilon=1.0, clients_per_round=1)
     with pytest.raises(EpifedError, match="found 'clients' with 1 client"):
         train(small_clients(settings, regions=1).view, settings)
+
+
+def test_the_price_of_some_rounds_is_theirs_and_without_noise_there_is_none() -> None:
+    plan = PrivacyPlan.of(small_settings(epsilon=1.0, rounds=4), 12)
+    half = plan.price(2)
+    cost = spent(plan.noise_multiplier, plan.sampling_rate, 2, plan.delta, plan.accountant)
+    assert (half.rounds, half.epsilon, half.epsilon_spent) == (2, 1.0, cost)
+    assert half.trust == TRUST["server"]
+    assert plan.price(4) is plan.price() is plan.calibration
+    free = PrivacyPlan.of(small_settings(epsilon=math.inf), 12)
+    assert free.price(2) is free.calibration
+    assert price_together([plan.spent(), free.spent()], 1e-5, "rdp") == math.inf

@@ -16,15 +16,19 @@ from epifed.simulate import simulation as measure
 
 MONDAY = date(2020, 9, 7)
 PERIOD = (MONDAY, MONDAY + timedelta(days=139))
-rng = np.random.default_rng(0)
-places = rng.uniform(0, 500, (200, 2))
+places = np.random.default_rng(0).uniform(0, 500, (200, 2))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(1)
 
 
 def panel(counts: NDArray[np.float64]) -> CasePanel:
     return CasePanel(counts, tuple(f"{i:05d}" for i in range(len(counts))), MONDAY)
 
 
-def test_a_panel_is_like_itself() -> None:
+def test_a_panel_is_like_itself(rng: np.random.Generator) -> None:
     made = panel(rng.poisson(20.0, (200, 140)).astype(float))
     table = measure.realism_table(made, made, PERIOD, places, places)
     assert table["off_%"].abs().max() == 0
@@ -37,13 +41,13 @@ def test_weekday_factors_are_found() -> None:
     assert list(measure.weekday_factors(made).values()) == pytest.approx(list(factors))
 
 
-def test_poisson_has_dispersion_one_and_reporting_in_pairs_two() -> None:
+def test_poisson_has_dispersion_one_and_reporting_in_pairs_two(rng: np.random.Generator) -> None:
     counts = rng.poisson(50.0, (200, 140)).astype(float)
     assert measure.dispersion(counts) == pytest.approx(0.85, abs=0.1)  # 1 - 1/7 by the mean
     assert measure.dispersion(2 * counts) == pytest.approx(2 * measure.dispersion(counts))
 
 
-def test_growth_that_neighbours_share_has_a_high_moran() -> None:
+def test_growth_that_neighbours_share_has_a_high_moran(rng: np.random.Generator) -> None:
     along = np.sin(places[:, :1] / 80 + np.arange(19)[None])
     alone = rng.normal(size=(200, 19))
     shared = measure.spatial_growth(along, places)
