@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 HTML := src/epifed/report/html
 TESTS ?= tests
+# A slow network or a busy package manager is waited for, and nothing asks a question.
+export PIP_RETRIES ?= 10
+export PIP_DEFAULT_TIMEOUT ?= 60
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300
 # Files in the order of tests/conftest.py.
 PARALLEL := --dist loadfile --no-loadscope-reorder
 
@@ -84,29 +88,29 @@ $(VENV)/.installed: $(VENV)/.venv
 chromium:
 	@command -v chromium >/dev/null || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1; } || \
+	    { $(APT) update && $(APT) install -y --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1; } || \
 	  echo "chromium is not here and could not be installed: the report is not tested in a browser"
 
 # R, which docs/r.md is run in: installed where that is possible, else not missed.
 r:
 	@{ command -v Rscript && Rscript -e 'library(data.table); library(reticulate)'; } >/dev/null 2>&1 || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	    { apt-get update -qq && \
-	      apt-get install -y -qq --no-install-recommends r-base-core r-cran-data.table r-cran-reticulate; } >/dev/null 2>&1; } || \
+	    { $(APT) update && \
+	      $(APT) install -y --no-install-recommends r-base-core r-cran-data.table r-cran-reticulate; } >/dev/null 2>&1; } || \
 	  echo "R is not here and could not be installed: docs/r.md is not run"
 
 # The proxy that is documented for a server: installed where that is possible, else not missed.
 haproxy:
 	@command -v haproxy >/dev/null || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends haproxy; } >/dev/null 2>&1; } || \
+	    { $(APT) update && $(APT) install -y --no-install-recommends haproxy; } >/dev/null 2>&1; } || \
 	  echo "haproxy is not here and could not be installed: the proxy of docs/proxy is not tested"
 
 # Prometheus' own tool for docs/monitoring, out of Debian's package and into .venv, else not missed.
 promtool: $(VENV)/.installed
 	@command -v promtool >/dev/null || [ -x $(BIN)/promtool ] || \
-	  { folder=$$(mktemp -d) && { [ "$$(id -u)" != 0 ] || apt-get update -qq; } >/dev/null 2>&1; \
-	    (cd $$folder && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .) >/dev/null 2>&1 && \
+	  { folder=$$(mktemp -d) && { [ "$$(id -u)" != 0 ] || $(APT) update; } >/dev/null 2>&1; \
+	    (cd $$folder && $(APT) download prometheus && dpkg -x prometheus_*.deb .) >/dev/null 2>&1 && \
 	    cp $$folder/usr/bin/promtool $(BIN)/; rm -rf $$folder; [ -x $(BIN)/promtool ]; } || \
 	  echo "promtool is not here and could not be fetched: alerts and metrics are not checked by Prometheus' own tool"
 
@@ -114,8 +118,8 @@ promtool: $(VENV)/.installed
 # not missed.
 systemd-analyze: $(VENV)/.installed
 	@command -v systemd-analyze >/dev/null || [ -x $(BIN)/systemd-analyze ] || \
-	  { folder=$$(mktemp -d) && { [ "$$(id -u)" != 0 ] || apt-get update -qq; } >/dev/null 2>&1; \
-	    (cd $$folder && apt-get download -qq systemd libsystemd-shared && for one in *.deb; do dpkg -x $$one .; done && \
+	  { folder=$$(mktemp -d) && { [ "$$(id -u)" != 0 ] || $(APT) update; } >/dev/null 2>&1; \
+	    (cd $$folder && $(APT) download systemd libsystemd-shared && for one in *.deb; do dpkg -x $$one .; done && \
 	      mv usr/lib/*/systemd/libsystemd-shared-*.so usr/bin/systemd-analyze . ) >/dev/null 2>&1 && \
 	    mkdir -p $(VENV)/systemd && mv $$folder/libsystemd-shared-*.so $$folder/systemd-analyze $(VENV)/systemd/ && \
 	    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/systemd-analyze "$$@"\n' "$(abspath $(VENV))/systemd" "$(abspath $(VENV))/systemd" \
