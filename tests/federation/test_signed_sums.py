@@ -23,9 +23,11 @@ from epifed.federation.messages import (
 )
 from epifed.federation.secure_training import FIRST, SUMS, SecureTraining
 from epifed.federation.server import TooFewError
+from epifed.learners.base import make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
 from epifed.training.release import Release, read_release
+from epifed.training.rounds import vector_length
 from tests.federation.helpers import plan, settings_of
 from tests.federation.parties import Parties
 
@@ -262,6 +264,10 @@ def test_a_training_whose_sums_are_too_many_to_hand_out_is_refused_before_it_cos
     parties = Parties.make(tmp_path, sites=2)
     with pytest.raises(EpifedError, match=r"rounds: found 3 of .* signed sums take"):
         parties.training(plan("long", CHOSEN))
+    learner = make_learner(CHOSEN)
+    length = vector_length(learner, learner.start(np.random.SeedSequence(0)))
+    monkeypatch.setattr(secure_training, "MOST_EVIDENCE", evidence_bytes(2, length, ROUNDS))
+    assert parties.training(plan("fits", CHOSEN)).done == 0
 
 
 def test_keys_that_change_within_a_training_end_it_before_the_next_round_costs(

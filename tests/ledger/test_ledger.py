@@ -1,7 +1,8 @@
 import json
 import math
 import sqlite3
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import dp_accounting as dp
@@ -93,6 +94,20 @@ def test_a_one_shot_release_is_a_plain_gaussian(path: Path) -> None:
     book = Ledger(path).book()
     assert book.runs[run.name].mechanism == "gaussian"
     assert CAP.price(book.taken()) == epsilon_of(dp.GaussianDpEvent(5.0), 1e-5)
+
+
+def test_a_renewing_cap_counts_a_run_to_the_second_of_its_window(path: Path) -> None:
+    ledger = Ledger(path)
+    with reserve(ledger) as run:
+        run.spend(1)
+        run.finish("a11ce")
+    (record,) = ledger.book().runs.values()
+    assert record.closed is not None
+    closed = datetime.fromisoformat(record.closed)
+    book = replace(ledger.book(), cap=replace(CAP, weeks=1))
+    for later, expected in ((timedelta(0), 1), (timedelta(seconds=1), 0)):
+        now = closed + timedelta(weeks=1) + later
+        assert len(book.counting(now)) == len(book.released(now)) == expected
 
 
 def test_an_exception_gives_unspent_rounds_back_and_nothing_else(path: Path) -> None:
