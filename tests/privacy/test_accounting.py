@@ -447,3 +447,32 @@ def test_the_filter_of_gaussian_releases_counts_exactly_and_refuses_the_rest() -
     ):
         with pytest.raises(EpifedError, match=words):
             accounting.squared_mu(event)
+
+
+def test_a_budget_that_no_noise_reaches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = (1.0, DELTA, Q, T, "rdp")
+    assert accounting._search(budget, "")[1] <= 1
+    monkeypatch.setattr(accounting, "_WIDENINGS", 0)
+    with pytest.raises(EpifedError, match=r"no noise multiplier up to .* reaches it at δ = 1e-05"):
+        accounting._search(budget, "")
+
+
+@given(st.floats(0.01, 8), st.sampled_from([1e-3, 1e-5]))
+@few
+def test_two_formulas_of_a_gaussian_s_price_agree(mu: float, delta: float) -> None:
+    one, other = (
+        accounting.gaussian_epsilon(mu, delta),
+        accounting.epsilon_of_gaussian(mu**2, delta),
+    )
+    assert one == pytest.approx(other, rel=1e-6, abs=1e-8)
+
+
+def test_errors_that_tell_nothing_bound_nothing() -> None:
+    blind = accounting.Errors(0.5, 0.5)
+    assert accounting.gaussian_mu(blind) == accounting.gaussian_epsilon(0.0, DELTA) == 0
+    assert accounting.direct_epsilon(accounting.Errors(1.0, 0.0), DELTA) == 0
+    assert accounting.right_at_most(0.5) == 0.75
+    hardly = accounting.Errors(0.4999, 0.4999)
+    assert 0 <= accounting.sampled_gaussian_epsilon(hardly, DELTA, 0.5, 4) < 0.05
+    for errors, found in ((blind, False), (hardly, False), (accounting.Errors(0.01, 0.01), True)):
+        assert accounting.impossible(errors, 2.0, 0.5, 4) == found

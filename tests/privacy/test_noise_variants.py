@@ -8,7 +8,7 @@ import pytest
 from epifed.errors import EpifedError
 from epifed.learners.base import Floats, Vector, WindowLearner, Windows
 from epifed.privacy.accounting import spent
-from epifed.privacy.plan import TRUST, PrivacyPlan, price_together
+from epifed.privacy.plan import TRUST, PrivacyPlan, Spent, price_together
 from epifed.settings import NoiseName, Settings, seed_sequence
 from epifed.training.loop import train
 from tests.helpers import small_clients, small_settings
@@ -149,3 +149,4 @@ def test_the_price_of_some_rounds_is_theirs_and_without_noise_there_is_none() ->
     free = PrivacyPlan.of(small_settings(epsilon=math.inf), 12)
     assert free.price(2) is free.calibration
     assert price_together([plan.spent(), free.spent()], 1e-5, "rdp") == math.inf
+    assert price_together([Spent(0.5, 1.0, 2)], 1e-5, "rdp") == spent(1.0, 0.5, 2, 1e-5)
