@@ -411,7 +411,7 @@ def jobs_of(given: argparse.Namespace) -> tuple[list[Job], int]:
             tests = chosen(
                 near if mutant.function else everybody, times, given.most, name.split(".")[1]
             )
-            jobs.append((mutant, source, str(ROOT / path), tests))
+            jobs.append((mutant, source, str(ROOT / path), [*given.also, *tests]))
     only = set(given.only.read_text().splitlines()) if given.only else None
     tried = outcomes(given.folder)
     wanted = [
@@ -437,7 +437,7 @@ def became(job: Job, times: dict[str, float], log: Path) -> str:
         def work() -> int:
             return tested(tests, log) if plant(mutant, source, path) else 71
 
-        outcome = child(work, min(15 + 8 * sum(times[test] for test in tests), GUARD))
+        outcome = child(work, min(60 + 8 * sum(times.get(test, 0) for test in tests), GUARD))
         tempfile.tempdir = None
     return outcome
 
@@ -465,6 +465,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=float, default=MOST_SECONDS)
     parser.add_argument("--only", type=Path, help="a file with keys of mutants, one a line")
+    parser.add_argument("--also", nargs="*", default=[], help="newer tests, to be run first")
     parser.add_argument("--outside", action="store_true", help="constants of modules: slower")
     given = parser.parse_args()
     given.folder.mkdir(exist_ok=True)

@@ -213,6 +213,10 @@ def test_a_memory_that_is_lost_while_a_ledger_is_open_stops_it(path: Path, how: 
 def test_without_a_word_the_memory_is_where_programs_keep_their_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A newer version must find what an older one has noted."""
+    root = ledgers.state_root()
+    assert Witness("00c0").path == root / "ledgers" / "00c0.db"
+    assert ledgers._use_path("a", "b").parent == root / "parties"
     monkeypatch.delenv("EPIFED_STATE")
     assert ledgers.state_root() == Path(platformdirs.user_state_dir("epifed"))
 
