@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from epifed.errors import EpifedError
-from epifed.federation import secure_training
+from epifed.federation import secure_training, site
 from epifed.federation.messages import (
     MOST_EVIDENCE,
     Code,
@@ -26,6 +26,7 @@ from epifed.federation.server import TooFewError
 from epifed.learners.base import make_learner
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
+from epifed.privacy import noise
 from epifed.training.release import Release, read_release
 from epifed.training.rounds import vector_length
 from tests.federation.helpers import plan, settings_of
@@ -220,6 +221,23 @@ def test_every_learner_s_release_is_computed_again_to_the_last_bit(
     release = training.finish()
     for party in PARTIES:
         assert parties.deliver(party, training).vector.tobytes() == release.vector.tobytes()
+
+
+def test_a_round_that_could_not_be_used_is_counted_by_every_party(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = Parties.make(tmp_path, sites=2)
+    ledger = Ledger.create(tmp_path / "budget.ledger", Cap(1e6, 1e-5, "rdp"))
+    training = parties.training(plan("wasted", CHOSEN, seeded=False), ledger)
+    with monkeypatch.context() as patch:
+        patch.setattr(site, "to_grid", lambda *args: noise.to_grid(*args) + 2**50)
+        training.play(parties, lambda _: None)
+    while not training.finished:
+        training.play(parties, lambda _: None)
+    release = training.finish()
+    assert release.unused == 1
+    for party in PARTIES:
+        assert parties.deliver(party, training).sha256 == release.sha256
 
 
 def test_rounds_from_another_state_than_the_last_sum_gives_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A release unlike those of the weeks before is said to be so, and stands."""
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -51,6 +52,19 @@ def test_it_takes_some_weeks_a_distance_and_less_noise(tmp_path: Path) -> None:
     assert _said(tmp_path, far)
     assert not _said(tmp_path, far, noise_std=clip)
     assert not unlike(tmp_path / "now", _week(0), 2, far, 0.0), "of another round"
+
+
+@pytest.mark.parametrize("noise_std", [0.0, 0.02])
+def test_the_distance_is_six_deviations_of_weeks_noise_and_a_twentieth_of_the_bound(
+    tmp_path: Path, noise_std: float
+) -> None:
+    _kept(tmp_path, [[0.0, 0.0], [0.3, 0.0], [0.5, 0.0], [0.6, 0.0], [0.9, 0.0]])
+    usual = 1.4826 * 0.2  # the median of the distances 0.5, 0.2, 0, 0.1 and 0.4 from 0.5
+    clip = _week(0).settings.clip_norm
+    far = 6 * math.sqrt(usual**2 + noise_std**2 + (0.05 * clip) ** 2)
+    for sign in (-1, 1):
+        assert not _said(tmp_path, np.array([0.5 + sign * far * (1 - 1e-9), 0.0]), noise_std)
+        assert _said(tmp_path, np.array([0.5 + sign * far * (1 + 1e-9), 0.0]), noise_std)
 
 
 def test_what_is_not_comparable_is_not_compared(tmp_path: Path) -> None:
