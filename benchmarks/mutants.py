@@ -411,7 +411,8 @@ def jobs_of(given: argparse.Namespace) -> tuple[list[Job], int]:
             tests = chosen(
                 near if mutant.function else everybody, times, given.most, name.split(".")[1]
             )
-            jobs.append((mutant, source, str(ROOT / path), [*given.also, *tests]))
+            also = [test for test in given.also if f"/{name.split('.')[1]}/" in test]
+            jobs.append((mutant, source, str(ROOT / path), [*also, *tests]))
     only = set(given.only.read_text().splitlines()) if given.only else None
     tried = outcomes(given.folder)
     wanted = [
@@ -465,7 +466,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=float, default=MOST_SECONDS)
     parser.add_argument("--only", type=Path, help="a file with keys of mutants, one a line")
-    parser.add_argument("--also", nargs="*", default=[], help="newer tests, to be run first")
+    parser.add_argument("--also", nargs="*", default=[], help="newer tests of the same room")
     parser.add_argument("--outside", action="store_true", help="constants of modules: slower")
     given = parser.parse_args()
     given.folder.mkdir(exist_ok=True)

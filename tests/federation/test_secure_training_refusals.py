@@ -219,6 +219,15 @@ def test_a_share_that_cannot_be_opened_spoils_one_round_and_names_its_site(
     assert spent(ledger.path) == 2
 
 
+def test_a_training_goes_on_with_as_many_sites_as_it_needs_and_no_fewer(tmp_path: Path) -> None:
+    parties = Parties.make(tmp_path)
+    parties.federation = parties.federation.model_copy(update={"min_sites": 3})
+    training = parties.training(plan("few", settings_of("trend", **SEALED)))
+    training._refuse_spoiled({"site-1"})
+    with pytest.raises(EpifedError, match=r"site-1, site-2 sent what no .* expected 3: mend"):
+        training._refuse_spoiled({"site-1", "site-2"})
+
+
 def test_a_site_that_lies_about_its_norm_spoils_the_release_and_it_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from epifed.explain import explain
 from epifed.learners.base import make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings
-from epifed.training.loop import GOOD, NoisePreview, expect, train
+from epifed.training.loop import GOOD, NoisePreview, _percent, expect, train
 from tests.helpers import small_panel
 
 
@@ -90,3 +90,12 @@ def test_it_is_said_before_a_training_after_it_and_of_a_file(tmp_path: Path) -> 
     assert budgets == [1.0, 0.1]
     shown = CliRunner().invoke(app, ["data", "check", str(data)])
     assert words in " ".join(shown.stdout.split())
+
+
+def test_effects_are_written_in_per_cent_of_two_digits() -> None:
+    shares = (0.0123, 0.05, 0.094, 0.096, 0.5, 2.0)
+    written = [_percent(math.log1p(share)) for share in shares]
+    assert written == ["1.2 %", "5 %", "9.4 %", "10 %", "50 %", "200 %"]
+    hopeless = NoisePreview(3, 0.1, "the growth of a week", 0.26, 6.5, None, 225)
+    assert hopeless.to_dict()["sentence"] == hopeless.sentence()
+    assert "hides most of it; less than 1 % of the release is signal" in hopeless.sentence()
