@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from epifed.cli import federation_train
 from epifed.cli.app import app
 from epifed.dashboard import Access, StatusPoller, certificate_ends, make_app
 from epifed.errors import EpifedError
@@ -119,6 +120,22 @@ def serving(folders: Folders, *options: str) -> Iterator[tuple[str, subprocess.P
     finally:
         process.kill()
         process.wait()
+
+
+def test_the_folder_of_a_new_federation_is_enough(folders: Folders, tmp_path: Path) -> None:
+    made, seen = tmp_path / "flu", []
+    new = ["federation", "new", "flu", "--host", "localhost", "--site", "north=01001,01002"]
+    assert CliRunner().invoke(app, [*new, "--out", str(made)]).exit_code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            federation_train, "_serve", lambda watching, *_: seen.append(watching._places)
+        )
+        patch.setattr(StatusPoller, "start", lambda _: None)
+        words = ["federation", "dashboard", str(made), "--port", "0"]
+        assert CliRunner().invoke(app, words).exit_code == 0
+    (places,) = seen
+    assert places.kit == made / "kits" / "server" and places.plan.rounds == 1
+    assert places.schedule.weeks == 52 and places.weeks == made / "weeks"
 
 
 def refused(*options: str) -> str:

@@ -1,9 +1,12 @@
 """What FLARE would end a job for: events and reports of a site, which the shield takes in."""
 
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
@@ -46,3 +49,20 @@ def test_a_report_of_failure_loses_the_code_that_ends_the_job(
     payload = {JobFailureMsgKey.JOB_ID: "j", JobFailureMsgKey.CODE: 101}
     engine_patches._reported(None, Message({}, payload))
     assert seen == [{JobFailureMsgKey.JOB_ID: "j", JobFailureMsgKey.CODE: None}]
+
+
+def test_a_kit_that_runs_already_or_a_used_port_ends_a_party(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with engine_patches.hold_kit(tmp_path), pytest.raises(SystemExit) as ended:
+        engine_patches.hold_kit(tmp_path, 0)
+    assert ended.value.code == 2
+    assert "found another process that runs this kit" in capsys.readouterr().err
+    with FileLock(tmp_path / ".running", timeout=0):
+        pass
+    with socket.create_server(("", 0)) as used:
+        port = used.getsockname()[1]
+        with pytest.raises(SystemExit):
+            engine_patches.refuse_used(port)
+    assert f"port {port}: Address already in use; expected" in capsys.readouterr().err
+    engine_patches.refuse_used(port)

@@ -172,8 +172,9 @@ def _wrong_kits_and_data(out: Path) -> None:
     values = json.loads(path.read_text())
     values["admin"]["port"] = port
     path.write_text(json.dumps(values))
-    down = epifed("federation", "status", "--kit", office, expect=2)
-    assert f"the server cannot be reached at localhost:{port}" in down.stderr
+    for where in (("--kit", office), (out,)):
+        down = epifed("federation", "status", *where, expect=2)
+        assert f"the server cannot be reached at localhost:{port}" in down.stderr
 
 
 def _too_few_days(north: Path, data: Path) -> None:

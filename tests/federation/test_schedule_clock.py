@@ -177,3 +177,4 @@ def test_a_whole_year_runs_without_a_question(tmp_path: Path) -> None:
     )  # fmt: skip
     assert len(machine.trained) == 52
     assert not any("clock" in line for line in said)
+    assert len([line for line in said if " begins on " in line]) == 52

@@ -87,11 +87,10 @@ class Country:
         return week.name in self.trained
 
     def run(self, schedule: Schedule, folder: Path) -> Week | None:
-        said: list[str] = []
-        found = run_due(
-            schedule, Journal(folder), self, self.begun, said.append, self.clock, self.sleep
+        self.said: list[str] = []
+        return run_due(
+            schedule, Journal(folder), self, self.begun, self.said.append, self.clock, self.sleep
         )
-        return found
 
 
 def _outcomes(folder: Path) -> list[str]:
@@ -134,6 +133,8 @@ def test_too_few_sites_are_waited_for_and_the_week_is_skipped_or_not(tmp_path: P
     few.run(BERLIN, tmp_path / "skip")
     assert few.now - MONDAY == timedelta(minutes=240)
     assert (few.trained, _outcomes(tmp_path / "skip")) == ([], ["skipped"])
+    waits = [line for line in few.said if "waits" in line]
+    assert waits == [f"week-2026-03-02 waits: 2 sites connected, {BERLIN.least_sites} expected"]
     brave = Country(MONDAY, sites=2)
     brave.run(BERLIN.model_copy(update={"if_too_few": "go-on"}), tmp_path / "go on")
     assert (brave.trained, _outcomes(tmp_path / "go on")) == (["week-2026-03-02"], ["done"])

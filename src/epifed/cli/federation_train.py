@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from epifed.rehearsal.runner import Plan, Progress
     from epifed.settings import Settings
 
-Kit = Annotated[Path, typer.Option(help="The coordinator's startup kit.")]
+Folder = Annotated[
+    Path | None,
+    typer.Argument(help="The folder of 'federation new'.", show_default="none"),
+]
 FolderRoster = Annotated[
     Path | None,
     typer.Option("--federation", help="The roster: federation.toml.", show_default="in the folder"),
@@ -164,7 +167,13 @@ MOST_REQUESTS = 100
 
 
 def dashboard(
-    kit: Annotated[Path, typer.Option(help="The server's startup kit; it is only read.")],
+    folder: Folder = None,
+    kit: Annotated[
+        Path | None,
+        typer.Option(
+            help="The server's startup kit; it is only read.", show_default="kits/server there"
+        ),
+    ] = None,
     ledger: Annotated[
         Path | None,
         typer.Option(help="The ledger, only read.", show_default="the one that the server charges"),
@@ -221,9 +230,19 @@ def dashboard(
     require("dashboard", *NEEDED)
 
     from epifed.dashboard import Access, StatusPoller, ask_server, certificate_ends
+    from epifed.federation.scaffold import SCHEDULE, SETTINGS
     from epifed.federation.terms import Federation
 
     access = Access.of(host, token_file, certificate, key, viewers)
+    kit = _in(folder, kit, "kits/server", "--kit")
+    if weeks and not weeks.is_dir():
+        raise EpifedError(f"{weeks}: no such folder; expected the --out of 'schedule'")
+    if folder is not None:
+        weeks = weeks or folder / "weeks"  # which 'schedule' may make later
+        schedule = schedule or _present(folder / SCHEDULE)
+        settings = settings or (_present(folder / SETTINGS) if schedule else None)
+        coordinator = coordinator or _present(folder / "kits/coordinator")
+        kits = kits or folder
     places = _places(kit, ledger, weeks, schedule, settings, truth)
     parties = _kits(Federation.read(kit / "federation.toml"), kit, coordinator, kits)
     ask = None
@@ -263,8 +282,6 @@ def _places(
         raise EpifedError(f"{kit}: expected the server's kit by 'epifed federation init'")
     if settings and not schedule:
         raise EpifedError("found --settings; expected --schedule with it")
-    if weeks and not weeks.is_dir():
-        raise EpifedError(f"{weeks}: no such folder; expected the --out of 'schedule'")
     roster = Federation.read(kit / ROSTER)
     started = kit / "server.json"
     if ledger is None and started.is_file():
@@ -336,6 +353,21 @@ def _no_place(option: str, path: Path) -> EpifedError:
         f"{option}: found nothing; expected it, or the folder of 'epifed federation new' in place "
         f"of {path}"
     )
+
+
+def _in(folder: Path | None, path: Path | None, name: str, option: str) -> Path:
+    """A path as given, or by its name in the folder of `federation new`."""
+    if path is None and folder is None:
+        raise EpifedError(
+            f"{option}: found nothing; expected it, or the folder of 'federation new'"
+        )
+    if path is None and not (folder / name).exists():  # type: ignore[operator]
+        raise EpifedError(f"{folder}: found no {name}; expected the folder of 'federation new'")
+    return path or folder / name  # type: ignore[operator]
+
+
+def _present(path: Path) -> Path | None:
+    return path if path.exists() else None
 
 
 @dataclass(frozen=True)
@@ -508,17 +540,26 @@ def _print_plan(parties: "list[Party]", least: int, *, as_json: bool) -> None:
 
 
 def status(
-    kit: Kit,
+    folder: Folder = None,
+    kit: FolderKit = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Budget ledger of these trainings, to print its budget too.")
+        Path | None,
+        typer.Option(
+            help="Budget ledger of these trainings, to print its budget too.",
+            show_default="in the folder",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the connected sites and the progress of the running training."""
     from epifed.cli.ledger import summary_of, text_of
     from epifed.federation.flare.jobs import look
+    from epifed.federation.scaffold import LEDGER
     from epifed.ledger.ledger import Ledger
 
+    kit = _in(folder, kit, "kits/coordinator", "--kit")
+    if ledger is None and folder is not None:
+        ledger = _present(folder / LEDGER)
     book = Ledger(ledger).book() if ledger else None
     seen = look(desk_of(kit))
     if as_json:
@@ -534,11 +575,11 @@ def status(
         print(text_of(book))
 
 
-def stop(kit: Kit) -> None:
+def stop(folder: Folder = None, kit: FolderKit = None) -> None:
     """Stop the running training after its current round. It can be resumed."""
     from epifed.federation.flare.jobs import halt
 
-    stopped = halt(desk_of(kit))
+    stopped = halt(desk_of(_in(folder, kit, "kits/coordinator", "--kit")))
     if not stopped:
         raise EpifedError("no training is running; expected one to stop")
     for training in stopped:

@@ -334,7 +334,7 @@ def run_due(
                 return week
             if week.due > now():
                 return week
-            outcome, reason = _run(schedule, week, running, begun, now, sleep)
+            outcome, reason = _run(schedule, week, running, begun, say, now, sleep)
             if outcome in ("skipped", "refused"):
                 running.give_back(week)
             journal.write(week, outcome, reason, now())
@@ -372,7 +372,11 @@ def run_weeks(
     watch: ClockWatch | None = None,
 ) -> None:
     """Run every week at its time, until the last one is over."""
+    announced: Week | None = None
     while coming := run_due(schedule, journal, running, begun, say, now, sleep, watch):
+        if coming != announced and not (watch and watch.doubted):
+            say(f"{coming.name} begins on {schedule.local(coming)}")
+            announced = coming
         wait = (coming.due - now()).total_seconds()
         sleep(longest if watch and watch.doubted else min(longest, max(1.0, wait)))
 
@@ -382,6 +386,7 @@ def _run(
     week: Week,
     running: Running,
     begun: Callable[[Week], bool],
+    say: Callable[[str], None],
     now: Callable[[], datetime],
     sleep: Callable[[float], None],
 ) -> tuple[Outcome, str]:
@@ -395,17 +400,11 @@ def _run(
         )
     if other := running.rival(week):
         return "skipped", f"'{other}' is this week's training already"
-    until, least = schedule.patience(week, now()), schedule.least_sites
-    while (connected := len(running.connected())) < schedule.least_sites:
-        if now() >= until:
-            if schedule.if_too_few != "go-on":
-                return (
-                    "skipped",
-                    f"{counted(connected, 'site')} connected, {schedule.least_sites} expected",
-                )
-            least = 1
-            break
-        sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
+    until = schedule.patience(week, now())
+    too_few = _wait_for_sites(schedule, week, running, until, say, now, sleep)
+    if too_few and schedule.if_too_few != "go-on":
+        return "skipped", too_few
+    least = 1 if too_few else schedule.least_sites
     while True:
         try:
             return _learned(running.train(week, least))
@@ -419,6 +418,28 @@ def _run(
             least = 1
         else:
             return "refused", reason
+
+
+def _wait_for_sites(
+    schedule: Schedule,
+    week: Week,
+    running: Running,
+    until: datetime,
+    say: Callable[[str], None],
+    now: Callable[[], datetime],
+    sleep: Callable[[float], None],
+) -> str:
+    """Wait for the least number of connected sites; returns how many there were if too few."""
+    announced = ""
+    while (connected := len(running.connected())) < schedule.least_sites:
+        few = f"{counted(connected, 'site')} connected, {schedule.least_sites} expected"
+        if now() >= until:
+            return few
+        if few != announced:
+            say(f"{week.name} waits: {few}")
+            announced = few
+        sleep(min(30.0, max(1.0, (until - now()).total_seconds())))
+    return ""
 
 
 def _learned(nothing: str) -> tuple[Outcome, str]:

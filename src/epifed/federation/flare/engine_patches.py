@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 import time
@@ -20,9 +21,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from filelock import FileLock, Timeout
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.fuel.f3.cellnet import cell
@@ -123,6 +126,8 @@ def quietly() -> Iterator[None]:
 
 WATCHED_PARENT = "EPIFED_PARENT"
 """Environment variable with the id of the process with which a party must end."""
+ENDING = 15.0
+"""Seconds that a stopped party has to end before its kit counts as in use."""
 ORPHANED, LOOKS = 60.0, 5.0
 """Seconds that FLARE has to end a worker whose party is gone, and seconds between two checks."""
 
@@ -137,6 +142,34 @@ def with_parent() -> None:
     else:
         watch = threading.Thread(target=_until_let_go, daemon=True)
     watch.start()
+
+
+def hold_kit(kit: Path, patience: float = ENDING) -> FileLock:
+    """Take a kit for this process; end with exit code 2 if another one keeps running it.
+
+    Otherwise two servers would share a port, and two sites a name, without a word. A party that was
+    just stopped gets some seconds to end. The system frees the lock of a process that is gone.
+    """
+    held = FileLock(kit / ".running")
+    try:
+        held.acquire(timeout=patience)
+    except Timeout:
+        _refuse(f"{kit}: found another process that runs this kit; expected one at a time")
+    return held
+
+
+def refuse_used(port: int) -> None:
+    """End with exit code 2 if another program listens on the server's port."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        _refuse(f"port {port}: {reason}; expected a port that no other program uses")
+
+
+def _refuse(sentence: str) -> None:
+    print(f"epifed: {sentence}", file=sys.stderr, flush=True)
+    sys.exit(2)
 
 
 def _until_let_go() -> None:

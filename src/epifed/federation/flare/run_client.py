@@ -4,13 +4,15 @@ import logging
 import os
 import runpy
 import shlex
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from nvflare.app_common.job_launcher import process_launcher
 from nvflare.private.fed.client.communicator import Communicator
 
-from epifed.federation.flare.engine_patches import say_unwritten, with_parent
+from epifed.federation.flare.engine_patches import hold_kit, say_unwritten, with_parent
 
 PROGRAM = "nvflare.private.fed.app.client.client_train"
 
@@ -18,11 +20,13 @@ PROGRAM = "nvflare.private.fed.app.client.client_train"
 def main() -> None:
     """Run FLARE's client with epifed's changes."""
     with_parent()
+    held = hold_kit(Path(sys.argv[sys.argv.index("-m") + 1]))
     say_unwritten()
     if os.name == "nt":
         keep_backslashes()
     announce_connection()
-    runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+    with held:
+        runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
 
 
 def announce_connection() -> None:

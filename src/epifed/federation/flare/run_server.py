@@ -1,5 +1,6 @@
 """FLARE's server program with its protections: `python -m epifed.federation.flare.run_server`."""
 
+import json
 import logging
 import resource
 import runpy
@@ -11,7 +12,13 @@ from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
 
 from epifed.errors import counted
-from epifed.federation.flare.engine_patches import say_unwritten, shield_server, with_parent
+from epifed.federation.flare.engine_patches import (
+    hold_kit,
+    refuse_used,
+    say_unwritten,
+    shield_server,
+    with_parent,
+)
 from epifed.federation.terms import Federation
 
 ROSTER = "federation.toml"
@@ -21,12 +28,17 @@ PROGRAM = "nvflare.private.fed.app.server.server_train"
 def main() -> None:
     """Run it with as many open files as the system allows; each connection needs one."""
     with_parent()
+    kit = Path(sys.argv[sys.argv.index("-m") + 1])
+    held = hold_kit(kit)
+    config = json.loads((kit / "startup" / "fed_server.json").read_text(encoding="utf-8"))
+    refuse_used(int(config["servers"][0]["service"]["target"].rpartition(":")[2]))
     say_unwritten()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shield_server()
-    announce_sites(Path(sys.argv[sys.argv.index("-m") + 1]))
-    runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+    announce_sites(kit)
+    with held:
+        runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
 
 
 def announce_sites(kit: Path) -> None:
