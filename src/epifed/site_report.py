@@ -46,6 +46,7 @@ from epifed.federation.site import (
     preview,
     remembered,
     this_week,
+    took_part,
 )
 from epifed.federation.terms import OLD_DAYS
 from epifed.files import read_json, to_json, write_atomic, write_sheet, write_text
@@ -154,7 +155,7 @@ def update_site(
         problems, week = [*full[:1], *found.problems], None
         if newest is not None:
             week = week_of(*newest)
-            problems += _sat_out(asked, newest[0])
+            problems += _sat_out(kit, asked, newest[0])
             if not newest[1].learned:
                 problems.append(
                     f"No forecast of {week}: in the training '{newest[0]}' ε was spent and nothing "
@@ -191,9 +192,11 @@ def _releases(kit: Path, say: Callable[[str], object]) -> list[tuple[str, Releas
     return sorted(found, key=lambda one: (one[1].last_day, one[1].created))
 
 
-def _sat_out(asked: LastAsked | None, training: str) -> list[str]:
+def _sat_out(kit: Path, asked: LastAsked | None, training: str) -> list[str]:
     """The site's clients that did not count in a training, as sentences."""
     if asked is None or asked.training != training:
+        if took_part(kit, training):
+            return []  # it was asked about a later training since
         return [f"This site took no part in the training '{training}': it was not connected."]
     if asked.problem:
         return [f"This site sat out the training '{training}': {asked.problem}"]

@@ -24,7 +24,7 @@ from epifed.errors import EpifedError
 from epifed.federation import site
 from epifed.federation.messages import Parts, Task, pack_task
 from epifed.federation.server import Order, Problem, ServedTraining
-from epifed.federation.site import FETCHED, Fetch, SiteWork, Source
+from epifed.federation.site import FETCHED, Fetch, LastAsked, SiteWork, Source
 from epifed.federation.terms import Federation, Server, Site, Terms
 from epifed.ledger.budget import Cap
 from epifed.ledger.ledger import Ledger
@@ -156,6 +156,18 @@ def test_what_was_forecast_is_not_made_again_of_later_counts(north: Office) -> N
     north.give(FIRST + timedelta(days=2))
     north.update_site(FIRST + timedelta(days=2))
     assert (north.out / "2026-W10" / "forecast.csv").read_bytes() == before
+
+
+def test_a_question_about_the_next_training_makes_no_problem_of_the_last(north: Office) -> None:
+    north.give(FIRST)
+    north.train(FIRST)
+    asked = LastAsked.of(north.kit)
+    assert asked is not None
+    replace(asked, training="week-2026-03-09").write(north.kit)
+    assert north.update_site(FIRST)["problems"] == []
+    (north.kit / site.LOG).unlink()
+    (problem,) = north.update_site(FIRST)["problems"]
+    assert problem.startswith("This site took no part in the training 'week-2026-03-02'")
 
 
 @pytest.mark.parametrize(

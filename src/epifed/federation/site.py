@@ -707,6 +707,12 @@ class SiteWork:
             file.write(json.dumps(line) + "\n")
 
 
+def took_part(kit: Path, training: str) -> bool:
+    """Whether a site's own log has a round of a training that the site answered with numbers."""
+    log = kit / LOG
+    return log.is_file() and f'"training": {json.dumps(training)},' in log.read_text("utf-8")
+
+
 def counted_by(period: Period, step: Step) -> Period:
     """A period as the site's counts are dated: by days, or by the Mondays of its weeks.
 
