@@ -73,6 +73,7 @@ _NAMED = re.compile(r"week-(\d{4}-\d\d-\d\d)")
 class SiteDataCheck:
     """The results of checking a site's file."""
 
+    today: date
     panel: CasePanel | None = None
     """All clients that can be read, with their data vintages where stored."""
     problems: list[str] = field(default_factory=list)
@@ -91,7 +92,7 @@ def week_of(training: str, release: Release) -> str:
 
 def look(kit: Path, today: date, step: Step) -> SiteDataCheck:
     """Check a site's counts as `epifed data check` does, and store them as known today."""
-    found, clients = SiteDataCheck(), hosted_clients(kit)
+    found, clients = SiteDataCheck(today), hosted_clients(kit)
     if failed := Fetched.of(kit).problem:
         found.problems.append(f"The command for your data failed: {failed}")
     try:
@@ -256,7 +257,7 @@ def _make(
         plain, panel, release.learner, release.last_day,
         f"{found.mornings} of {LEAST_VINTAGES} days are archived",
     )  # fmt: skip
-    since = None if used.history is None else _real_time_since(kit, used)
+    since = _real_time_since(kit, used, found.today)
     if since is not None:
         sentence += f", since {since}"
     found.notes.append(f"{sentence[:1].upper()}{sentence[1:]}")
@@ -287,13 +288,20 @@ def _make(
     )
 
 
-def _real_time_since(kit: Path, panel: CasePanel) -> date:
-    """The day from which late reports are filled up at a site, stored once."""
+def _real_time_since(kit: Path, panel: CasePanel, today: date) -> date | None:
+    """The day since which a site's newest counts are completed, stored once; None if they are not.
+
+    Days are completed from a site's own files of each day, weeks from its lists of each week.
+    """
+    if panel.revisions is not None:
+        since = today
+    elif panel.history is not None:
+        since = panel.history.snapshots[LEAST_VINTAGES - 1]
+    else:
+        return None
     path = kit / REAL_TIME
     with contextlib.suppress(OSError, ValueError):
         return date.fromisoformat(path.read_text(encoding="utf-8").strip())
-    assert panel.history is not None
-    since = panel.history.snapshots[LEAST_VINTAGES - 1]
     write_text(path, f"{since}\n")
     return since
 

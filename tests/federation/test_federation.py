@@ -177,7 +177,7 @@ def test_nothing_but_vectors_and_their_metadata_leaves_a_site(local: LocalFedera
 def _terms_alone(found: re.Match[bytes]) -> bytes:
     """Nothing: such an answer is made of the site's terms and of what was announced."""
     about = json.loads(found[0])
-    assert (about.pop("ready"), about.pop("delta"), about.pop("accountant")) == ("yes", 1e-5, "rdp")
+    assert (about.pop("code"), about.pop("delta"), about.pop("accountant")) == ("yes", 1e-5, "rdp")
     assert about.pop("limit") is None
     assert about.pop("epsilon") is None or about == {}
     return b""
@@ -186,7 +186,7 @@ def _terms_alone(found: re.Match[bytes]) -> bytes:
 METADATA = re.compile(rb'\{"training".*?\}')
 GREETING = re.compile(rb'\{"protocol".*?\}')
 """What a site says of itself before the first round of a job."""
-READY = re.compile(rb'\{"ready".*?\}')
+READY = re.compile(rb'\{"code".*?\}')
 """What a site says before anything is paid for: whether it would take part."""
 RECEIPT = re.compile(rb'\{"sha256": "([0-9a-f]{64})"\}')
 """What a site says of a release that it has got."""

@@ -321,6 +321,30 @@ def test_the_real_time_learner_reads_vintages_once_enough_are_kept_and_says_sinc
     assert f'"since":"{since}"' in page.replace('": "', '":"')
 
 
+def test_weekly_lists_are_completed_once_enough_are_kept_and_the_page_says_since_when(
+    tmp_path: Path,
+) -> None:
+    north = Office.make(tmp_path, learner="trend", step="week")
+    counts = (60 + np.arange(54).reshape(3, 18) * 7 % 40).astype(np.float64)
+    start = FIRST - timedelta(weeks=12)
+    north.panel = CasePanel(counts, north.panel.regions, start, step="week")
+    for week in range(6):
+        monday = FIRST + timedelta(weeks=week)
+        north.give(monday)
+        north.train(monday)
+        status = north.update_site(monday)
+        assert status["problems"] == []
+    since = FIRST + timedelta(weeks=3)
+    assert any(f"vintages of your own list, since {since}" in note for note in status["notes"])
+    records = [
+        json.loads((folder / "results" / "manifest.json").read_text())["release"]["real_time_since"]
+        for folder in sorted(north.out.glob("*-W*"))
+    ]
+    assert records == [None] * 3 + [str(since)] * 3
+    page = (north.out / "latest" / "report.html").read_text()
+    assert f'"since":"{since}"' in page.replace('": "', '":"')
+
+
 def test_no_forecast_is_made_of_a_release_that_learned_nothing(
     north: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,8 @@ function drawAbout() {
   const experiment = GRID ? t('methodText', { level, windows: t('methodWindows', { window: s.window, horizon: s.horizon }) }) : '';
   const trend = ['trend', 'real-time', 'nowcast'].includes(LEARNER);
   const made = ALONE ? t('methodAlone', { level }) : trend ? t('methodTrend', { level }) : experiment || t('methodPlain', { level });
-  $('method-text').textContent = made === experiment || !experiment ? made : `${made} ${t('methodExperiment', { learner: gridLearner() })} ${experiment}`;
+  const since = !NOWCAST && DATA.release?.since ? ` ${t('nowcastSince', { day: longDay(dayNumber(DATA.release.since)) })}` : '';
+  $('method-text').textContent = made === experiment || !experiment ? made + since : `${made} ${t('methodExperiment', { learner: gridLearner() })} ${experiment}`;
   $('limits').replaceChildren(...(ALONE ? t('limitsAlone') : t('limits', { level, trust: t('trust')[DATA.settings.noise] })).map((text) => make('li', {}, text)));
   $('sources-list').replaceChildren(...(DATA.attribution.length ? DATA.attribution.map((line) => make('li', {}, credit(line))) : [make('li', {}, t('sourcesNone'))]));
   const mapLine = DATA.map && (DATA.attribution.find((line) => /BKG/.test(line)) || (DATA.simulated ? t('simulatedLabel') : null));

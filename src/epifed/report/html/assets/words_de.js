@@ -308,6 +308,7 @@ const DE = {
     byHorizon: 'Nach Wochen voraus',
     mae: 'Mittlerer Fehler, Fälle pro Woche',
     meanError: (v) => `Mittlerer Fehler: Fälle pro Woche, ${v.horizon} ${v.horizon === 1 ? 'Woche' : 'Wochen'} voraus.`,
+    nowcastSince: (v) => `Seit dem ${v.day} ergänzt die Vorhersage die neuesten Wochen, aus den eigenen Listen jeder Woche.`,
     methodWindows: (v) => `Aus den Zahlen der letzten ${v.window} Wochen sagt das Modell die Zahl ${v.horizon} ${v.horizon === 1 ? 'Woche' : 'Wochen'} später vorher.`,
   },
 };

@@ -308,6 +308,7 @@ const EN = {
     byHorizon: 'By weeks ahead',
     mae: 'Mean error, cases a week',
     meanError: (v) => `Mean error: cases a week, ${v.horizon} ${v.horizon === 1 ? 'week' : 'weeks'} ahead.`,
+    nowcastSince: (v) => `Since ${v.day} the forecast completes the newest weeks, from this office’s own lists of each week.`,
     methodWindows: (v) => `From the counts of the past ${v.window} weeks the model forecasts the count ${v.horizon} ${v.horizon === 1 ? 'week' : 'weeks'} later.`,
   },
 };
