@@ -126,7 +126,7 @@ def quietly() -> Iterator[None]:
 
 WATCHED_PARENT = "EPIFED_PARENT"
 """Environment variable with the id of the process with which a party must end."""
-ENDING = 15.0
+ENDING = 120.0
 """Seconds that a stopped party has to end before its kit counts as in use."""
 ORPHANED, LOOKS = 60.0, 5.0
 """Seconds that FLARE has to end a worker whose party is gone, and seconds between two checks."""
@@ -148,9 +148,12 @@ def hold_kit(kit: Path, patience: float = ENDING) -> FileLock:
     """Take a kit for this process; end with exit code 2 if another one keeps running it.
 
     Otherwise two servers would share a port, and two sites a name, without a word. A party that was
-    just stopped gets some seconds to end. The system frees the lock of a process that is gone.
+    just stopped gets some time to end. The system frees the lock of a process that is gone.
     """
     held = FileLock(kit / ".running")
+    with contextlib.suppress(Timeout):
+        return held.acquire(blocking=False).lock
+    print(f"{kit}: another process runs this kit; waits {patience:.0f} s for its end", flush=True)
     try:
         held.acquire(timeout=patience)
     except Timeout:
