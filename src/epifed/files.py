@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -115,10 +116,17 @@ def to_json(value: object) -> str:
     return json.dumps(finite(value), indent=2, ensure_ascii=False)
 
 
-def read_json(path: Path, expected: str) -> dict[str, Any]:
-    """The object in a JSON file; `expected` ends the error message if there is none."""
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
+
+
+def read_json(path: Path, expected: str, *, comments: bool = False) -> dict[str, Any]:
+    """The object in a JSON file; `expected` ends the error message if there is none.
+
+    With `comments`, text from `//` to the end of its line is left out, as R's readers do.
+    """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(_COMMENT.sub(r"\1", text) if comments else text)
     except OSError as error:
         raise EpifedError(f"{path}: cannot be read: {error.strerror}; {expected}") from None
     except ValueError as error:

@@ -20,7 +20,7 @@ from epifed.errors import EpifedError
 from epifed.evaluation.backtest import run_backtest
 from epifed.forecasting import Forecast
 from epifed.hubs.submission import CATEGORIES, rate_changes, submission_faults, write_hub
-from epifed.hubs.tables import read_forecasts, read_locations
+from epifed.hubs.tables import read_forecasts, read_locations, read_truth
 from epifed.intervals import LEVELS
 from epifed.learners.base import settings_for
 from tests.commands import epifed, refused
@@ -249,6 +249,141 @@ def test_categories_that_a_hub_would_refuse_are_found(
     changed = [line.replace(f",{old}", f",{new}") if ",pmf," in line else line for line in lines]
     path.write_text("\n".join(changed))
     assert fault in " ".join(submission_faults(hub, MODEL))
+
+
+def asking_samples(folder: Path, **params: object) -> Path:
+    """A hub that takes samples beside quantiles, in the newest schema and with comments."""
+    hub = other_hub(folder)
+    rules = {"type": "character", "max_length": 15, "compound_taskid_set": ["location"]}
+    number = {"min_samples_per_task": 200, "max_samples_per_task": 200}
+
+    def ask(_: dict[str, Any], count: dict[str, Any]) -> None:
+        count["output_type"]["sample"] = {
+            "is_required": False,
+            "output_type_id_params": rules | number | params,
+            "value": {"type": "double", "minimum": 0},
+        }
+
+    edited(hub, ask)
+    tasks = hub / "hub-config" / "tasks.json"
+    written = tasks.read_text().replace('"rounds": [', '"rounds": [ // of "this" season\n')
+    tasks.write_text(written.replace('"wk inc flu hosp"', '"https://wk inc // hosp"'))
+    return hub
+
+
+def test_samples_stand_beside_quantiles_where_a_hub_takes_them(tmp_path: Path) -> None:
+    hub = asking_samples(tmp_path / "hub")
+    made = [of_week(weeks, "", ("01", "02", "US")) for weeks in range(4)]
+    (path,) = write_hub(made, hub, MODEL)
+    fill_in(hub)
+    assert submission_faults(hub, MODEL) == []
+    table = pl.read_csv(path, infer_schema=False)
+    rows = table.filter(output_type="sample").with_columns(pl.col("value").cast(float))
+    assert len(table) == 4 * 3 * (len(LEVELS) + 200) and len(rows) == 4 * 3 * 200
+    # A sample is of one location, and goes through all weeks.
+    of_one = rows.group_by("output_type_id").agg(pl.col("location").n_unique(), pl.len())
+    assert of_one["location"].unique().to_list() == [1] and of_one["len"].unique().to_list() == [4]
+    # Its quantiles are those of the forecast: here 0 to 22 above 10 a week, times seven days.
+    values = rows.filter(horizon="2", location="01")["value"].to_numpy()
+    assert np.quantile(values, LEVELS) == pytest.approx(7 * (20 + np.arange(23.0)), abs=7)
+    # Errors add up from week to week: ranks go together as in a sum of independent steps.
+    ranks = rows.with_columns(pl.col("value").rank().over("horizon", "location")).pivot(
+        "horizon", index="output_type_id", values="value"
+    )
+    near, far = (np.corrcoef(ranks["0"], ranks[week])[0, 1] for week in ("1", "3"))
+    assert near == pytest.approx(0.5**0.5, abs=0.1) and far == pytest.approx(0.5, abs=0.15)
+    assert write_hub(made[:1], hub, MODEL) == [path]
+    again = pl.read_csv(path, infer_schema=False)
+    assert again.sort(again.columns).equals(table.sort(table.columns))
+
+
+@pytest.mark.parametrize(
+    ("params", "column"),
+    [({"type": "integer", "compound_taskid_set": ["location", "horizon"]}, "horizon"),
+     ({"compound_taskid_set": None}, "horizon"), ({}, "location")],
+)  # fmt: skip
+def test_a_sample_stays_within_what_a_hub_keeps_apart(
+    tmp_path: Path, params: dict[str, Any], column: str
+) -> None:
+    hub = asking_samples(tmp_path / "hub", **params)
+    (path,) = write_hub([of_week(weeks, "", ("01", "US")) for weeks in (1, 3)], hub, MODEL)
+    fill_in(hub)
+    assert submission_faults(hub, MODEL) == []
+    rows = pl.read_csv(path, infer_schema=False).filter(output_type="sample")
+    apart = rows.group_by("output_type_id").agg(pl.col(column).n_unique())[column]
+    assert apart.unique().to_list() == [1]
+
+
+def test_two_targets_of_a_hub_stand_in_one_file(tmp_path: Path) -> None:
+    hub = asking_samples(tmp_path / "hub")
+    first = "https://wk inc // hosp"
+
+    def second(tasks: dict[str, Any], count: dict[str, Any]) -> None:
+        more = deepcopy(count)
+        more["task_ids"]["target"]["optional"] = ["wk inc visits"]
+        tasks["rounds"][0]["model_tasks"].append(more)
+
+    path = hub / "hub-config" / "tasks.json"
+    path.write_text(path.read_text().replace('// of "this" season', ""))
+    edited(hub, second)
+    week = [of_week(1, "", ("01", "US"))]
+    with pytest.raises(EpifedError, match=r"https://wk inc // hosp, wk inc visits; expected one"):
+        write_hub(week, hub, MODEL)
+    for target in (first, "wk inc visits"):
+        (path,) = write_hub(week, hub, MODEL, target=target)
+    fill_in(hub)
+    rows = pl.read_csv(path, infer_schema=False)
+    assert len(rows) == 2 * 2 * (len(LEVELS) + 200)
+    of_samples = rows.filter(output_type="sample").group_by("output_type_id")
+    assert of_samples.agg(pl.col("target").n_unique())["target"].unique().to_list() == [1]
+    assert all(submission_faults(hub, MODEL, target) == [] for target in (first, "wk inc visits"))
+    rows.with_columns(target=pl.lit("wk inc deaths")).write_csv(path)
+    assert "column target: found wk inc deaths" in submission_faults(hub, MODEL, first)[0]
+
+
+SAMPLE_FAULTS = {
+    "found 1 to 1 samples of a task; expected 200 to 200": pl.col("value"),
+    "found a sample of a task twice": pl.lit("7").alias("output_type_id"),
+    "found a sample with several values of location": (
+        pl.col("output_type_id").cast(int) % 200
+    ).cast(str).alias("output_type_id"),
+    "expected at most 15 characters": pl.concat_str(
+        pl.lit("a sample that is long "), "output_type_id"
+    ).alias("output_type_id"),
+    "found a value below 0": (-pl.col("value").cast(float)).cast(str).alias("value"),
+    "column location: found 72": pl.lit("72").alias("location"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", SAMPLE_FAULTS)
+def test_samples_that_a_hub_would_refuse_are_found(tmp_path: Path, fault: str) -> None:
+    hub = asking_samples(tmp_path / "hub")
+    (path,) = write_hub([of_week(1, "", ("01", "US"))], hub, MODEL)
+    fill_in(hub)
+    table = pl.read_csv(path, infer_schema=False)
+    rows, change = table.filter(output_type="sample"), SAMPLE_FAULTS[fault]
+    changed = rows.filter(location="01").head(1) if "1 to 1" in fault else rows.with_columns(change)
+    pl.concat([table.filter(output_type="quantile"), changed]).write_csv(path)
+    assert any(fault in sentence for sentence in submission_faults(hub, MODEL))
+
+
+def test_the_settings_of_a_new_folder_are_of_the_newest_schema(tmp_path: Path) -> None:
+    hub = tmp_path / "hub"
+    write_hub([of_week(1, "nation", ("nation",))], hub, MODEL)
+    settings = {path.stem: json.loads(path.read_text()) for path in (hub / "hub-config").iterdir()}
+    assert set(settings) == {"admin", "tasks", "target-data"}
+    for name, content in settings.items():
+        assert content["schema_version"].endswith(f"/main/v6.0.0/{name}-schema.json")
+    about = settings["target-data"]
+    task_ids = settings["tasks"]["rounds"][0]["model_tasks"][0]["task_ids"]
+    assert about["date_col"] == "target_end_date" and set(about["observable_unit"]) <= set(task_ids)
+    counted = pl.DataFrame(
+        {"target_end_date": [SATURDAY], "location": ["nation"], "target": ["wk inc case"],
+         "observation": [3.0]}
+    )  # fmt: skip
+    (hub / "target-data").mkdir()
+    counted.write_csv(hub / "target-data" / "time-series.csv")
+    assert read_truth(hub)["value"].to_list() == [3.0]
 
 
 def test_a_later_submission_adds_and_never_replaces(tmp_path: Path) -> None:

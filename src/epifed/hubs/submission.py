@@ -5,6 +5,7 @@ counts weeks from the hub's own reference date. Its requirements are read from i
 """
 
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ from epifed.intervals import LEVELS
 
 TARGET = "wk inc case"
 MAINTAINER = "epifed"
-SCHEMAS = "https://raw.githubusercontent.com/hubverse-org/schemas/main/v5.0.1"
+SCHEMAS = "https://raw.githubusercontent.com/hubverse-org/schemas/main/v6.0.0"
 ROUND, END = "reference_date", "target_end_date"
 TASK_IDS = (ROUND, "target", "horizon", END, "location")
 """The task columns of a folder made by epifed."""
@@ -65,6 +66,10 @@ class Form:
     """Whether quantile levels are written as text in parquet."""
     change: str | None = None
     """The target of categories of rate change, where the hub asks for them."""
+    samples: "Samples | None" = None
+    """How many samples the hub takes, and how they are named; none: it takes none."""
+    others: frozenset[str] = frozenset()
+    """The hub's other targets, which a file may hold beside this one."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,6 +102,20 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """A hub's rules for samples. One sample over several weeks is one possible course."""
+
+    least: int
+    most: int
+    apart: frozenset[str]
+    """The columns in which a sample has one value only."""
+    longest: int | None
+    """The largest number of characters in a sample's name; none: names are whole numbers."""
+    whole: bool
+    """Whether values must be whole numbers."""
+
+
+@dataclass(frozen=True)
 class Calendar:
     """A hub's definition of weeks: the weekdays of their ends and of reference dates."""
 
@@ -122,7 +141,8 @@ def written_form(hub: Path, target: str | None = None) -> Form:
     """The format in a hub's settings; if it has several targets with quantiles, name one."""
     tasks_file = hub / "hub-config" / "tasks.json"
     try:
-        rounds = read_json(tasks_file, _EXPECTED)["rounds"]
+        settings = read_json(tasks_file, _EXPECTED, comments=True)
+        rounds = settings["rounds"]
         every = [(one, task) for one in rounds for task in one["model_tasks"]]
         found: dict[str, list[tuple[str, Any]]] = {}
         for one, task in every:
@@ -144,7 +164,9 @@ def written_form(hub: Path, target: str | None = None) -> Form:
         form = _form(target, found[target], tasks_file)
         names = {kind for _, task in every for kind in task["output_type"]}
         form = replace(form, change=_change_target([task for _, task in every]))
-        said = read_json(tasks_file, _EXPECTED).get("output_type_id_datatype", "auto")
+        targets = {name for _, task in every for name in _allowed(task["task_ids"]["target"])}
+        form = replace(form, others=frozenset(targets - {target, form.change}))
+        said = settings.get("output_type_id_datatype", "auto")
         mixed = said == "auto" and bool(names - {"quantile", "cdf", "mean", "median"})
         form = replace(form, text_ids=said == "character" or mixed)
     except (KeyError, TypeError, AttributeError):
@@ -188,7 +210,21 @@ def _form(target: str, tasks: list[tuple[str, Any]], file: Path) -> Form:
     )
     value = first["output_type"]["quantile"]["value"]
     most, whole = value.get("maximum"), value.get("type") == "integer"
-    return Form(round_id, names, target, levels, required, values, every, most, whole)
+    samples = _samples_asked(first["output_type"].get("sample"), names)
+    return Form(
+        round_id, names, target, levels, required, values, every, most, whole, samples=samples
+    )
+
+
+def _samples_asked(asked: Mapping[str, Any] | None, names: Sequence[str]) -> Samples | None:
+    """The rules for samples in a hub's settings; none in those before version 3 of the schema."""
+    if asked is None or "output_type_id_params" not in asked:
+        return None
+    rules = asked["output_type_id_params"]
+    apart = frozenset(rules.get("compound_taskid_set") or names)
+    longest = rules["max_length"] if rules["type"] == "character" else None
+    number = rules["min_samples_per_task"], rules["max_samples_per_task"]
+    return Samples(*number, apart, longest, asked["value"].get("type") == "integer")
 
 
 def _change_target(tasks: Sequence[Any]) -> str | None:
@@ -221,7 +257,14 @@ def write_config(hub: Path, form: Form, values: Mapping[str, list[Any]]) -> None
         "timezone": "Europe/Berlin",
         "model_output_dir": "model-output",
     }
-    for name, content in (("admin", admin), ("tasks", _tasks(form, both))):
+    target_data = {
+        "schema_version": f"{SCHEMAS}/target-data-schema.json",
+        "observable_unit": [END, "location", "target"],
+        "date_col": END,
+        "versioned": False,
+    }
+    contents = {"admin": admin, "tasks": _tasks(form, both), "target-data": target_data}
+    for name, content in contents.items():
         write_text(config / f"{name}.json", json.dumps(content, indent=2) + "\n")
 
 
@@ -373,6 +416,44 @@ def read_populations(hub: Path) -> dict[str, float]:
     return dict(table.select("location", people).drop_nulls().iter_rows())
 
 
+def samples(
+    made: pl.DataFrame, form: Form, asked: Samples, group: Sequence[Forecast]
+) -> pl.DataFrame:
+    """Draw samples from the quantiles of one round's rows, the same ones each time.
+
+    From week to week errors add up: over so many weeks, a sample is the sum of as many draws. Its
+    ranks among the samples of a task give its value between the quantiles, and none outside them.
+    """
+    steps = {_weeks(one): one.horizon * DAYS_OF[one.step] / WEEK for one in group}
+    task, frames = list(form.task_ids), []
+    apart = [name for name in task if name in asked.apart and name not in {form.round_id, END}]
+    places = {name: sorted((form.values or {})[name], key=str) for name in apart}
+    for key, rows in made.group_by(task, maintain_order=True):
+        of = dict(zip(task, key, strict=True))
+        seed = [ord(letter) for letter in f"{of[form.round_id]} {of['location']}"]
+        draws = np.random.default_rng(seed).standard_normal((MOST_STEPS, asked.least))
+        order = draws[: math.ceil(steps[of["horizon"]])].sum(axis=0).argsort().argsort()
+        values = np.interp((order + 0.5) / asked.least, rows["output_type_id"], rows["value"])
+        begin = sorted({form.target, *form.others}).index(form.target)
+        for name in apart:
+            begin = begin * len(places[name]) + places[name].index(of[name])
+        frames.append(
+            rows[:1]
+            .select(task)
+            .join(
+                pl.DataFrame(
+                    {
+                        "output_type": [SAMPLE] * asked.least,
+                        "output_type_id": np.arange(asked.least) + begin * asked.least,
+                        "value": values.round() if asked.whole else values,
+                    }
+                ),
+                how="cross",
+            )
+        )
+    return pl.concat(frames).select(form.columns)
+
+
 def _categories(
     group: Sequence[Forecast], form: Form, locations: Locations, hub: Path
 ) -> pl.DataFrame | None:
@@ -422,7 +503,10 @@ def write_hub(
         more = _categories(group, form, locations or Locations(), hub)
         if more is not None and (faults := category_faults(more, form)):
             raise EpifedError(f"{path}: {faults[0]}")
-        rows = [one.with_columns(_ID) for one in (made, more) if one is not None]
+        drawn = None if form.samples is None else samples(made, form, form.samples, group)
+        rows = [
+            one.with_columns(output_type_id=_ID) for one in (made, more, drawn) if one is not None
+        ]
         frames[path] = _beside_earlier(path, pl.concat(rows))
     every = pl.concat(frames.values())
     names = [name for name in form.task_ids if name != "target"]
@@ -476,7 +560,7 @@ def _beside_earlier(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if not path.exists():
         return frame
     try:
-        earlier = typed(read_table(path), frame.schema).with_columns(_ID)
+        earlier = typed(read_table(path), frame.schema).with_columns(output_type_id=_ID)
     except (pl.exceptions.PolarsError, KeyError):
         raise EpifedError(
             f"{path}: found other columns than a forecast has; expected {', '.join(frame.columns)}"
@@ -522,10 +606,14 @@ def _write_metadata(hub: Path, model: str) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
-KIND, CATEGORY = "quantile", "pmf"
+KIND, CATEGORY, SAMPLE = "quantile", "pmf", "sample"
+MOST_STEPS = 16
+"""The largest number of weeks over which a sample is drawn."""
 _NUMBER = pl.col("output_type_id").cast(pl.Float64, strict=False).cast(pl.String)
-_ID = pl.coalesce(_NUMBER, pl.col("output_type_id").cast(pl.String)).alias("output_type_id")
-"""Quantile levels and categories as text, each level written in one way."""
+_ID = pl.coalesce(
+    pl.when(pl.col("output_type") == KIND).then(_NUMBER), pl.col("output_type_id").cast(pl.String)
+)
+"""Quantile levels and other ids as text, each level written in one way."""
 FILL_IN = "fill in"
 """The text in metadata where the team must fill in a value."""
 
@@ -572,9 +660,14 @@ def _file_faults(path: Path, model: str, form: Form) -> list[str]:
     frame = read_table(path)
     if set(frame.columns) != set(form.columns):
         return [f"found the columns {', '.join(frame.columns)}; expected {', '.join(form.columns)}"]
+    if "target" in frame.columns and form.others:
+        frame = frame.filter(~pl.col("target").is_in(sorted(form.others)).fill_null(value=False))
     asked = (pl.col("output_type") == CATEGORY) & (pl.col("target") == pl.lit(form.change))
     asked = asked.fill_null(value=False)
     frame, categories = frame.filter(~asked), frame.filter(asked)
+    sampled = (pl.col("output_type") == SAMPLE).fill_null(value=False)
+    drawn = frame.filter(sampled) if form.samples else frame.clear()
+    frame = frame.filter(~sampled) if form.samples else frame
     kinds: dict[str, type[pl.DataType]] = {
         **dict.fromkeys(form.columns, pl.String),
         "horizon": pl.Int32,
@@ -585,10 +678,37 @@ def _file_faults(path: Path, model: str, form: Form) -> list[str]:
     try:
         frame = typed(frame, kinds)
         categories = typed(categories, kinds | {"output_type_id": pl.String})
+        drawn = typed(drawn, kinds | {"output_type_id": pl.String})
     except pl.exceptions.PolarsError as error:
         return [f"found a value of another type ({str(error).splitlines()[0][:150]})"]
-    found = table_faults(frame, form, day) if len(frame) or categories.is_empty() else []
+    found = (
+        [] if frame.is_empty() and len(categories) + len(drawn) else table_faults(frame, form, day)
+    )
+    if form.samples is not None and len(drawn):
+        found += sample_faults(drawn, form, form.samples)
     return found + category_faults(categories, form)
+
+
+def sample_faults(frame: pl.DataFrame, form: Form, asked: Samples) -> list[str]:
+    """What a hub would refuse of samples."""
+    found, task, name = _values_faults(frame, form, SAMPLE), list(form.task_ids), "output_type_id"
+    if frame.select([*task, name]).is_duplicated().any():
+        found.append("found a sample of a task twice; expected each once")
+    number = frame.group_by(task).len()["len"].sort()
+    if not number.is_between(asked.least, asked.most).all():
+        found.append(
+            f"found {number[0]} to {number[-1]} samples of a task; expected {asked.least} to "
+            f"{asked.most}"
+        )
+    apart = [one for one in task if one in asked.apart]
+    if apart and (frame.group_by(name).agg(pl.struct(apart).n_unique())[apart[0]] > 1).any():
+        found.append(f"found a sample with several values of {listed(apart)}; expected one of each")
+    pattern = r"^\d+$" if asked.longest is None else rf"^.{{1,{asked.longest}}}$"
+    if not frame[name].str.contains(pattern).fill_null(value=False).all():
+        found.append("found a name of a sample that the hub does not take; expected "
+                     + ("whole numbers" if asked.longest is None else f"at most {asked.longest} "
+                        "characters"))  # fmt: skip
+    return found + _number_faults(frame["value"], form.most, whole=asked.whole)
 
 
 def category_faults(frame: pl.DataFrame, form: Form) -> list[str]:
@@ -615,7 +735,7 @@ def table_faults(frame: pl.DataFrame, form: Form, day: str) -> list[str]:
     rounds = frame[form.round_id].cast(pl.String).unique().to_list()
     if rounds != [day]:
         found.append(f"found {form.round_id} {', '.join(map(str, rounds))}; expected {day} alone")
-    found += _values_faults(frame, form)
+    found += _values_faults(frame, form, KIND)
     keys = [name for name in form.columns if name != "value"]
     if frame.select(keys).is_duplicated().any():
         found.append("found a row twice; expected each quantile of a task once")
@@ -623,12 +743,12 @@ def table_faults(frame: pl.DataFrame, form: Form, day: str) -> list[str]:
     return found
 
 
-def _values_faults(frame: pl.DataFrame, form: Form) -> list[str]:
+def _values_faults(frame: pl.DataFrame, form: Form, kind: str) -> list[str]:
     """The faults by values that the hub does not allow."""
     found = []
     kinds = frame["output_type"].unique().to_list()
-    if kinds != [KIND]:
-        found.append(f"found the output types {', '.join(map(str, kinds))}; expected {KIND}")
+    if kinds != [kind]:
+        found.append(f"found the output types {', '.join(map(str, kinds))}; expected {kind}")
     for name, allowed in (form.values or {}).items():
         texts = {str(value) for value in allowed}
         wrong = sorted(set(frame[name].cast(pl.String).unique().drop_nulls()) - texts)
@@ -680,6 +800,18 @@ def _combination_faults(frame: pl.DataFrame, form: Form) -> list[str]:
     return found
 
 
+def _number_faults(values: pl.Series, most: float | None, *, whole: bool) -> list[str]:
+    """The faults of values, whatever they are of."""
+    found = []
+    if not (values.is_finite() & (values >= 0)).fill_null(value=False).all():
+        found.append("found a value below 0 or no number; expected at least 0")
+    if most is not None and (values > most).any():
+        found.append(f"found a value above {most:g}; expected at most that")
+    if whole and (values != values.round()).any():
+        found.append("found a value that is not whole; expected whole numbers")
+    return found
+
+
 def _quantile_faults(frame: pl.DataFrame, form: Form) -> list[str]:
     found = []
     task = list(form.task_ids)
@@ -687,13 +819,7 @@ def _quantile_faults(frame: pl.DataFrame, form: Form) -> list[str]:
     falls = sorted_.select((pl.col("value").diff() < -1e-9).over(task).any()).item()
     if falls:
         found.append("found quantiles that fall with their level; expected none to")
-    values = frame["value"]
-    if not (values.is_finite() & (values >= 0)).all():
-        found.append("found a value below 0 or no number; expected at least 0")
-    if form.most is not None and (values > form.most).any():
-        found.append(f"found a value above {form.most:g}; expected at most that")
-    if form.whole and (values != values.round()).any():
-        found.append("found a value that is not whole; expected whole numbers")
+    found += _number_faults(frame["value"], form.most, whole=form.whole)
     levels = frame.group_by(task).agg(pl.col("output_type_id").sort())["output_type_id"].to_list()
     if any(set(form.required_levels) - set(one) for one in levels):
         found.append("found a task without all required quantile levels; expected all")
