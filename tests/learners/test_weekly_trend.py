@@ -204,6 +204,21 @@ def test_more_growth_of_all_clients_means_more_cases() -> None:
     assert parts.country[0] > 0 == parts.reports[0]
 
 
+def test_the_growth_of_few_clients_counts_less() -> None:
+    """A client alone would count its own growth twice, and forecast ten times as much."""
+    panel = weeks(np.r_[np.full(70, 40), 56, 78, 110, 154, 215])
+    medians, told_growth = [], []
+    for clients in (1, 2, 52):
+        made = make_learner(Settings.resolve(clients, {"learner": "trend", "step": "week"}))
+        state = made.step(made.start(np.random.SeedSequence(0)), np.array([0.16]), 0.0)
+        told_growth.append(state.values[0, 0] / 0.16)
+        made_quantiles = made.quantiles(panel, state, 4)
+        assert made_quantiles is not None
+        medians.append(float(made_quantiles[0][0]))
+    assert told_growth == pytest.approx([1 / 2, 2 / 3, 52 / 53])
+    assert medians[0] < medians[1] < medians[2]
+
+
 def test_a_scale_of_its_own_makes_rates_and_counts_alike() -> None:
     """A rate and a thousand times that rate are forecast alike."""
     learner = trend()

@@ -52,6 +52,8 @@ WIDER = 1.12
 """Factor on the width of intervals, for changes without precedent."""
 AT_FIRST = np.array([0.7, 0.3])
 """Weights of the seasonal forecast and the damped trend before any error is known."""
+ALONE = 1.0
+"""Clients at which the shared growth has half its weight. The mean of few repeats their own."""
 HOLIDAYS, AT_HOLIDAYS = (0, 1, 51, 52), np.array([0.95, 0.05])
 """Weeks of the year around Christmas and New Year, whose growth is no trend, and the two weights
 then: only the seasonal forecast accounts for the holidays."""
@@ -181,8 +183,9 @@ class WeeklyTrend(ReleaseLearner[LastWeeks]):
         return ("change against the week before",)
 
     def step(self, state: Releases, release: Vector, noise_std: float) -> Releases:
-        """Add the release of the last week to the state."""
-        return state.said(release, np.ones(1), noise_std)
+        """Add the release of the last week to the state, shrunk where it is the mean of few."""
+        clients = self.settings.clients_per_round
+        return state.said(release, np.full(1, clients / (clients + ALONE)), noise_std)
 
     def predict(self, state: Releases, inputs: Vector) -> Floats:
         """The last value of each window times the growth of the country."""
