@@ -1,7 +1,7 @@
 """What all clients of a releasable training share never comes from the rows of one of them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import epifed
 from epifed.cli.app import app
+from epifed.data.calendar import Step
 from epifed.data.readers import load_panel
 from epifed.errors import EpifedError
 from epifed.federation.flare import jobs
@@ -43,10 +44,22 @@ SMALL: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 1, "epochs": 8, "learning_rate": 0.05, "model": "linear"}
     | {"clients_per_round": 6}
 }
-CASES = [(learner, "day") for learner in LEARNERS.names()] + [
-    ("trend", "week"),
-    ("fedavg", "week"),
+
+
+def _runs(learner: str, step: Any) -> bool:
+    try:
+        return bool(LEARNERS.load(learner).at(step))
+    except EpifedError:
+        return False
+
+
+CASES = [
+    (learner, step)
+    for learner in LEARNERS.names()
+    for step in get_args(Step)
+    if _runs(learner, step)
 ]
+"""Every learner that is registered, by days and by weeks where it can."""
 START_OF = {"day": START, "week": date(2019, 9, 2)}
 CHANGES = ("gone", "row ahead", "early row", "last row only", "huge counts", "zero counts")
 
@@ -217,6 +230,141 @@ def test_the_command_takes_nothing_shared_from_rows(
         write(tmp_path, frame)
         assert un_noised(run(tmp_path, data, "--regions", listed, *options)) == about, change
         np.testing.assert_array_equal(others(frame, sums[-1]), others(plain, sums[0]))
+
+
+OWN = pl.col("region") == HOSTILE
+WHOLE = pl.col("cases").round().cast(pl.Int64)
+Laid = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+def _across(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.pivot("region", index="date", values="cases").sort("date")
+
+
+def _days_across(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.sort("date").pivot("date", index="region", values="cases")
+
+
+def _two_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([frame, frame]).sort("region", "date")
+
+
+def _running(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.sort("date").with_columns(pl.col("cases").cum_sum().over("region"))
+
+
+def _with_cell(day: int, cell: str) -> Laid:
+    """One cell of the hostile client has this text."""
+    here = OWN & (pl.col("date") == START + timedelta(days=day))
+    return lambda frame: frame.with_columns(
+        cases=pl.when(here).then(pl.lit(cell)).otherwise(WHOLE.cast(pl.String))
+    )
+
+
+def _kinds(own: str) -> Laid:
+    """A column of kinds, in which one client may have another word than the others."""
+    return lambda frame: frame.with_columns(
+        sex=pl.when(OWN).then(pl.lit(own)).otherwise(pl.lit("total"))
+    )
+
+
+def _same(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
+
+
+WAYS: dict[str, tuple[tuple[str, ...], Laid, Laid | None]] = {
+    "doubled": (
+        ("--duplicates", "sum"),
+        _two_rows,
+        lambda f: pl.concat([_two_rows(f), f.filter(OWN)]),
+    ),
+    "again": (("--duplicates", "drop"), _two_rows, _same),
+    "corrected": (("--duplicates", "last"), _two_rows, pl.DataFrame.reverse),
+    "kinds": (("--duplicates", "sum", "--totals", "drop"), _kinds("total"), _kinds("m")),
+    "totals": (("--totals", "keep"), _same, None),
+    "accumulated": (("--counts", "cumulative"), _running, None),
+    "of the year": (("--counts", "cumulative-yearly"), _running, None),
+    "spread": (("--negatives", "spread"), _with_cell(9, "-3"), _with_cell(40, "-90000")),
+    "zeroed": (("--negatives", "zero"), _with_cell(9, "-3"), _with_cell(40, "-90000")),
+    "words": (("--missing", "NA"), _with_cell(9, "NA"), _same),
+    "hidden": (("--below", "2.5"), _with_cell(9, "<5"), _with_cell(40, "<900")),
+    "decimal": (("--decimal", ","), _with_cell(9, "1,5"), _same),
+    "thousands": (("--thousands", "."), _with_cell(9, "1.500"), _with_cell(9, "9.000.000")),
+    "until": (("--until", "2020-11-25"), _same, None),
+    "regions across": (("--layout", "regions-across"), _across, None),
+    "days across": (("--layout", "days-across"), _days_across, None),
+    "only": (("--only", "sex=total"), _kinds("total"), _kinds("m")),
+    "ids": (("--id-width", "5"), _same, None),
+    "inhabitants": (("--population-from", "people.csv"), _same, None),
+    "delimiter": (("--delimiter", ",", "--encoding", "utf-8"), _same, None),
+    "format": (("--date-format", "%Y-%m-%d"), _same, None),
+}
+"""Options of reading, how the file looks then, and the file after one more change of one client."""
+CELLS = ("kinds", "spread", "words", "hidden", "decimal", "thousands")
+"""Those in which a cell of one client makes a column of numbers one of texts."""
+
+
+@pytest.mark.parametrize(
+    ("way", "excel"), [(way, False) for way in WAYS] + [(way, True) for way in CELLS]
+)
+def test_no_way_of_reading_lets_one_client_change_what_others_send(
+    way: str, excel: bool, sums: list[Rows], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is refused, and nothing charged, or all other clients' vectors stay the same."""
+    options, laid, spoiled = WAYS[way]
+    monkeypatch.chdir(tmp_path)
+    unrounded = cases("day")
+    plain = unrounded.with_columns(WHOLE)
+    first, last = given_days(plain, "day")
+    people = pl.DataFrame({"region": REGIONS, "population": [1000] * len(REGIONS)})
+    people.write_csv(tmp_path / "people.csv")
+    days = ("--from", str(first), "--to", str(last))
+
+    def vectors(frame: pl.DataFrame) -> dict[str, Any] | None:
+        data, listed = write(tmp_path, frame)
+        if excel:
+            data = tmp_path / "cases.xlsx"
+            _write_excel(frame, data)
+        sums.clear()
+        try:
+            release = run(tmp_path, data, "--regions", listed, *days, *options)
+        except EpifedError:
+            assert Ledger(tmp_path / "budget.ledger").book().runs == {}
+            return None
+        rows = sums[0] if len(sums[0]) == len(REGIONS) else np.insert(sums[0], 3, 0.0, axis=0)
+        return un_noised(release) | {"others": np.delete(rows, 3, axis=0).tolist()}
+
+    expected = vectors(laid(plain))
+    assert expected is not None
+    frames = [laid(changed(unrounded, change, "day").with_columns(WHOLE)) for change in CHANGES[:2]]
+    for frame in (*frames, *([spoiled(plain)] if spoiled else [])):
+        assert vectors(frame) in (None, expected)
+
+
+def _write_excel(frame: pl.DataFrame, path: Path) -> None:
+    """A sheet in which a number is a number, whatever the other cells of its column are."""
+    xlsxwriter = pytest.importorskip("xlsxwriter")
+    book = xlsxwriter.Workbook(path)
+    sheet = book.add_worksheet()
+    for place, row in enumerate((frame.columns, *frame.iter_rows())):
+        for column, cell in enumerate(row):
+            count = frame.columns[column] == "cases" and place > 0 and str(cell).isdigit()
+            sheet.write(place, column, int(cell) if count else str(cell))
+    book.close()
+
+
+def test_rows_that_take_their_day_from_the_row_above_are_refused(
+    sums: list[Rows], tmp_path: Path
+) -> None:
+    """The day of a merged cell may stand in one client's rows alone."""
+    plain = cases("day").sort("date", "region")
+    first, last = given_days(plain, "day")
+    day = pl.when(pl.col("region") == REGIONS[0]).then(pl.col("date").cast(pl.String))
+    data, listed = write(tmp_path, plain.with_columns(date=day))
+    with pytest.raises(EpifedError, match="take their region or day from the row above"):
+        run(tmp_path, data, "--regions", listed, "--from", str(first), "--to", str(last),
+            "--fill-down")  # fmt: skip
+    assert not sums
 
 
 def test_no_counts_decide_that_another_region_is_dropped_as_a_sum(

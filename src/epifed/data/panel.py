@@ -197,6 +197,8 @@ class CasePanel:
     """Whether the list of regions was given by the user, not read from the rows of cases."""
     sums_dropped: tuple[str, ...] = ()
     """Regions that were left out because their counts are sums of other regions."""
+    filled_down: bool = False
+    """Whether rows have the region or day of the row above, perhaps of another region."""
 
     def __post_init__(self) -> None:
         """Check shapes, ids and counts."""

@@ -153,6 +153,12 @@ class ReleasableData:
                 "release, since the days on which they were kept come from all regions' rows (the "
                 "sites of a federation keep vintages of each region alone)"
             )
+        if panel.filled_down:
+            raise EpifedError(
+                f"{panel.source}: found rows that take their region or day from the row above "
+                "(fill_down); expected both in every row for a release, since the row above may be "
+                "another region's"
+            )
         listed = PublicRegions.of(regions) if regions is not None else None
         if taken := set(panel.sums_dropped) & set(listed.regions if listed else panel.regions):
             raise EpifedError(

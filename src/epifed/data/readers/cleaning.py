@@ -499,7 +499,10 @@ def without_totals(state: Cleaning) -> Cleaning:
 
 
 def without_total_kinds(table: RawTable, long: LongTable, said: Assumptions) -> LongTable:
-    """Leave out rows that another column (such as age) calls a total, before rows are summed."""
+    """Leave out rows that another column (such as age) calls a total, before rows are summed.
+
+    A region with no other rows keeps them, whatever the others have.
+    """
     if said.duplicates != "sum" or said.totals == "keep" or long.layout != "long":
         return long
     used, chosen = set(long.columns.values()), {one.partition("=")[0] for one in said.only or ()}
@@ -512,9 +515,10 @@ def without_total_kinds(table: RawTable, long: LongTable, said: Assumptions) -> 
     wide = wide.join(long.frame.select("row"), on="row", how="semi")
     frame, notes = long.frame, list(long.notes)
     for i, name in enumerate(others):
-        if wide.schema[f"o{i}"] != pl.String or wide[f"o{i}"].n_unique() < 2:
+        if wide.schema[f"o{i}"] != pl.String:
             continue
-        totals = wide.filter(is_total(wide[f"o{i}"]))
+        kinds = wide.select(pl.col(f"o{i}").n_unique().over("region")).to_series()
+        totals = wide.filter(is_total(wide[f"o{i}"]) & (kinds > 1))
         if totals.is_empty():
             continue
         word = totals[f"o{i}"][0]
@@ -1087,4 +1091,5 @@ def to_panel(tidy: Tidy) -> CasePanel:
         step=tidy.step,
         sums_dropped=tidy.sums_dropped,
     )
+    panel = replace(panel, filled_down=bool(tidy.read_as.get("fill_down")))
     return replace(panel, reported=None) if tidy.read_as.get("line_list") else panel
