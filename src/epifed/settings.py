@@ -19,6 +19,9 @@ from epifed.data.calendar import USUAL_HORIZON, USUAL_WINDOW, Step
 from epifed.errors import EPSILON, EpifedError, sentence_of
 from epifed.registry import ACCOUNTANTS, LEARNERS
 
+MOST_STEPS = 3660
+"""Longest window or horizon: a forged file could ask for a network that fills the memory."""
+
 
 def seed_sequence(seed: int, *names: str | int | float) -> np.random.SeedSequence:
     """The seed sequence of a root seed and a path of names, such as "temporal", "2020-11", 2.0.
@@ -83,12 +86,20 @@ class Settings(BaseModel):
     smoothing: Smoothing = Field(
         "trailing", description="7-day average: centered looks 3 days ahead, trailing does not"
     )
-    window: int = Field(USUAL_WINDOW["day"], ge=1, description="H, days (or weeks) of input")
+    window: int = Field(
+        USUAL_WINDOW["day"], ge=1, le=MOST_STEPS, description="H, days (or weeks) of input"
+    )
     horizon: int = Field(
-        USUAL_HORIZON["day"], ge=1, description="P, days (or weeks) from last input to target"
+        USUAL_HORIZON["day"],
+        ge=1,
+        le=MOST_STEPS,
+        description="P, days (or weeks) from last input to target",
     )
     history: int | None = Field(
-        None, ge=1, description="days (or weeks) needed before the first target; none: window"
+        None,
+        ge=1,
+        le=MOST_STEPS,
+        description="days (or weeks) needed before the first target; none: window",
     )
     step: Step = Field("day", description="what one count is of, a day or a week")
     min_windows: int = Field(2, ge=2, description="clients with fewer windows are left out")
@@ -276,5 +287,5 @@ def read_values(path: Path) -> dict[str, Any]:
 def _toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise EpifedError(f"expected TOML; {error}") from None

@@ -84,6 +84,7 @@ ODD: list[dict[str, Any]] = [
     {"ledger_run": "\x1b]0;owned\x07"}, {"continues": "\x1b[31m"}, {"continues": 1},
     {"created": 5}, {"created": "yesterday"}, {"created": "\x1b[2J"}, {"epifed": "9\x1b[2J"},
     {"epifed": 9}, {"settings": 5}, {"settings": "learner = 5"}, {"settings": "\x1b[31m"},
+    {"settings": "window = 1000000"}, {"settings": "a = " + "[" * 100_000},
     {"first_day": 5}, {"first_day": "2027-01-01"}, {"last_day": None}, {"last_day": "2026-02-31"},
     {"sha256": None}, {"sha256": WRONG}, {"kind": ["epifed release 2"]}, {"more": 1},
     {"vector": [1.0]},
