@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -108,10 +109,21 @@ def test_what_was_covered_and_what_not(
     assert lines[-1] == "PASS"
     assert lines[-2].startswith("code         sha256 ")
     assert "covered" in lines
+    (measured,) = (line for line in lines if line.startswith("measured     "))
+    assert measured.endswith("(200 trainings; wrong with a chance of at most 1e-07)")
+    assert f"- Measured: {measured[13:]}" in text
     assert "not covered" in lines
     assert any("puppets in process, seeded" in line for line in lines)
     assert any("real processes" in line for line in lines)
     assert any("chance of at most" in line for line in lines)
+
+
+@pytest.mark.parametrize(("bound", "words"), [(0.0001, "no ε above 0"), (1.2345, "ε ≥ 1.234")])
+def test_the_measured_bound_is_printed_sensibly(bound: float, words: str) -> None:
+    found: Any = SimpleNamespace(lower_bound=bound, confidence=0.99, runs=1)
+    said = command._measured(found)
+    assert said.startswith(words)
+    assert said.endswith("(1 training; wrong with a chance of at most 0.01)")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ QUICK_RUNS = 600
 PAGE = ".md"
 SURE = 1 - 1e-7
 """The confidence of the bounds of --all and --quick, whose verdict is not to be a false alarm."""
+LEAST_SHOWN = 0.0005
+"""A smaller measured ε would be printed as 0."""
 
 
 def audit(
@@ -160,7 +162,7 @@ def _as_text(result: "Audit") -> str:
         f"removed, by the {s.accountant.upper()} accountant",
         f"mechanism    {result.mechanism}: N = {result.clients}, m = {s.clients_per_round}, "
         f"T = {s.rounds}, S = {s.clip_norm:g}, c = {result.noise_multiplier:.4g}",
-        f"measured     ε ≥ {result.lower_bound:.3f} with {result.confidence:.4g} confidence",
+        f"measured     {_measured(result)}",
     ]
     if m := result.many_runs:
         lines += [
@@ -198,6 +200,15 @@ def _as_text(result: "Audit") -> str:
     return "\n".join(lines)
 
 
+def _measured(result: "Audit") -> str:
+    """The measured lower bound on ε, and the chance that it is wrong."""
+    bound = f"ε ≥ {result.lower_bound:.3f}"
+    if result.lower_bound < LEAST_SHOWN:
+        bound = "no ε above 0: these trainings do not show whether a client took part"
+    chance = f"wrong with a chance of at most {1 - result.confidence:.2g}"
+    return f"{bound} ({counted(result.runs, 'training')}; {chance})"
+
+
 def _as_page(result: "Audit") -> str:
     """One page for an auditor: the verdict, what was tried, and what would have been noticed."""
     from epifed import __version__
@@ -214,8 +225,7 @@ def _as_page(result: "Audit") -> str:
         f"- Code, SHA-256 of all source files: `{result.code}`",
         f"- Claim: ε = {result.claimed_epsilon:g} at δ = {result.delta:g}, one client added or "
         f"removed, by the {result.settings.accountant.upper()} accountant",
-        f"- Measured: ε is at least {result.lower_bound:.3f}, with {result.confidence:.7g} "
-        f"confidence, from {counted(result.runs, 'training')}",
+        f"- Measured: {_measured(result)}",
         f"- The checks fail correct code with a chance of at most {result.false_alarms:.1g}",
         "",
         "PASS means that no measured bound is above the claim and no rule is broken. It is not a "
