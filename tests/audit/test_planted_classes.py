@@ -19,31 +19,33 @@ import pytest
 from numpy.typing import NDArray
 
 from epifed import explain
+from epifed.audit import price_checks
 from epifed.audit.audit import Size, run_checks
 from epifed.audit.bench import EngineMechanism
 from epifed.audit.statistics import Check
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.errors import EpifedError
-from epifed.federation import aggregator, answers, crypto, messages, server, site
+from epifed.federation import aggregator, answers, crypto, messages, server, site, terms
 from epifed.federation.answers import AnswerCache
 from epifed.federation.crypto import share
 from epifed.federation.messages import Code, seal_info
 from epifed.federation.server import ServedTraining, StoredTraining, TooFewError
 from epifed.federation.site import SiteWork
 from epifed.federation.terms import Owner, SiteLedger, Terms
-from epifed.learners.base import Vector
+from epifed.learners.base import Vector, make_learner
 from epifed.learners.fedavg import FedAvg
 from epifed.learners.one_shot import OneShot
 from epifed.learners.weekly_trend import LastWeeks, WeeklyTrend
 from epifed.ledger import budget
-from epifed.ledger.budget import Book
+from epifed.ledger.budget import Book, RunRecord
+from epifed.ledger.ledger import Ledger
 from epifed.privacy import accounting, plan
 from epifed.privacy import accounting as accountants
 from epifed.privacy import noise as secure
 from epifed.privacy.noise import Rows, SecureRandomness, SeededRandomness, clip
 from epifed.privacy.plan import PrivacyPlan
-from epifed.training import release, rounds
+from epifed.training import loop, release, rounds
 from epifed.training.release import Release
 from epifed.training.rounds import Rounds
 from tests.helpers import small_settings
@@ -663,7 +665,216 @@ def delta_of_every_release_inside(patch: Planter) -> None:
     patch.setattr(Release, "epsilon", property(wrong))
 
 
+# Planted in a later round, before anybody looked at which check would notice them
+
+
+def abandoned_trainings_are_forgotten(patch: Planter) -> None:
+    honest: Any = RunRecord.counted
+    counted = property(lambda self: 0 if self.outcome == "abandoned" else honest.fget(self))
+    patch.setattr(RunRecord, "counted", counted)
+
+
+def open_trainings_share_the_room(patch: Planter) -> None:
+    patch.setattr(RunRecord, "counted", property(lambda self: self.spent))
+
+
+def a_closed_training_gets_a_round_back(patch: Planter) -> None:
+    honest = vars(budget)["_applied"]
+
+    def wrong(book: Book, row: Any) -> Book:
+        after: Book = honest(book, row)
+        if row["kind"] == "close":
+            after.runs[row["run"]].spent -= 1
+        return after
+
+    patch.setattr(budget, "_applied", wrong)
+
+
+def a_cap_that_renews_counts_closed_trainings(patch: Planter) -> None:
+    honest = Book.counting
+
+    def wrong(self: Book, now: datetime | None = None) -> Any:
+        return [run for run in honest(self, now) if self.cap.weeks is None or run.closed]
+
+    patch.setattr(Book, "counting", wrong)
+
+
+def a_year_forgets_what_was_spent_before(patch: Planter) -> None:
+    honest = vars(price_checks)["plan_year"]
+    patch.setattr(price_checks, "plan_year", lambda *asked: honest(*asked[:-1]))
+
+
+def a_price_kept_for_another_accountant(patch: Planter) -> None:
+    honest, kept = vars(terms)["_price"], dict[Any, float]()
+
+    def wrong(noise: float, rate: float, number: int, delta: float, accountant: str) -> float:
+        found = honest(noise, rate, number, delta, accountant)
+        return kept.setdefault((noise, rate, number), found)
+
+    patch.setattr(terms, "_price", wrong)
+
+
+def readiness_tells_the_counts(patch: Planter) -> None:
+    """In the last digits of ε, before anything is drawn."""
+    honest = SiteWork._weighed
+
+    def wrong(self: SiteWork, asked: Any) -> Any:
+        ready = honest(self, asked)
+        panel = self._hosted[1].panel if self._hosted else None
+        counts = float(panel.counts.sum()) if panel is not None else 0.0
+        return replace(ready, epsilon=(ready.epsilon or 0.0) + 1e-9 * counts)
+
+    patch.setattr(SiteWork, "_weighed", wrong)
+
+
+def readiness_refuses_where_a_client_is_missing(patch: Planter) -> None:
+    honest = SiteWork._weighed
+
+    def wrong(self: SiteWork, asked: Any) -> Any:
+        ready = honest(self, asked)
+        if self._hosted:
+            (clients, _), hosted = self._hosted
+            if hosted.panel is None or len(hosted.panel.regions) < len(clients):
+                raise messages.MessageError(Code.DATA)
+        return ready
+
+    patch.setattr(SiteWork, "_weighed", wrong)
+
+
+def blanks_for_clients_without_data(patch: Planter) -> None:
+    """The text of an answer is as long as the number of its rows without a number."""
+
+    def wrong(name: str, number: int, rows: Vector) -> Any:
+        parts = messages.pack_contribution(name, number, rows)
+        return parts | {"about": parts["about"] + " " * int((~rows.any(axis=1)).sum())}
+
+    patch.setattr(site, "pack_contribution", wrong)
+
+
+def weeks_need_all_clients_of_a_site(patch: Planter) -> None:
+    honest = SiteWork._read
+
+    def wrong(self: SiteWork, task: Any, work: Any) -> Any:
+        found = honest(self, task, work)
+        panel = self._load(task.clients, found.learner.settings.step).panel
+        whole = panel is not None and len(panel.regions) == len(task.clients)
+        if found.learner.settings.step == "week" and not whole:
+            found = self._ready = replace(found, read=())
+        return found
+
+    patch.setattr(SiteWork, "_read", wrong)
+
+
+def absent_clients_in_the_label(patch: Planter) -> None:
+    """Of a training in process: an allowed field has the number of clients without data."""
+    honest: Any = loop.train
+    made: Any = vars(Release)["of"].__func__
+    absent = [0]
+
+    def training(view: Any, settings: Any, **options: Any) -> Any:
+        absent.append(len(options.get("absent", ())))
+        return honest(view, settings, **options)
+
+    def wrong(cls: Any, *asked: Any, **named: Any) -> Release:
+        release: Release = made(cls, *asked, **(named | {"unused": absent[-1]}))
+        return release
+
+    patch.setattr(loop, "train", training)
+    patch.setattr(Release, "of", classmethod(wrong))
+
+
+def mean_in_the_ledger(patch: Planter) -> None:
+    """Of a training in process: the row that closes it has more in it than a hash."""
+    contribute, close, sums = vars(loop)["contribution"], Ledger.close, [0.0]
+
+    def contributing(*asked: Any, **named: Any) -> Vector:
+        rows: Vector = contribute(*asked, **named)
+        sums.append(float(np.abs(rows).sum()))
+        return rows
+
+    def wrong(self: Ledger, name: str, outcome: Any, **named: Any) -> Book:
+        return close(self, name, outcome, **(named | {"note": f"{sums[-1]:.6g}"}))
+
+    patch.setattr(loop, "contribution", contributing)
+    patch.setattr(Ledger, "close", wrong)
+
+
+def _moved(learner: Any, state: Any, updates: Vector) -> Any:
+    """The state with a hundredth of the bare mean in it."""
+    vector = learner.pack(state).copy()
+    mean = updates.mean(axis=0) if len(updates) else np.zeros(updates.shape[1])
+    length = min(len(vector), len(mean))
+    vector[-length:] += (0.01 * mean[-length:]).astype(np.float32)
+    return learner.unpack(vector)
+
+
+def state_with_the_bare_mean(patch: Planter) -> None:
+    """The release is as noisy as it should be; the state has more in it."""
+    honest = Rounds.close
+
+    def wrong(self: Rounds[Any], state: Any, updates: Vector) -> Any:
+        rows = clip(updates, self.plan.bound)
+        return _moved(self.learner, honest(self, state, updates), rows)
+
+    patch.setattr(Rounds, "close", wrong)
+
+
+def file_with_the_bare_mean(patch: Planter) -> None:
+    honest, made = Rounds.close, vars(Release)["of"].__func__
+    last: list[Vector] = []
+
+    def closing(self: Rounds[Any], state: Any, updates: Vector) -> Any:
+        last.append(clip(updates, self.plan.bound))
+        return honest(self, state, updates)
+
+    def wrong(cls: Any, learner: Any, state: Any, *asked: Any, **named: Any) -> Release:
+        moved = _moved(learner, state, last[-1]) if last else state
+        release: Release = made(cls, learner, moved, *asked, **named)
+        return release
+
+    patch.setattr(Rounds, "close", closing)
+    patch.setattr(Release, "of", classmethod(wrong))
+
+
+def first_state_from_the_rows(patch: Planter) -> None:
+    """A warm start: the state before the first round is fitted to all clients' data."""
+    honest: Any = loop.train
+
+    def wrong(view: Any, settings: Any, **options: Any) -> Any:
+        learner = make_learner(settings)
+        start = learner.start
+
+        def warm(seeds: Any) -> Any:
+            state = start(seeds)
+            return _moved(learner, state, learner.contribute(state, view))
+
+        learner.start = warm  # type: ignore[method-assign]
+        return honest(view, settings, **(options | {"learner": learner}))
+
+    patch.setattr(loop, "train", wrong)
+
+
+def predictable_noise_called_secure(patch: Planter) -> None:
+    patch.setattr(SeededRandomness, "name", "secure")
+
+
 CAUGHT: dict[Plant, str] = {
+    abandoned_trainings_are_forgotten: "years in a ledger",
+    open_trainings_share_the_room: "cap that renews",
+    a_closed_training_gets_a_round_back: "years in a ledger",
+    a_cap_that_renews_counts_closed_trainings: "cap that renews",
+    a_year_forgets_what_was_spent_before: "plan of a year",
+    a_price_kept_for_another_accountant: "site's own terms",
+    readiness_tells_the_counts: "same coins: client not drawn",
+    readiness_refuses_where_a_client_is_missing: "same coins: client drawn",
+    blanks_for_clients_without_data: "same coins: client drawn",
+    weeks_need_all_clients_of_a_site: "same coins: client drawn",
+    absent_clients_in_the_label: "same coins: client drawn",
+    mean_in_the_ledger: "same coins: client drawn",
+    state_with_the_bare_mean: "combinations: state",
+    file_with_the_bare_mean: "combinations: state",
+    first_state_from_the_rows: "combinations: state",
+    predictable_noise_called_secure: "nothing beside the vector",
     noise_of_the_training_before: "fresh noise",
     drawn_again_where_nobody_was: "sampling rate",
     small_sites_draw_more_often: "sampling rate",

@@ -41,7 +41,7 @@ from epifed.errors import EpifedError
 from epifed.learners.base import Vector, make_learner
 from epifed.privacy.noise import STEPS
 from epifed.registry import ACCOUNTANTS, LEARNERS, MODELS
-from epifed.settings import Settings, seed_sequence
+from epifed.settings import Settings, of_training, seed_sequence
 from epifed.testing import example_panel
 from epifed.training import loop
 from epifed.training.public_inputs import ReleasableData
@@ -182,6 +182,10 @@ class Seen:
     """By party: q, c and the number of rounds in its ledger."""
     together: int = 0
     """The most clients whose vectors were computed in one stack."""
+    state: Vector | None = None
+    """The state after the last round, packed."""
+    foreign: str = ""
+    """Which state did not follow from the first one and the releases alone."""
 
 
 class _Stepping:
@@ -211,12 +215,28 @@ def watched_rounds(seen: Seen) -> Iterator[None]:
         unit = plan.bound / plan.clients_per_round
         due = clipped(updates, plan.bound).sum(axis=0) / plan.clients_per_round
         seen.core = self
+        _follow(seen, self, (state, after), updates, releases)
         seen.rows.append(updates.copy())
         seen.noise += [(release.astype(np.float64) - due) / unit for release in releases]
         return after
 
     with mock.patch.object(Rounds, "close", close):
         yield
+
+
+def _follow(
+    seen: Seen, core: Rounds[Any], states: tuple[Any, Any], updates: Vector, releases: list[Vector]
+) -> None:
+    """Check that a round's states follow from the settings and the noisy releases alone."""
+    learner = make_learner(core.learner.settings)
+    before, after = map(learner.pack, states)
+    public = seen.state
+    if public is None:
+        public = learner.pack(learner.start(of_training(learner.settings.seed)[0]))
+    due = learner.step(states[0], releases[-1], core.plan.noise_std(len(updates)))
+    if not np.array_equal(before, public) or not np.array_equal(after, learner.pack(due)):
+        seen.foreign = f"the state of round {len(seen.rows) + 1} has more in it than releases"
+    seen.state = after
 
 
 def clipped(rows: Vector, bound: float) -> Floats:
@@ -390,6 +410,10 @@ class Covered:
             self._note("noise", combination, f"{len(seen.noise)} releases in {s.rounds} rounds")
         noise = [*seen.noise, *_more(seen.core, combination)]
         self._look_at_noise(combination, noise, spent.noise_multiplier)
+        if seen.state is not None and not np.array_equal(release.vector, seen.state):
+            seen.foreign = seen.foreign or "the file has another state than the last round's"
+        if seen.foreign:
+            self._note("state", combination, seen.foreign)
         norms = [np.linalg.norm(rows.astype(np.float64), axis=1) for rows in seen.rows]
         largest = max((float(norm.max(initial=0.0)) for norm in norms), default=0.0)
         if largest > s.clip_norm * (1 + SLACK):
@@ -481,6 +505,7 @@ def check_combinations(
     expected = {
         "runs": "every combination of the registries trains",
         "noise": "every combination's release has the noise that its label prices, in every block",
+        "state": "every state follows from the settings and the noisy releases, and is in the file",
         "bound": "every combination sums vectors of norm at most S",
         "alone": "every combination computes each client alone, so that no bit depends on others",
         "price": "every ε that a combination reports is that of its events, both prices",

@@ -230,6 +230,9 @@ def _keys(played: Played) -> Check:
     ):
         found += strangers(parcel, PARTS, where)
         found += strangers(json.loads(parcel["about"]), allowed, where)
+    asked = [json.loads(p["about"]) for tasks in played.tasks for p in tasks.values()]
+    if {about["randomness"] for about in (*asked, played.release)} != {"seeded"}:
+        found.append("predictable noise that is not called seeded")
     for line in played.reports:
         found += report_strangers(line)
     found += folder_strangers(played.folder)

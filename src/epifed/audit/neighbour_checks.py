@@ -9,9 +9,10 @@ import io
 import json
 import logging
 import shutil
+import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import lru_cache, partial
@@ -23,7 +24,7 @@ from unittest import mock
 
 import numpy as np
 
-from epifed.audit.bench import Parties, roster, site_works, workshop
+from epifed.audit.bench import Parties, plenty, roster, site_works, workshop
 from epifed.audit.combination_checks import REGIONS, panel_of, variants
 from epifed.audit.statistics import Check, Names, made
 from epifed.data import vintages
@@ -40,6 +41,8 @@ from epifed.learners.base import Vector, make_learner
 from epifed.privacy.noise import SeededRandomness
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, of_training
+from epifed.training import loop
+from epifed.training.public_inputs import ReleasableData
 
 CHANGED = "00004"
 """The client whose data change; its site has other clients too."""
@@ -139,7 +142,7 @@ class Outside:
             about["start"] = about["start"] == digest(array).hex()  # no more than the state itself
         self.add(f"{what}, text", _plain(rest | about))
         if not what.startswith("deliver"):  # a file is compared by parts, where it is stored
-            self.add(f"{what}, size", str(len(array) if isinstance(array, bytes) else -1))
+            self.add(f"{what}, size", str([len(part or b"") for part in (array, text)]))
         if isinstance(array, bytes) and about.get("dtype") == "float32":
             number = sum(key.startswith(f"{what} #") for key in self.arrays)
             rows = np.frombuffer(array, dtype=np.float32).reshape(about["shape"])
@@ -263,6 +266,29 @@ def controlled(
         _files(outside, server)
         for name in kits:
             _delivered(outside, kits[name], name)
+    return outside
+
+
+def charged(settings: Settings, panel: CasePanel) -> Outside:
+    """A training in one process that is charged to a ledger: what it prints, writes and charges."""
+    outside, whole = Outside(), panel_of(settings.step)
+    _, *coins = of_training(settings.seed)
+    with ExitStack() as stack:
+        folder = stack.enter_context(workshop())
+        same = mock.patch.object(loop, "SecureRandomness", lambda: SeededRandomness(*coins))
+        stack.enter_context(same)
+        stack.enter_context(_heard(outside, [SERVER]))
+        regions = [*whole.regions]
+        data = ReleasableData.of(panel, whole.start, whole.end, regions, settings.step)
+        ledger = plenty(folder, settings)
+        release = loop.train_releasable(data, settings, ledger).release
+        assert release is not None
+        release.write(folder / "model.epifed")
+        _release_file(outside, "release", (folder / "model.epifed").read_bytes())
+        with closing(sqlite3.connect(ledger.path)) as rows:
+            for (text,) in rows.execute("SELECT row FROM entries ORDER BY number"):
+                row = {**json.loads(text), "run": "", "ledger": ""}
+                outside.add("ledger", _plain(row).replace(release.sha256, "its release"))
     return outside
 
 
@@ -421,7 +447,7 @@ def _release_file(outside: Outside, name: str, content: bytes) -> None:
                 outside.arrays[f"{name} {part}"] = np.load(io.BytesIO(file.read(part)))
             elif part == "release.json":
                 about = json.loads(file.read(part))
-                outside.add(f"{name} {part}", _plain(about | {"created": ""}))
+                outside.add(f"{name} {part}", _plain(about | {"created": "", "ledger_run": ""}))
             else:
                 outside.add(f"{name} {part}", file.read(part))
 
@@ -610,16 +636,29 @@ def _coins(
     for variant, chosen in learners:
         apart = _compared(_with_cohort(chosen, drawn=drawn), changes, usual, drawn=drawn)
         wrong += [f"{variant}, {what}" for what in apart]
+        if drawn and not wrong:
+            wrong += [f"{variant}, in process, {what}" for what in _charged_apart(chosen, changes)]
         if wrong:
             break
     expected = (
-        "another row of one client changes its own row, and no other byte of message, status, log "
-        "or file but the states"
+        "another row of one client changes its own row, and no other byte of message, status, log, "
+        "ledger or file but the states"
         if drawn
         else "data of a client that is not drawn change no byte that leaves any party"
     )
     tried = f"{len(learners)} learners and steps, {len(changes)} changes of one client's data"
     return Check(name, not wrong, expected, wrong[0] if wrong else f"none in {tried}")
+
+
+def _charged_apart(settings: Settings, changes: Mapping[str, Change]) -> list[str]:
+    """Differences between trainings in one process, apart from the states."""
+    chosen = _with_cohort(settings, drawn=True)
+    usual = charged(chosen, panel_of(chosen.step))
+    return [
+        f"{name}: {what}"
+        for name, change in changes.items()
+        for what in differences(usual, charged(chosen, change(panel_of(chosen.step))))
+    ]
 
 
 def _sealed_coins(settings: Settings, changes: Mapping[str, Change]) -> Check:
