@@ -1,24 +1,30 @@
 """What aggregators, sites and the relaying server refuse, and how the report says it."""
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from epifed.audit.aggregator_checks import FIRST, SECOND, VICTIM, Stopped, stopped
+from epifed.audit.bench import work_in
 from epifed.errors import EpifedError
 from epifed.federation import aggregator as aggregators
 from epifed.federation import messages, site
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import (
+    MessageError,
     Parts,
+    RoundTerms,
     pack_question,
     pack_task,
     state_digest,
     unpack_question,
+    unpack_task,
 )
+from epifed.federation.secure_training import collect, question_of
 from epifed.federation.server import TooFewError
 from epifed.federation.site import SiteWork
 from epifed.federation.terms import Terms
@@ -413,3 +419,71 @@ def test_a_site_with_pinned_aggregators_trusts_neither_others_nor_the_server(
     assert code(clients=task.clients[:1] * 2) == "bad-task", "a client twice"
     one = ((name, keys), (name, keys))
     assert code(aggregators=one) == "bad-task"
+
+
+OTHERS: dict[str, Callable[[RoundTerms], Any]] = {
+    "training": lambda terms: "other",
+    "round": lambda terms: terms.round + 1,
+    "rounds": lambda terms: terms.rounds + 1,
+    "paid": lambda terms: terms.paid + 1,
+    "settings": lambda terms: terms.read()[0].but(epsilon=1.5).to_toml(),
+    "first_day": lambda terms: terms.first_day.replace("2021", "2020"),
+    "last_day": lambda terms: terms.last_day.replace("2021", "2022"),
+    "enrolled": lambda terms: terms.enrolled + 1,
+    "noise_multiplier": lambda terms: terms.noise_multiplier * 2,
+    "randomness": lambda terms: "seeded",
+    "numbers": lambda terms: terms.numbers + 1,
+    "length": lambda terms: terms.length - 1,
+    "start": lambda terms: "00" * 32,
+    "least": lambda terms: terms.least + 1,
+    "aggregators": lambda terms: terms.aggregators[::-1],
+}
+"""Another value of each term, which a server may state to one party alone."""
+
+
+@pytest.fixture(scope="module")
+def stop() -> Iterator[Stopped]:
+    """A round whose reports are in; the first aggregator has answered."""
+    with stopped(small_settings(epsilon=2.0, clip_norm=0.7)) as round_:
+        first = round_.question()
+        assert "code" not in json.loads(round_.answer(first)["about"])
+        yield round_
+
+
+@pytest.mark.parametrize("term", OTHERS)
+def test_a_term_that_is_stated_otherwise_to_one_party_makes_no_sum(
+    stop: Stopped, term: str
+) -> None:
+    assert OTHERS.keys() == {field.name for field in fields(RoundTerms)}
+    other = {term: OTHERS[term](stop.terms)}
+    paid = {name: stop.paid(name) for name in (FIRST, SECOND)}
+    task = replace(unpack_task(stop.seen.tasks[VICTIM]), **other)
+    answer = work_in(stop.parties.copied(VICTIM)).answer(pack_task(task))[0]
+    signs = stop.parties.federation.signs
+    told = collect({VICTIM: answer}, stop.terms, signs)[0]  # as the others were asked
+    assert not told
+    if "code" not in json.loads(answer["about"]) and term not in ("training", "round"):
+        relayed = collect({VICTIM: answer}, replace(stop.terms, **other), signs)[0]
+        mixed = (*relayed, *(each for each in stop.reports if each.site != VICTIM))
+        with pytest.raises(MessageError, match="signature"):
+            question = question_of(stop.terms, FIRST, mixed, [])
+            for report in question.reports:
+                report.check(stop.terms, 0, signs[report.site])
+    honest = stop.question(SECOND)
+    try:
+        question = replace(honest, terms=replace(stop.terms, **other))
+        asked = stop.answer(question)
+    except MessageError:  # it cannot even be stated
+        return
+    assert json.loads(asked["about"])["code"]
+    assert {name: stop.paid(name) for name in paid} == paid
+
+
+@pytest.mark.parametrize("change", [{"paid": 3}, {"aggregators": 1}, {"noise_multiplier": 0.0}])
+def test_terms_with_aggregators_that_cannot_be_are_refused(
+    stop: Stopped, change: dict[str, Any]
+) -> None:
+    if "aggregators" in change:
+        change = {"aggregators": stop.terms.aggregators[:1]}
+    with pytest.raises(MessageError, match="bad-task"):
+        RoundTerms.of(stop.terms.agreed | change)
