@@ -462,6 +462,8 @@ def test_a_term_that_is_stated_otherwise_to_one_party_makes_no_sum(
     signs = stop.parties.federation.signs
     told = collect({VICTIM: answer}, stop.terms, signs)[0]  # as the others were asked
     assert not told
+    if term in ("rounds", "paid", "numbers", "length", "start"):
+        assert json.loads(answer["about"])["code"] == "bad-task"
     if "code" not in json.loads(answer["about"]) and term not in ("training", "round"):
         relayed = collect({VICTIM: answer}, replace(stop.terms, **other), signs)[0]
         mixed = (*relayed, *(each for each in stop.reports if each.site != VICTIM))
@@ -487,3 +489,16 @@ def test_terms_with_aggregators_that_cannot_be_are_refused(
         change = {"aggregators": stop.terms.aggregators[:1]}
     with pytest.raises(MessageError, match="bad-task"):
         RoundTerms.of(stop.terms.agreed | change)
+
+
+@pytest.mark.parametrize(("term", "code"), [("enrolled", "refused-roster"), ("rounds", "bad-task")])
+def test_an_aggregator_judges_terms_that_all_were_told(stop: Stopped, term: str, code: str) -> None:
+    other = replace(stop.terms, training="told", **{term: OTHERS[term](stop.terms)})
+    answer = stop.answer(question_of(other, FIRST, (), []))
+    assert json.loads(answer["about"])["code"] == code
+
+
+def test_an_aggregator_does_not_answer_for_another_one(stop: Stopped) -> None:
+    asked = pack_question(stop.question(SECOND))
+    answer = stop.parties.aggregators_at_work[FIRST].answer(asked)[0]
+    assert json.loads(answer["about"])["code"] == "refused-roster"
