@@ -37,6 +37,7 @@ from epifed.audit.statistics import (
     Names,
     check_sampling,
     deviations,
+    finding,
     largest_correlation,
     least_plain_share,
     limit,
@@ -109,8 +110,7 @@ def _insider(bench: SealedBench) -> Check:
         attacks.append(_errors(scores[-canaries:], scores[:canaries]))
     errors = max(attacks, key=separation)
     bound = sampled_gaussian_epsilon(errors, plan.delta, plan.sampling_rate, plan.rounds)
-    return Check(
-        "insider's view",
+    return finding(
         bound <= plan.epsilon,
         "the server, all aggregators but one and all sites but one cannot refute a claim of ε = "
         f"{plan.epsilon:g}",
@@ -167,8 +167,7 @@ def _null_round(bench: SealedBench) -> Check:
     whole = deviations(np.square(values).sum(keepdims=True), values.size, "noise")
     each = deviations(np.square(values).sum(axis=0), len(values), "")
     around, _ = standard(values.sum(axis=0) / len(values) ** 0.5)
-    return Check(
-        "null round",
+    return finding(
         whole.kept and each.kept and around,
         f"where all send zero, the release has {number} times the variance (S·c/m)², around zero",
         f"deviation {whole.worst:.3f} of it in {values.size} values, {each.worst:.2f} in the worst "
@@ -183,8 +182,7 @@ def _noise_of_each(bench: SealedBench) -> Check:
     squares = np.square(values).sum(axis=2)
     found = deviations(squares, bench.length, "")
     whole = deviations(squares.sum(axis=1), SEALED_ROUNDS * bench.length, "one aggregator's noise")
-    return Check(
-        "noise of each aggregator",
+    return finding(
         found.kept and whole.kept,
         "every aggregator adds noise of deviation S·c in every round, whatever the others add",
         f"{whole.worst:.3f} of it by the worst of {len(values)} aggregators in two trainings, "
@@ -197,8 +195,7 @@ def _drawn_once(bench: SealedBench) -> Check:
     rows = np.concatenate([played.noises.reshape(-1, bench.length) for played in bench.trainings()])
     kept, worst = largest_correlation(rows / bench.deviation)
     shared = shared_values(rows.astype(np.float64))
-    return Check(
-        "noise drawn once",
+    return finding(
         kept and shared <= bench.length // MOST_SHARED,
         "the noises of any two rounds, aggregators or trainings have nothing in common",
         f"largest correlation {worst:.3f}, {shared} values in common among {len(rows)} noises",
@@ -222,8 +219,7 @@ def _exact_sum(bench: SealedBench) -> Check:
     released = from_grid(played.totals, plan.bound) / plan.clients_per_round
     if (released.astype(np.float32) != played.releases).any():
         problem = problem or "the release is not the sum of the partial sums over m"
-    return Check(
-        "exact sum",
+    return finding(
         not problem,
         "a release is exactly the sum of the participating sites' vectors and of all noises",
         problem or f"so it is in {len(AWAY)} rounds, in one of them with all sites but one away",
@@ -278,8 +274,7 @@ def _price(bench: SealedBench) -> Check:
                 )
         if problem:
             break
-    return Check(
-        "price against a coalition",
+    return finding(
         not problem,
         "ε is that of one aggregator's noise, in label, explain and every ledger; sampling "
         "amplifies it because no message reveals the draw",
@@ -326,8 +321,7 @@ def _fresh_shares(bench: SealedBench) -> Check:
         if times.max() > 1:
             problem = f"{int((times > 1).sum())} numbers are in two shares"
             break
-    return Check(
-        "fresh shares",
+    return finding(
         not problem,
         f"every share of every report is random anew, from {SEED} bytes of its own",
         problem or f"no number in common among {number} shares of two trainings",
@@ -339,8 +333,7 @@ def _one_size(bench: SealedBench) -> Check:
     reports = [parts for sent in found.values() for parts in sent]
     reports += [parts for seen in bench.busy.rounds for parts in seen.reports.values()]
     looks = {_look(parts) for parts in reports}
-    return Check(
-        "one size of report",
+    return finding(
         len(looks) == 1 and all(found.values()),
         "a report has the same size and content, whether or not a client was drawn",
         f"{len(reports)} reports of {' or '.join(f'{s} bytes beside {t}' for s, t in looks)}",
@@ -370,8 +363,7 @@ def _server_sees(bench: SealedBench) -> Check:
     even, least = uniform(rows)
     held = b"".join([bench.busy.held["server"], *messages, *added])
     met = _met(bench, held)
-    return Check(
-        "what the server sees",
+    return finding(
         hidden and even and not met,
         "sealed shares and partial sums look uniform (χ²); no contribution on its disk or its way",
         f"p = {worst:.2g} and {least:.2g}; "
@@ -396,8 +388,7 @@ def _aggregator_sees(bench: SealedBench) -> Check:
                 met += _met(bench, b"".join([played.held[name], *opened, *sums, *asked]))
         if not kept or met:
             break
-    return Check(
-        "what an aggregator sees",
+    return finding(
         kept and not met,
         "the shares that each opens and its sums look uniform (χ²) and hold no contribution",
         f"p = {worst:.2g} in the worst; "
@@ -441,8 +432,7 @@ def _coins(bench: SealedBench) -> Check:
         )
     if any(draws_told(played) for played in bench.trainings()):
         problem = "a task reveals who is drawn"
-    return Check(
-        "coins of the sites",
+    return finding(
         not problem,
         f"a site draws each of its clients with q = {1 / DRAWN:g} by coins of its own, which no "
         "message reveals",
@@ -463,8 +453,7 @@ def _clip(bench: SealedBench) -> Check:
     )
     counted = weights[np.abs(weights) > 1 / 2]
     most = float(np.abs(weights).max())
-    return Check(
-        "clip of the sites",
+    return finding(
         most <= 1 + CLOSE and bool((counted > 1 - CLOSE).all()),
         "in a site's sum each drawn client counts S, however much it sends",
         f"at most {most:.6f} S of {bench.layout.clients} clients in {SEALED_ROUNDS} rounds",
@@ -578,8 +567,7 @@ def _bound(settings: Settings) -> Check:
             unopened = () if "array" not in answer else accept_partial(answer, question).unopened
             if unopened != (site,):
                 problem = problem or f"{what} is opened"
-    return Check(
-        "old and copied shares",
+    return finding(
         not problem,
         "a share counts once, for its own round and site, even if an ally signs a copy of it",
         problem or f"not opened: {', '.join(attacks)}; an old report is refused",
@@ -614,8 +602,7 @@ def _same_answer(settings: Settings) -> Check:
         counts = {name: stop.paid(name) for name in (*seen.answers, *seen.reports)}
         if {*counts.values()} != {1}:
             problem = problem or f"rounds charged: {counts}"
-    return Check(
-        "same answer twice",
+    return finding(
         not problem,
         "the same question brings the same bytes, also after a restart, and is charged once; "
         "another one in its round is refused",
@@ -662,8 +649,7 @@ def _always_noise(settings: Settings) -> Check:
                 worst = min(worst, verdict.worst)
                 if not verdict.kept:
                     problem = problem or f"{what}: noise of {verdict.worst:.2f} times S·c"
-    return Check(
-        "noise in every sum",
+    return finding(
         not problem and worst < math.inf,
         "an aggregator's sum has noise of deviation S·c, whichever reports it was given and "
         "whatever of them can be opened",

@@ -28,7 +28,7 @@ from epifed.audit.bench import (
     workshop,
 )
 from epifed.audit.combination_checks import panel_of
-from epifed.audit.statistics import Check, Names, made
+from epifed.audit.statistics import Check, Names, finding, made
 from epifed.errors import EpifedError
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.crypto import SecretKeys
@@ -47,6 +47,7 @@ from epifed.federation.server import take_in
 from epifed.federation.site import LEDGER as SITE_LEDGER
 from epifed.federation.site import SiteWork
 from epifed.federation.terms import Terms
+from epifed.ledger.ledger import Ledger
 from epifed.settings import Settings
 from epifed.training.rounds import SLACK
 
@@ -95,7 +96,7 @@ def _code(parts: Parts) -> str:
 
 def check_hostile(settings: Settings, names: Names = None) -> list[Check]:
     """All checks of hostile parties, or those named."""
-    checks: dict[str, Callable[[Settings, str], Check]] = {
+    checks: dict[str, Callable[[Settings], Check]] = {
         "hostile: server to site": _server_to_site,
         "hostile: server to site that seals": _server_to_sealing_site,
         "hostile: server to aggregator": _server_to_aggregator,
@@ -105,13 +106,13 @@ def check_hostile(settings: Settings, names: Names = None) -> list[Check]:
         "hostile: aggregator to server": _aggregator_to_server,
     }
     return made(
-        "hostile", {name: partial(check, settings, name) for name, check in checks.items()}, names
+        "hostile", {name: partial(check, settings) for name, check in checks.items()}, names
     )
 
 
-def _found(name: str, expected: str, wrong: list[str], tried: int) -> Check:
+def _found(expected: str, wrong: list[str], tried: int) -> Check:
     shown = f"{len(wrong)} of {tried}: {wrong[0]}" if wrong else f"so it is with {tried} messages"
-    return Check(name, not wrong and tried > 20, expected, shown)
+    return finding(not wrong and tried > 20, expected, shown)
 
 
 # A server that is trusted with vectors, and its sites
@@ -143,7 +144,7 @@ def _served(settings: Settings) -> Iterator[_Served]:
         first_day=panel.start,
     )
     with workshop() as folder:
-        federation = replace_terms(roster(panel.regions, 2), terms)
+        federation = roster(panel.regions, 2).model_copy(update={"terms": terms})
         works = site_works(folder, federation, panel)
         post = SitesPost({name: answer_of(work) for name, work in works.items()})
         served = serve(folder, federation, chosen, panel, plenty(folder, chosen))
@@ -151,12 +152,7 @@ def _served(settings: Settings) -> Iterator[_Served]:
         yield _Served(chosen, terms, post.tasks[0], post.answers[0], works, served.rounds)
 
 
-def replace_terms(federation: Any, terms: Terms) -> Any:
-    """The federation with other terms for its sites."""
-    return federation.model_copy(update={"terms": terms})
-
-
-def _server_to_site(settings: Settings, name: str) -> Check:
+def _server_to_site(settings: Settings) -> Check:
     """Whatever a server asks, a site sends bounded rows of drawn clients, charged to its ledger."""
     wrong, tried = list[str](), 0
     with _served(settings) as play:
@@ -186,21 +182,11 @@ def _server_to_site(settings: Settings, name: str) -> Check:
             wrong += [f"{what}: {why}" for why in _beyond(answer, parts, play)]
             if not _code(answer) and spent(work.kit / SITE_LEDGER) <= before:
                 wrong.append(f"{what} is answered and not booked")
-        book = work_in(work.kit)
-        total = _book_price(book, play.terms)
+        book = Ledger(work.kit / SITE_LEDGER).book()
+        total = book.cap.price(book.released())
         if total > play.terms.epsilon_total * (1 + 1e-9):
             wrong.append(f"its ledger has ε = {total:.4g} of {play.terms.epsilon_total:.4g}")
-    return _found(
-        name, "a site answers within its terms alone, and books every answer", wrong, tried
-    )
-
-
-def _book_price(work: SiteWork, terms: Terms) -> float:
-    from epifed.ledger.ledger import Ledger  # noqa: PLC0415
-
-    book = Ledger(work.kit / SITE_LEDGER).book()
-    del terms
-    return book.cap.price(book.released())
+    return _found("a site answers within its terms alone, and books every answer", wrong, tried)
 
 
 def _beyond(answer: Parts, asked: Parts, play: _Served) -> list[str]:
@@ -223,7 +209,7 @@ def _beyond(answer: Parts, asked: Parts, play: _Served) -> list[str]:
     return found
 
 
-def _site_to_server(settings: Settings, name: str) -> Check:
+def _site_to_server(settings: Settings) -> Check:
     """Whatever a site answers, the server sums only bounded rows of that site's drawn clients."""
     wrong, tried = list[str](), 0
     with _served(settings) as play:
@@ -260,7 +246,7 @@ def _site_to_server(settings: Settings, name: str) -> Check:
                 if any(problem.site != site for problem in problems):
                     wrong.append(f"{what} is blamed on another site")
     expected = "a server sums bounded rows of a site's own drawn clients, of this round alone"
-    return _found(name, expected, wrong, tried)
+    return _found(expected, wrong, tried)
 
 
 def _spoiled(answer: Parts, bound: float) -> Iterator[tuple[str, Parts]]:
@@ -279,7 +265,7 @@ def _spoiled(answer: Parts, bound: float) -> Iterator[tuple[str, Parts]]:
 # A server that is not trusted
 
 
-def _server_to_aggregator(settings: Settings, name: str) -> Check:
+def _server_to_aggregator(settings: Settings) -> Check:
     """Sites sign all that a question contains, so no change of it is answered."""
     expected = "an aggregator refuses a question of which anything was changed, and books nothing"
     wrong, tried = list[str](), 0
@@ -301,7 +287,7 @@ def _server_to_aggregator(settings: Settings, name: str) -> Check:
         if stop.paid(FIRST):
             wrong.append(f"{stop.paid(FIRST)} refused rounds were charged")
         if wrong:
-            return _found(name, expected, wrong, tried)
+            return _found(expected, wrong, tried)
         fewer = stop.question(SECOND, stop.reports[1:])
         wrong += _refusal("other reports for the second", stop.answer(fewer))
         alone = replace(stop.question(SECOND), before=())
@@ -310,7 +296,7 @@ def _server_to_aggregator(settings: Settings, name: str) -> Check:
             wrong.append(f"{stop.paid(SECOND)} refused rounds were charged")
     with stopped(settings, epsilon_total=settings.epsilon / 100) as stop:
         wrong += _refusal("a spent budget", stop.answer(stop.question()))
-    return _found(name, expected, wrong, tried + 3)
+    return _found(expected, wrong, tried + 3)
 
 
 def _refusal(what: str, answer: Parts) -> list[str]:
@@ -320,7 +306,7 @@ def _refusal(what: str, answer: Parts) -> list[str]:
     return [f"{what}: {code}"] if "words" in code else []
 
 
-def _server_to_sealing_site(settings: Settings, name: str) -> Check:
+def _server_to_sealing_site(settings: Settings) -> Check:
     """A site refuses a server that replaces keys or clients, or draws the clients itself."""
     wrong, tried = list[str](), 0
     with stopped(settings) as stop:
@@ -359,10 +345,10 @@ def _server_to_sealing_site(settings: Settings, name: str) -> Check:
             if spent(work.kit / SITE_LEDGER) <= before:
                 wrong.append(f"{what} is answered and not booked")
     expected = "a site seals to pinned keys, draws each of its own clients by itself, and books it"
-    return _found(name, expected, wrong, tried)
+    return _found(expected, wrong, tried)
 
 
-def _sealed_site_to_server(settings: Settings, name: str) -> Check:
+def _sealed_site_to_server(settings: Settings) -> Check:
     """A report that was changed on its way, or is another site's, does not reach a sum."""
     wrong, tried = list[str](), 0
     with stopped(settings) as stop:
@@ -381,10 +367,10 @@ def _sealed_site_to_server(settings: Settings, name: str) -> Check:
         if collect({VICTIM: again}, other, signs)[0]:
             wrong.append("a report of an earlier round is taken")
     expected = "a sealed report counts as its site signed it, for its round, or not at all"
-    return _found(name, expected, wrong, tried + 2)
+    return _found(expected, wrong, tried + 2)
 
 
-def _invented_release(settings: Settings, name: str) -> Check:
+def _invented_release(settings: Settings) -> Check:
     """Sites and aggregators accept only the state that follows from the signed sums."""
     wrong, tried = list[str](), 0
     with stopped(settings, SEALED_ROUNDS) as stop:
@@ -422,7 +408,7 @@ def _invented_release(settings: Settings, name: str) -> Check:
             if _taken(work, parts) != honest.sha256:
                 wrong.append(f"{party} refuses what was signed")
     expected = "no party takes a state or a label that the aggregators' signed sums do not give"
-    return _found(name, expected, wrong, tried)
+    return _found(expected, wrong, tried)
 
 
 def _with_evidence(parts: Parts, first: Any, sums: Any) -> Parts:
@@ -443,7 +429,7 @@ def _taken(work: SiteWork | AggregatorWork, parts: Parts) -> str | None:
         return None
 
 
-def _aggregator_to_server(settings: Settings, name: str) -> Check:
+def _aggregator_to_server(settings: Settings) -> Check:
     """A partial sum that does not answer the question is refused."""
     wrong, tried = list[str](), 0
     with stopped(settings) as stop:
@@ -461,4 +447,4 @@ def _aggregator_to_server(settings: Settings, name: str) -> Check:
                 continue
             if not what.startswith("unopened") or not sites.issuperset(partial_sum.unopened):
                 wrong.append(f"{what} is taken")
-    return _found(name, "a server takes the signed answer to its question alone", wrong, tried)
+    return _found("a server takes the signed answer to its question alone", wrong, tried)

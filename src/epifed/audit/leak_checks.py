@@ -26,7 +26,7 @@ from epifed.audit.bench import (
     workshop,
 )
 from epifed.audit.combination_checks import REGIONS, panel_of, variants
-from epifed.audit.statistics import Check, Names, made
+from epifed.audit.statistics import Check, Names, finding, made
 from epifed.data.panel import CasePanel
 from epifed.federation.messages import Code, Parts, pack_code, unpack_task
 from epifed.federation.server import ServedTraining
@@ -69,8 +69,7 @@ def _bounded(settings: Settings) -> Check:
                 rows_seen += len(rows)
                 where = f"{variant.name}, {what}"
                 problem = problem or _out_of_bounds(rows, plan.bound, where)
-    return Check(
-        "contributions bounded",
+    return finding(
         not problem and rows_seen > 0,
         "every learner's clients send one finite vector of norm at most S each, at any step",
         problem or f"{rows_seen} vectors",
@@ -240,8 +239,7 @@ def _keys(played: Played) -> Check:
         found += strangers(state.files, STATE, "state.npz")
     found += release_strangers(played.folder["model.epifed"])
     several = sorted(set(found))
-    return Check(
-        "nothing beside the vector",
+    return finding(
         not several,
         "messages, reports, state and release file have the keys of the list and no other",
         f"found {', '.join(several)}" if several else "none that is not in the list",
@@ -262,8 +260,7 @@ def _drawn_rows(played: Played) -> Check:
             idle = [i for i in range(len(rows)) if i not in task.chosen()]
             if rows[idle].any():
                 problem = "numbers in the row of a client that was not drawn"
-    return Check(
-        "rows of the drawn",
+    return finding(
         not problem,
         "an answer has a row for each client of the site, zeros for those not drawn",
         problem or f"so it is in {len(played.answers)} rounds",
@@ -281,8 +278,7 @@ def _sizes(played: Played) -> Check:
     everywhere = all(len(t) == len(played.tasks[0]) for t in played.tasks)
     varying = sorted(n for n in asked if len(sizes[n]) > 1 or len(asked[n]) > 1)
     several = len(played.drawn) > 1 and any(d != played.drawn[0] for d in played.drawn)
-    return Check(
-        "messages of one size",
+    return finding(
         everywhere and not varying and several,
         "every site gets a task and answers in every round, with as many bytes",
         f"{varying[0]}'s vary" if varying else f"so it is in {len(played.tasks)} rounds",
@@ -303,8 +299,7 @@ def _draws(settings: Settings) -> Check:
     first, second = (play(settings.but(seed=seed), panel, panel) for seed in (101, 102))
     problems = [line["problems"] for line in first.reports + second.reports]
     kept = first.reports == second.reports and first.drawn != second.drawn
-    return Check(
-        "reports without the draw",
+    return finding(
         kept and not any(problems),
         "reports are the same whoever was drawn, and however many",
         "the same for two series of draws" if kept else "another report for other draws",
@@ -322,8 +317,7 @@ def _own_draw_only(played: Played) -> Check:
             named = [client for client in others if f'"{client}"' in text]
             if named or len(about["drawn"]) != len(about["clients"]):
                 problem = f"the task of {name} speaks of others' clients"
-    return Check(
-        "own draw only",
+    return finding(
         not problem,
         "a task shows which of the site's own clients were drawn, and nothing of others'",
         problem or "so it is in every task",

@@ -26,7 +26,7 @@ import numpy as np
 
 from epifed.audit.bench import Parties, plenty, roster, site_works, workshop
 from epifed.audit.combination_checks import REGIONS, panel_of, variants
-from epifed.audit.statistics import Check, Names, made
+from epifed.audit.statistics import Check, Names, finding, made
 from epifed.data import vintages
 from epifed.data.panel import CasePanel
 from epifed.data.vintages import LEAST_VINTAGES
@@ -612,7 +612,7 @@ def check_neighbours(settings: Settings, scope: str = "quick", names: Names = No
     for drawn in (False, True):
         name = f"same coins: client {'drawn' if drawn else 'not drawn'}"
         some = chosen if drawn or scope != "quick" else {n: CHANGES[n] for n in TRIED["least"]}
-        checks[name] = partial(_coins, settings, name, some, usual, drawn=drawn)
+        checks[name] = partial(_coins, settings, some, usual, drawn=drawn)
     few = chosen if scope == "all" else {n: CHANGES[n] for n in TRIED["least"]}
     checks["same coins: aggregators"] = partial(_sealed_coins, settings, few)
     checks["same coins: time of an answer"] = partial(_time, settings, usual)
@@ -630,7 +630,7 @@ def _skipped(name: str, why: str) -> Check:
 
 
 def _coins(
-    settings: Settings, name: str, changes: Mapping[str, Change], usual: Usual, *, drawn: bool
+    settings: Settings, changes: Mapping[str, Change], usual: Usual, *, drawn: bool
 ) -> Check:
     wrong, learners = list[str](), learners_of(settings.epsilon, settings.delta)
     for variant, chosen in learners:
@@ -647,7 +647,7 @@ def _coins(
         else "data of a client that is not drawn change no byte that leaves any party"
     )
     tried = f"{len(learners)} learners and steps, {len(changes)} changes of one client's data"
-    return Check(name, not wrong, expected, wrong[0] if wrong else f"none in {tried}")
+    return finding(not wrong, expected, wrong[0] if wrong else f"none in {tried}")
 
 
 def _charged_apart(settings: Settings, changes: Mapping[str, Change]) -> list[str]:
@@ -667,8 +667,7 @@ def _sealed_coins(settings: Settings, changes: Mapping[str, Change]) -> Check:
     wrong = [
         what for drawn in (False, True) for what in _compared_sealed(sealed, changes, drawn=drawn)
     ]
-    return Check(
-        "same coins: aggregators",
+    return finding(
         not wrong,
         "with aggregators, too, no text, size, status, log or file depends on one client's data",
         f"{name}: {wrong[0]}" if wrong else f"none in {2 * len(changes)} pairs of trainings",
@@ -719,8 +718,7 @@ def _bad_rows(settings: Settings, usual: Usual) -> Check:
         after = controlled(seeded, panel_of(seeded.step), trouble=Trouble(rows))
         apart = [*differences(before, after), *_others(before, after, seeded, CLOSE)]
         wrong += [f"{rows}: {what}" for what in apart[:3]]
-    return Check(
-        "same coins: bad rows",
+    return finding(
         not wrong,
         "rows of one client that cannot be read change its own vector, and no other byte",
         f"{name}: {wrong[0]}" if wrong else f"none in {len(SPOILED)} kinds of bad rows",
@@ -747,8 +745,7 @@ def _errors(settings: Settings) -> Check:
         wrong += [f"{trouble.fault}: {what}" for what in differences(usual, other)[:3]]
         wrong += [f"{trouble.fault}, another draw: {what}" for what in apart[:3]]
         waited.append(any(b'"waiting"' in text for text in usual.texts.values()))
-    return Check(
-        "same coins: errors",
+    return finding(
         not wrong and any(waited),
         "an error at one site is reported in the same words for other data and for another draw",
         f"{name}: {wrong[0]}" if wrong else f"so it is with {len(FAULTS)} errors",
@@ -766,8 +763,7 @@ def _time(settings: Settings, usual_runs: Usual) -> Check:
             counts.add(tuple(usual_runs.of(seeded).computed.get("rows", [])))
         if len(counts) != 1 or not next(iter(counts)):
             wrong.append(f"{name}: rows computed {' or '.join(map(str, sorted(counts)))}")
-    return Check(
-        "same coins: time of an answer",
+    return finding(
         not wrong,
         "a site computes the same rows whoever is drawn, so that its time reveals nothing",
         wrong[0] if wrong else "so it is for every learner",
@@ -785,8 +781,7 @@ def _mornings(settings: Settings, changes: Mapping[str, Change], usual: Usual) -
             everybody, archives = _with_cohort(chosen, drawn=True), Archives(store)
             apart = _compared(everybody, changes, usual, drawn=True, archives=archives)
             wrong += [f"{name}, {what}" for what in apart]
-    return Check(
-        "archives with many mornings",
+    return finding(
         not wrong,
         f"an archive of {MORNINGS} data vintages of one client changes no other client's row",
         wrong[0] if wrong else f"none in {tried} learners",

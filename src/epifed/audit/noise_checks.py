@@ -20,6 +20,7 @@ from epifed.audit.statistics import (
     attendance,
     check_sampling,
     deviations,
+    finding,
     gaussian,
     lags,
     largest_correlation,
@@ -145,8 +146,7 @@ def _examples(clients: int) -> NDArray[np.int64]:
 def _noise(bench: Bench) -> Check:
     noise = bench.noise
     found = deviations(np.square(noise).sum(keepdims=True), noise.size, "noise")
-    return Check(
-        "noise",
+    return finding(
         found.kept,
         "deviation S·c/m over all rounds and coordinates",
         f"{found.worst:.4f} of it in {noise.size} values",
@@ -157,8 +157,7 @@ def _noise(bench: Bench) -> Check:
 def _noise_of_coordinates(bench: Bench) -> Check:
     noise = bench.noise
     found = deviations(np.square(noise).sum(axis=0), len(noise), "one coordinate's noise")
-    return Check(
-        "noise of each coordinate",
+    return finding(
         found.kept,
         "deviation S·c/m in every coordinate",
         f"{found.worst:.3f} of it in the worst of {noise.shape[1]} coordinates",
@@ -169,8 +168,7 @@ def _noise_of_coordinates(bench: Bench) -> Check:
 def _noise_of_rounds(bench: Bench) -> Check:
     noise = bench.noise
     found = deviations(np.square(noise).sum(axis=1), noise.shape[1], "one round's noise")
-    return Check(
-        "noise of each round",
+    return finding(
         found.kept,
         "deviation S·c/m in every round",
         f"{found.worst:.3f} of it in the worst of {len(noise)} rounds",
@@ -190,8 +188,7 @@ def _noise_and_cohort(bench: Bench) -> Check:
         scores.append(float((centred * excess).sum()) / spread)
         leasts.append(least_shift(2) * spread / squares)
     kept, _ = standard(np.array(scores))
-    return Check(
-        "noise and cohort",
+    return finding(
         kept,
         "the noise depends neither on the number of participating clients nor on the round",
         f"{scores[0]:+.1f} deviations with the participating clients, {scores[1]:+.1f} with time",
@@ -207,8 +204,7 @@ def _noise_mean(bench: Bench) -> Check:
     )
     whole, _ = standard(noise.sum() / noise.size**0.5)
     kept, worst = standard(scores)
-    return Check(
-        "noise around zero",
+    return finding(
         kept and whole,
         "mean 0 in every coordinate and in every round",
         f"{worst:+.1f} deviations in the worst of {scores.size}",
@@ -219,8 +215,7 @@ def _noise_mean(bench: Bench) -> Check:
 
 def _noise_shape(bench: Bench) -> Check:
     kept, body, tail = gaussian(bench.noise)
-    return Check(
-        "noise is Gaussian",
+    return finding(
         kept,
         "normally distributed, in its body (Kolmogorov and Smirnov) and in its tails",
         f"p = {body:.2g} and {tail:.2g} of {bench.noise.size} values",
@@ -236,8 +231,7 @@ def _independent_coordinates(bench: Bench) -> Check:
     common = deviations(
         np.square(noise.sum(axis=1) / noise.shape[1] ** 0.5).sum(keepdims=True), len(noise), ""
     )
-    return Check(
-        "noise between coordinates",
+    return finding(
         pairs and near and common.kept,
         "the noise of any two coordinates is uncorrelated, and so are all together",
         f"largest correlation {worst:.3f}; {lag:+.1f} deviations at the worst distance",
@@ -252,8 +246,7 @@ def _fresh_noise(bench: Bench) -> Check:
     kept, worst = largest_correlation(values)
     near, lag = standard(lags(bench.noise))
     shared = shared_values(values)
-    return Check(
-        "fresh noise",
+    return finding(
         kept and near and shared <= bench.length // MOST_SHARED,
         "the noise of any two rounds is uncorrelated and has no values in common",
         f"largest correlation {worst:.3f} among {len(values)} rounds of two trainings, {shared} "
@@ -272,16 +265,14 @@ def _empty_round(bench: Bench) -> Check:
     if not len(noise):
         clients, per_round = FEW
         chance = (1 - (1 - per_round / clients) ** clients) ** len(nobody)
-        return Check(
-            "empty round",
+        return finding(
             chance >= LEVEL,
             "some rounds are empty",
             f"none of {len(nobody)}, which has a chance of {chance:.1g}",
         )
     each = deviations(np.square(noise).sum(axis=1), noise.shape[1], "")
     found = deviations(np.square(noise).sum(keepdims=True), noise.size, "noise of empty rounds")
-    return Check(
-        "empty round",
+    return finding(
         each.kept and found.kept,
         "an empty round is released with the same noise",
         f"{len(noise)} empty rounds, noise {found.worst:.3f} of what it must be",
@@ -301,8 +292,7 @@ def _equal_weights(bench: Bench) -> Check:
     due = attendance(transcript.cohorts, trial.clients)
     off = np.abs(weights - due)
     place = np.unravel_index(int(off.argmax()), off.shape)
-    return Check(
-        "equal weights",
+    return finding(
         float(off.max()) < limit(off.size) * trial.claim.noise_multiplier + 1e-5,
         "each client that comes counts 1/m, the others 0",
         f"at most {off[place]:.2f}/m off: {weights[place]:.2f}/m where {due[place]:.0f}/m is due",
@@ -322,8 +312,7 @@ def _clipping(bench: Bench) -> Check:
     counted = trial.in_units(transcript.releases @ dense)
     mean = float(counted.mean())
     tolerance = limit() * trial.claim.noise_multiplier / len(counted) ** 0.5 + 1e-3
-    return Check(
-        "clipping",
+    return finding(
         abs(mean - 1) < tolerance,
         "an update of norm 100 S counts as S, over all parameters together",
         f"it counts as {mean:.4f} S in {len(counted)} rounds",
@@ -451,8 +440,7 @@ def _server_clips(source: Source, settings: Settings, seed: int) -> Check:
             off = float(np.linalg.norm(released - due)) - noise * (CORE_LENGTH**0.5 + limit(30))
             if off > worst:
                 worst, where = off, f" for {times:g} S {name}"
-    return Check(
-        "server clips",
+    return finding(
         worst < 1e-3,
         "the server itself counts a row of norm above S as S, whatever the client reports",
         f"at most {worst:.2g} S off{where}, noise taken off",
@@ -474,8 +462,7 @@ def _broken_rows(source: Source, settings: Settings, seed: int) -> Check:
             off = float(np.linalg.norm(released - np.eye(CORE_LENGTH)[0]))
             if not off <= allowed + tolerance:
                 problem = problem or f"a row with {name} moves the release by {off:.3g} S"
-    return Check(
-        "broken rows",
+    return finding(
         not problem,
         "a row that is not finite counts as zero, and every other row as always",
         problem or "rows with NaN, inf and the largest numbers move no other",

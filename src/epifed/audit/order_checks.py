@@ -31,7 +31,7 @@ from epifed.audit.bench import (
     workshop,
 )
 from epifed.audit.combination_checks import panel_of
-from epifed.audit.statistics import Check, Names, made
+from epifed.audit.statistics import Check, Names, finding, made
 from epifed.federation import aggregator
 from epifed.federation.aggregator import AggregatorWork
 from epifed.federation.messages import Parts
@@ -106,17 +106,15 @@ def _killing(folder: Path, at: int | None) -> Iterator[_Killer]:
 
 def check_order(settings: Settings, names: Names = None) -> list[Check]:
     """All checks of charging before releasing, or those named."""
-    checks: dict[str, Callable[[], Check]] = {}
-    for name, play in (
-        ("killed: training in process", _in_process),
-        ("killed: server", _server),
-        ("killed: server with aggregators", _relay),
-        ("killed: site", partial(_answering, "site")),
-        ("killed: site that seals", partial(_answering, "sealing site")),
-        ("killed: aggregator", partial(_answering, "aggregator")),
-    ):
-        checks[name] = partial(_killed, settings, name, play)
-    checks["lost ledger"] = partial(_lost_ledgers, settings)
+    checks: dict[str, Callable[[], Check]] = {
+        "killed: training in process": partial(_killed, settings, _in_process),
+        "killed: server": partial(_killed, settings, _server),
+        "killed: server with aggregators": partial(_killed, settings, _relay),
+        "killed: site": partial(_killed, settings, partial(_answering, "site")),
+        "killed: site that seals": partial(_killed, settings, partial(_answering, "sealing site")),
+        "killed: aggregator": partial(_killed, settings, partial(_answering, "aggregator")),
+        "lost ledger": partial(_lost_ledgers, settings),
+    }
     return made("ledger", checks, names)
 
 
@@ -124,7 +122,7 @@ Play = Callable[[Settings, Path, int | None], tuple[int, str]]
 """Plays with a kill at a step; returns the number of steps, and what is wrong on the disk."""
 
 
-def _killed(settings: Settings, name: str, play: Play) -> Check:
+def _killed(settings: Settings, play: Play) -> Check:
     problem, steps, at = "", 0, 1
     with workshop() as folder:
         steps, problem = play(settings, folder, None)
@@ -135,8 +133,7 @@ def _killed(settings: Settings, name: str, play: Play) -> Check:
             _, wrong = play(settings, folder, at)
             problem = wrong and f"killed at step {at} of {steps}: {wrong}"
         at += 1
-    return Check(
-        name,
+    return finding(
         not problem and steps > 2,
         "whenever it is killed, what is visible is booked, and what is finished is charged",
         problem or f"so it is at each of {steps} steps",
@@ -327,8 +324,7 @@ def _lost_ledgers(settings: Settings) -> Check:
             questions = [(each.tasks if is_site else each.questions)[name] for each in parties.seen]
             party = partial(work_in if is_site else AggregatorWork, kit)
             wrong += _answers_without(party, kit / book, questions)
-    return Check(
-        "lost ledger",
+    return finding(
         not wrong,
         "a site or an aggregator whose ledger is gone, or was restored from a copy, sends nothing",
         wrong[0] if wrong else "so it is for a site, a site that seals and an aggregator",

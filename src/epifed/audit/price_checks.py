@@ -40,7 +40,7 @@ from epifed.audit.bench import (
     site_works,
     workshop,
 )
-from epifed.audit.statistics import Check, Names, attendance, deviations, made
+from epifed.audit.statistics import Check, Names, attendance, deviations, finding, made
 from epifed.errors import EpifedError
 from epifed.explain import Explanation, explain
 from epifed.federation.messages import MessageError, RoundTerms, Task
@@ -256,8 +256,7 @@ def _accountants(settings: Settings) -> Check:
                     f"{name} asks for c = {noise:.4g} at q = {rate:g}, which costs {least:.4g} "
                     f"where {epsilon:g} is allowed"
                 )
-    return Check(
-        "accountants",
+    return finding(
         not problem,
         "every accountant's ε and noise lie between what is exactly true and the Rényi bound",
         problem or f"so it is in {tried} compositions",
@@ -293,8 +292,7 @@ def _long_ledger(settings: Settings) -> Check:
     ):
         if not least <= (epsilon := book.cap.price(spending)) <= most:
             problem = problem or f"{who} gives ε = {epsilon:.4g}, {least:.4g} is due"
-    return Check(
-        "years in a ledger",
+    return finding(
         not problem,
         f"a ledger counts all of {YEARS} trainings, and refuses a quarter more",
         problem or "so it is",
@@ -329,8 +327,7 @@ def _renewing_cap(settings: Settings) -> Check:
         least, most = price_range(due, delta, "rdp")
         if not least <= (epsilon := book.cap.price(spending)) <= most:
             problem = problem or f"{who} gives ε = {epsilon:.4g}, {least:.4g} is due"
-    return Check(
-        "cap that renews",
+    return finding(
         not problem,
         f"a cap that renews counts all of the last {RENEWED_WEEKS} weeks and what is open",
         problem or "so it is",
@@ -353,8 +350,7 @@ def _year_plan(settings: Settings) -> Check:
                     f"{rule}: ε = {week.epsilon_together:.5g} is planned up to week {week.week}, "
                     f"{exact:.5g} is due and 1 allowed"
                 )
-    return Check(
-        "plan of a year",
+    return finding(
         not problem,
         "the ε up to each week is that of its noise, and never above the year's",
         problem or f"so it is in {weeks} weeks of three plans",
@@ -407,8 +403,7 @@ def _mixed_ledger(settings: Settings) -> Check:
                 book.released()
             ):
                 problem = problem or f"a cap 1 % from the price of {parts} is judged wrongly"
-    return Check(
-        "mixtures in a ledger",
+    return finding(
         not problem,
         "a ledger with trainings of different noise, q and rounds shows what they cost together",
         problem or f"so it is for {len(MIXTURES)} mixtures by each accountant",
@@ -457,8 +452,7 @@ def _mixed_file(settings: Settings) -> Check:
                     1 - 2e-3
                 ) or budget.epsilon_without_amplification < bare * (1 - 2e-3):
                     problem = problem or f"explain says too little of one training in {parts}"
-    return Check(
-        "mixtures in a file",
+    return finding(
         not problem,
         "a file with releases of different noise has their joint ε, both values",
         problem or f"so it is for {len(MIXTURES)} mixtures by each accountant",
@@ -526,8 +520,7 @@ def _printed(settings: Settings) -> Check:
             said = printed_epsilons(sentence)
             if not said or min(said) < epsilon:
                 low.append(f"{epsilon!r} in '{sentence[:40]}…'")
-    return Check(
-        "ε rounded up",
+    return finding(
         not low,
         "a printed ε is never below the true one",
         f"found {'; '.join(low)}" if low else "rounded up wherever it is printed",
@@ -556,8 +549,7 @@ def _repeated_rounds(settings: Settings) -> Check:
         )
         wrong = off(release.epsilon, due)
         problem = problem or (wrong and f"after {paid} paid rounds the label {wrong}")
-    return Check(
-        "label of repeated rounds",
+    return finding(
         not problem,
         "rounds that were run and charged again count again in the label",
         problem or f"so it is from 1 to {5 * ROUNDS} rounds",
@@ -577,8 +569,7 @@ def _continued(settings: Settings) -> Check:
     mixed, _ = released(chosen, bare)
     if math.isfinite(mixed.epsilon):
         wrong = f"of a noise-free state that was continued gives ε = {mixed.epsilon:.4g}"
-    return Check(
-        "label of a continued release",
+    return finding(
         not wrong,
         "a file's ε is composed from every release inside it",
         f"the label {wrong}" if wrong else f"three trainings in one file are ε = {due:.4f}",
@@ -616,8 +607,7 @@ def _who_adds_noise(settings: Settings) -> Check:
         found = deviations(np.square(values).sum(keepdims=True), values.size, "noise")
         if not found.kept:
             problem = problem or f"'{noise}' adds {found.worst:.3f} of its noise"
-    return Check(
-        "price of each kind of noise",
+    return finding(
         not problem,
         "noise of the server, in shares, or of each client is priced as it is added",
         problem or "so it is for all three",
@@ -646,8 +636,7 @@ def _explained(settings: Settings) -> Check:
         said = printed(told)
         if said and min(said) < due * (1 - ROUNDING):
             problem = problem or f"of noise '{noise}' explain prints ε = {min(said)}"
-    return Check(
-        "explained price",
+    return finding(
         not problem,
         "explain and a file that was read again give the ε of the events inside",
         problem or "so it is for noise of the server and of each client",
@@ -744,8 +733,7 @@ def _unpaid_in_a_federation(settings: Settings) -> Check:
             stopped = True
         seen = (read_state(served.folder) or (0,))[0]
     kept = stopped and seen == 1 and reported == [1]
-    return Check(
-        "unpaid round in a federation",
+    return finding(
         kept,
         "a round that cannot be written down changes neither state nor report",
         "the state stays as it was" if kept else f"state of round {seen}, reports {reported}",
@@ -773,8 +761,7 @@ def _over_the_cap(settings: Settings) -> Check:
                 found.append(
                     f"a cap of {cap / cost:.2f} of the cost: {'ran' if ran else 'refused'}"
                 )
-    return Check(
-        "cap",
+    return finding(
         not found,
         "a training runs if and only if it fits under the cap, or nobody is drawn",
         "; ".join(found) or "2 % too little is refused, 2 % more is enough",
@@ -796,8 +783,7 @@ def _restored_copy(settings: Settings) -> Check:
             refused = False
         except EpifedError:
             refused = True
-    return Check(
-        "restored copy",
+    return finding(
         refused,
         "a ledger that was restored from an older copy spends nothing",
         "it is refused" if refused else "it spent what had been spent before",
@@ -819,8 +805,7 @@ def _same_name(settings: Settings) -> Check:
             kept = other.run != first.run and record.noise_multiplier == other.plan.noise_multiplier
         except EpifedError:
             kept = True
-    return Check(
-        "same name, other noise",
+    return finding(
         kept,
         "a training under a used name with other noise is refused, or a run of its own",
         "so it is" if kept else "its rounds stand in the ledger at the first one's noise",
@@ -854,8 +839,7 @@ def _site_book(settings: Settings) -> Check:
             problem = problem or "the same name with other noise was taken"
         except MessageError:
             pass
-    return Check(
-        "site's own book",
+    return finding(
         not problem,
         "a site books every answer, drawn or not, and no name twice with other noise",
         problem or "5 answers, 5 rounds; other noise is refused",
@@ -884,8 +868,7 @@ def _site_terms(settings: Settings) -> Check:
     key = ledger_key(plan, settings, None, "weekly")
     if key["sampling_rate"] != rate or key["noise_multiplier"] != plan.noise_multiplier:
         found.append("a key without its price")
-    return Check(
-        "site's own terms",
+    return finding(
         not found,
         "a site refuses what costs more than its terms allow, at its own δ",
         "; ".join(found) or "2 % too much is refused, whatever δ the server names",

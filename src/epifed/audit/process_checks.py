@@ -18,7 +18,7 @@ from epifed.audit.bench import AUDIT_REGIONS as REGIONS
 from epifed.audit.bench import audit_panel, remembering
 from epifed.audit.leak_checks import read_folder, status_strangers
 from epifed.audit.price_checks import independent_price, noise_of, off, small
-from epifed.audit.statistics import Check, made
+from epifed.audit.statistics import Check, finding, made
 from epifed.data.panel import CasePanel
 from epifed.federation.server import Order
 from epifed.federation.site import LOG
@@ -174,8 +174,7 @@ def _naming(kit: Path, log: Path, panel: CasePanel) -> tuple[str, ...]:
 
 def _same(ran: Ran) -> Check:
     most = float(np.abs(ran.seeded.vector - ran.here).max())
-    return Check(
-        "same as in process",
+    return finding(
         most <= CLOSE,
         "the seeded training of the federation is that of one process, number by number",
         f"largest difference {most:.2g} of {ran.here.size} numbers",
@@ -186,8 +185,7 @@ def _every_round(ran: Ran) -> Check:
     """Each site answered each round of both trainings, whoever was drawn."""
     due = {"audit-seeded": ROUNDS, "audit-secure": ROUNDS}
     kept = all(found == due for found in ran.answered.values())
-    return Check(
-        "every site in every round",
+    return finding(
         kept,
         "every site gets a task and answers in every round, whoever was drawn",
         f"{SITES} sites answered {ROUNDS} rounds twice" if kept else f"found {ran.answered}",
@@ -195,8 +193,7 @@ def _every_round(ran: Ran) -> Check:
 
 
 def _contents(ran: Ran) -> Check:
-    return Check(
-        "status and files",
+    return finding(
         not ran.strangers,
         "status, report and files have the keys of the list and no other",
         f"found {', '.join(ran.strangers)}"
@@ -206,8 +203,7 @@ def _contents(ran: Ran) -> Check:
 
 
 def _nobody_named(ran: Ran) -> Check:
-    return Check(
-        "nobody is named",
+    return finding(
         not ran.named,
         "the server's logs and the job's result name no client",
         f"found names in {', '.join(ran.named)}" if ran.named else "they name none",
@@ -225,8 +221,7 @@ def _secure(ran: Ran, settings: Settings) -> Check:
         wrong = f"is of {ROUNDS} rounds, of which {ran.spent} were charged"
     if np.abs(release.vector - ran.here).max() <= CLOSE:
         wrong = "has the noise of the seed"
-    return Check(
-        "secure and charged",
+    return finding(
         not wrong,
         "the secure training has noise of its own, and the ledger and label have its price",
         f"the release {wrong}"

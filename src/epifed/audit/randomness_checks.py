@@ -25,7 +25,7 @@ from scipy.stats import chi2
 
 from epifed.audit.bench import EngineMechanism, Mechanism, Played, ServedMechanism, Trial, at_work
 from epifed.audit.noise_checks import CORE_LENGTH, LOOSE, core
-from epifed.audit.statistics import LEVEL, Check, Names, alarms, made
+from epifed.audit.statistics import LEVEL, Check, Names, alarms, finding, made
 from epifed.federation import site
 from epifed.privacy import noise as secure
 from epifed.privacy.noise import SecureRandomness
@@ -105,19 +105,19 @@ class Drawn:
 def check_generator(settings: Settings, seed: int = 0, names: Names = None) -> list[Check]:
     """All checks of secure randomness, or those named."""
     usual = settings.but(clients_per_round=CLIENTS_PER_ROUND, rounds=ROUNDS, accountant="rdp")
-    checks: dict[str, Callable[[], Check]] = {}
-    for name, draw in (
-        ("draws in process", partial(_transcript, EngineMechanism(secure=True))),
-        ("draws of a federation", partial(_transcript, ServedMechanism(secure=True))),
-        ("draws with aggregators", _sealed),
-    ):
-        checks[name] = partial(_traced, name, partial(draw, usual, seed))
-    checks["no generator is kept"] = _kept
-    checks["whole steps"] = partial(_whole_steps, usual)
+    in_process = partial(_transcript, EngineMechanism(secure=True), usual, seed)
+    served = partial(_transcript, ServedMechanism(secure=True), usual, seed)
+    checks: dict[str, Callable[[], Check]] = {
+        "draws in process": partial(_traced, in_process),
+        "draws of a federation": partial(_traced, served),
+        "draws with aggregators": partial(_traced, partial(_sealed, usual, seed)),
+        "no generator is kept": _kept,
+        "whole steps": partial(_whole_steps, usual),
+    }
     return made("randomness", checks, names)
 
 
-def _traced(name: str, draw: Callable[[Tape], Drawn]) -> Check:
+def _traced(draw: Callable[[Tape], Drawn]) -> Check:
     """Two runs with one tape, one with another, and two with the system itself after a reseed."""
     draw(Tape(""))  # what is imported at first use takes bytes of its own
     runs = []
@@ -144,8 +144,7 @@ def _traced(name: str, draw: Callable[[Tape], Drawn]) -> Check:
     same = [kind for kind in bare.kinds if bare.kinds[kind] == free.kinds[kind]]
     if same:
         problem = problem or f"the {same[0]} are the same in two trainings"
-    return Check(
-        name,
+    return finding(
         not problem,
         "every draw is the system's: it follows its bytes, and nothing else, to the last bit",
         problem or f"{', '.join(first.kinds)} follow {first.taken} bytes of the system",
@@ -278,8 +277,7 @@ def _kept() -> Check:
             for key, value in values.items()
             if isinstance(value, kinds) and not isinstance(value, secrets.SystemRandom)
         ]
-    return Check(
-        "no generator is kept",
+    return finding(
         not found,
         "no module or class that draws keeps a generator of NumPy's or Python's",
         f"found {', '.join(found)}" if found else "none",
@@ -303,8 +301,7 @@ def _whole_steps(settings: Settings) -> Check:
     due = steps.size / _LOW_BITS
     alarms.count()
     p = float(chi2.sf(np.square(counts - due).sum() / due, _LOW_BITS - 1))
-    return Check(
-        "whole steps",
+    return finding(
         whole and p >= LEVEL,
         "a secure release is whole steps of the grid, their low bits evenly distributed",
         f"{'whole steps' if whole else 'fractions of steps'}, p = {p:.2g} of the low bits",
