@@ -8,6 +8,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from epifed.audit.combination_checks import REGIONS, panel_of, variants
 from epifed.audit.statistics import Check, Names, finding, made
 from epifed.data.panel import CasePanel
 from epifed.federation.messages import Code, Parts, pack_code, unpack_task
-from epifed.federation.server import ServedTraining
+from epifed.federation.server import ServedTraining, TooFewError
 from epifed.learners.base import Learner, make_learner
 from epifed.privacy.plan import PrivacyPlan
 from epifed.settings import Settings, seed_sequence
@@ -150,12 +151,14 @@ def play(settings: Settings, panel: CasePanel, whole: CasePanel, *, sites: int =
         post = SitesPost({name: answer_of(work) for name, work in works.items()})
         training: ServedTraining = serve(folder, federation, settings, whole)
         reports: list[dict[str, Any]] = []
-        while not training.finished:
-            training.play(post, reports.append)
-        training.finish()
+        parts = dict[str, bytes]()
+        with suppress(TooFewError):  # answers that the server refuses are judged, too
+            while not training.finished:
+                training.play(post, reports.append)
+            training.finish()
+            with zipfile.ZipFile(training.folder / "model.epifed") as archive:
+                parts = {name: archive.read(name) for name in archive.namelist()}
         files = {path.name: path.read_bytes() for path in training.folder.iterdir()}
-        with zipfile.ZipFile(io.BytesIO(files["model.epifed"])) as archive:
-            parts = {name: archive.read(name) for name in archive.namelist()}
         about = json.loads(parts.get("release.json", b"{}"))
         return Played(post.tasks, post.answers, reports, about, parts, files, post.drawn)
 
@@ -281,7 +284,7 @@ def _sizes(played: Played) -> Check:
     return finding(
         everywhere and not varying and several,
         "every site gets a task and answers in every round, with as many bytes",
-        f"{varying[0]}'s vary" if varying else f"so it is in {len(played.tasks)} rounds",
+        f"{varying[0]}'s vary" if varying else f"so it is in {len(played.reports)} rounds",
     )
 
 
