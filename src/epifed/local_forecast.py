@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from epifed import forecasting, intervals
 from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel, Level, Table
-from epifed.data.quality import RECENT_DAYS, Cleaned
+from epifed.data.quality import RECENT_DAYS, Cleaned, refuse_stray_days
 from epifed.data.readers import load_panel
 from epifed.data.vintages import LEAST_VINTAGES, Vintages
 from epifed.errors import EpifedError, counted
@@ -324,6 +324,7 @@ def forecast_alone(
             f"{panel.source}: found no case at all; expected cases to forecast (formulas that no "
             "program has computed are read as 0: open the file in Excel and save it)"
         )
+    refuse_stray_days(panel)
     notes: list[str] = []
     vintages = vintages if vintages is not None else panel.history
     if vintages is not None:

@@ -7,7 +7,6 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from epifed.data.readers import load_panel
@@ -210,18 +209,6 @@ def test_marks_of_footnotes_and_a_row_of_units_are_left_out(tmp_path: Path) -> N
     panel = load_panel(write(tmp_path, marked))
     assert (panel.counts == COUNTS).all()
     assert any(note.startswith("3 counts had the mark of a footnote") for note in panel.notes)
-
-
-def test_a_day_of_another_year_is_refused(tmp_path: Path) -> None:
-    lines = daily("date;region;cases", "{d};{r};{n}")
-    lines[40] = lines[40].replace("2020", "2019")
-    with pytest.raises(EpifedError, match=r"row 41, column date: .* is a year mistyped"):
-        load_panel(write(tmp_path, lines))
-    rare = pl.DataFrame({
-        "date": [date(2020, month, 3) + timedelta(i) for month in (1, 5, 9) for i in range(3)],
-        "region": "a", "cases": [1, 0, 2] * 3,
-    })  # fmt: skip
-    assert load_panel(rare, cadence="day").counts.sum() == 9
 
 
 def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from epifed.cli.app import app
 from epifed.data.panel import CasePanel
+from epifed.data.quality import refuse_stray_days
 from epifed.data.readers import load_panel
 from epifed.data.readers.vintage_files import read_vintages
 from epifed.data_check import check_panel
@@ -42,6 +43,19 @@ def command(*words: object, code: int = 0) -> Result:
     found = 2 if isinstance(done.exception, EpifedError) else done.exit_code
     assert found == code, (done.output, done.exception)
     return done
+
+
+@pytest.mark.parametrize("days_after", [90, -300])
+def test_a_day_of_another_year_is_refused_instead_of_months_of_zeros(days_after: int) -> None:
+    table = cases(1).to_long().rename({"day": "date"})
+    stray = table[:1].with_columns(pl.col("date") + timedelta(days=days_after + 139))
+    with pytest.raises(EpifedError, match=r"and then nothing until .* is a year mistyped"):
+        forecast_alone(pl.concat([table, stray]))
+    rare = pl.DataFrame({
+        "date": [date(2020, month, 3) + timedelta(i) for month in (1, 5, 9) for i in range(3)],
+        "region": "a", "cases": [1, 0, 2] * 3,
+    })  # fmt: skip
+    refuse_stray_days(load_panel(rare, cadence="day"))
 
 
 @pytest.mark.parametrize("regions", [1, 6])

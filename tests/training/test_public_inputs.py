@@ -60,7 +60,7 @@ CASES = [
     if _runs(learner, step)
 ]
 """Every learner that is registered, by days and by weeks where it can."""
-START_OF = {"day": START, "week": date(2019, 9, 2)}
+START_OF = {"day": START, "week": date(2019, 9, 8)}
 CHANGES = ("gone", "row ahead", "early row", "last row only", "huge counts", "zero counts")
 
 
@@ -501,7 +501,7 @@ def played(frame: pl.DataFrame, learner: str, step: str, folder: Path) -> Releas
     chosen = Settings.for_learner(learner, len(REGIONS), epsilon=1.0, step=step)
     chosen = chosen.but(**SMALL.get(learner, {}))
     first, _ = given_days(cases(step), step)
-    last = START_OF[step] + timedelta(days=STEPS * (7 if step == "week" else 1) - 1)
+    last = START_OF[step] + timedelta(days=(STEPS - 1) * (7 if step == "week" else 1))
     when = Schedule(first=last + timedelta(days=1), days=(last - first).days + 1)
     when = when.model_copy(update={"weekday": get_args(Weekday)[when.first.weekday()]})
     hosted = tuple(Site(name=f"s{i}", clients=REGIONS[i::2]) for i in (1, 0))

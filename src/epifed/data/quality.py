@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from epifed.data import calendar
 from epifed.data.calendar import WEEK
 from epifed.data.panel import CasePanel
-from epifed.errors import counted
+from epifed.errors import EpifedError, counted
 
 Floats = NDArray[np.float64]
 Kinds = NDArray[np.uint8]
@@ -49,6 +49,9 @@ RECENT_DAYS = 28
 """Number of newest days whose artefacts are reported with a forecast."""
 MEMORY = 0.98
 """Daily factor on a region's tallest report and longest pause."""
+STRAY_DAYS, STRAY_GAP, LEAST_DENSE = 3, 62, 10
+"""Fewer days than the first are stray if the gap beside them has more days than the second, and the
+other days are so many times as many as the gaps between them."""
 
 
 @dataclass(frozen=True)
@@ -217,3 +220,18 @@ class _Habit:
         self.tallest = np.maximum(self.memory * self.tallest, usual)
         self.longest = np.maximum(self.memory * self.longest, np.where(some, self.pause, 0.0))
         self.pause = np.where(some, 0.0, self.pause + 1)
+
+
+def refuse_stray_days(panel: CasePanel) -> None:
+    """Refuse a day or two far from all others: the days between would be forecast from as zeros."""
+    there = panel.counts > 0 if panel.reported is None else panel.reported
+    steps = np.flatnonzero(there.any(axis=0))
+    gaps = np.diff(steps)
+    for place in np.flatnonzero(gaps * (WEEK if panel.step == "week" else 1) > STRAY_GAP) + 1:
+        alone = min(place, len(steps) - place)
+        if alone < STRAY_DAYS and len(steps) - alone >= LEAST_DENSE * (gaps > 1).sum():
+            before, after = (panel.day(int(step)) for step in steps[place - 1 : place + 1])
+            raise EpifedError(
+                f"{panel.source}: found {before} and then nothing until {after}; expected days "
+                "near each other: is a year mistyped?"
+            )

@@ -26,10 +26,11 @@ import polars as pl
 from epifed.data.calendar import Step, refuse_apart
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, recognise
-from epifed.data.readers.cleaning import Tidy, clean_rows, open_tidy
+from epifed.data.readers.cleaning import MONDAYS, Tidy, clean_rows, open_tidy
 from epifed.data.readers.columns import lay_long, wanted_names
 from epifed.data.readers.formats import is_simulated
 from epifed.data.readers.tables import (
+    AmbiguousTableError,
     Assumptions,
     Content,
     RawTable,
@@ -132,7 +133,7 @@ def load_hosted(
     good, facts = [], Facts()
     for client, rows in _by_client(long.frame, clients, assumptions).items():
         try:
-            tidy = clean_rows(table.where, rows, long.columns, assumptions)
+            tidy = _clean(table.where, rows, long.columns, assumptions)
             counted = _counted(tidy, step)
             client_facts = tidy.facts()
             client_facts.refuse_missing(table.where, client)
@@ -146,6 +147,18 @@ def load_hosted(
         return Hosted(None, left_out)
     panel = CasePanel.from_long(pl.concat(good), source=str(path), step=step, **vars(facts))
     return Hosted(panel, left_out)
+
+
+def _clean(
+    where: str, rows: pl.DataFrame, columns: dict[str, str], assumptions: Assumptions
+) -> Tidy:
+    """A client's cleaned rows; a Monday names its own week here, so nobody is asked which."""
+    try:
+        return clean_rows(where, rows, columns, assumptions)
+    except AmbiguousTableError as error:
+        if error.example != MONDAYS:
+            raise
+    return clean_rows(where, rows, columns, replace(assumptions, weeks_dated="last"))
 
 
 def _blank(path: Path) -> bool:

@@ -73,8 +73,6 @@ LEAVING = -0.2
 about -0.5. Those of daily counts have one of about 0 or more."""
 MERGED = 0.2
 """From this share of empty region cells on, cells look merged; fewer are taken as forgotten."""
-LEAST_DENSE = 10
-"""A few days are refused as far from the others if those are this many times as many as gaps."""
 LONG_GAP, LONGEST_GAP = 62, 366
 """More days without rows than these are noted; beyond the second a day is refused as an error."""
 
@@ -271,17 +269,6 @@ def without_leaps(state: Cleaning) -> Cleaning:
             f"{state.where}: row {row}, column {short(state.columns['day'])}: found {before[0]} "
             f"and then nothing until {after[0]}; expected no more than a year between days"
         )
-    apart = days.select("day").unique().sort("day")["day"]
-    leap = apart.diff().dt.total_days().fill_null(0)
-    for place in (leap > LONG_GAP).arg_true():
-        alone = min(place, len(apart) - place)
-        if alone < LEAST_STEPS and len(apart) - alone >= LEAST_DENSE * (leap > 1).sum():
-            row = days.filter(day=apart[place - 1] if place == alone else apart[place])["row"][0]
-            raise EpifedError(
-                f"{state.where}: row {row}, column {short(state.columns['day'])}: found "
-                f"{apart[place - 1]} and then nothing until {apart[place]}; expected days near "
-                "each other: is a year mistyped?"
-            )
     longest = gaps.arg_max()
     if longest is None or gaps[longest] <= LONG_GAP:
         return state
@@ -732,7 +719,10 @@ FIRST_DAY_NAMES = re.compile(
 )
 """Column names, in lower case, that suggest weeks dated by their first day."""
 MONDAY = 1
+"""As Polars counts weekdays."""
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONDAYS = DAY_NAMES[0]
+"""The `example` of the question whether weeks dated on Mondays begin or end on them."""
 
 
 def of_one_cadence(state: Cleaning, *, weeks: bool) -> Cleaning:
@@ -804,7 +794,7 @@ def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
         note = "a row is a week, dated by its first day; it goes by its last, six days later"
         later = state.frame.with_columns(pl.col("day").dt.offset_by(f"{WEEK - 1}d"))
         return state.now(later, note, cadence="week", weeks_dated="first")
-    begins = state.frame["day"].dt.weekday().mode()[0] == MONDAY
+    begins = bool((state.frame["day"].dt.weekday() == MONDAY).all())
     if FIRST_DAY_NAMES.search(column.casefold()) or begins:
         what = "weeks that may be dated by their first day"
         what = "weeks dated on a Monday, which may be their first day" if begins else what
@@ -812,6 +802,7 @@ def _by_last_days(state: Cleaning, *, numbered: bool) -> Cleaning:
             f"{state.where}: column {short(column)}: found {what}; expected that day to be given",
             {"weeks_dated": "first"},
             {"weeks_dated": "last"},
+            example=MONDAYS if begins else "",
         )
     ends = DAY_NAMES[state.frame["day"][0].weekday()]
     note = (
