@@ -29,7 +29,7 @@ function drawRegion() {
   drawPast(i);
 }
 
-// What the country, the place, the own level, holidays and missing reports add to the change of a forecast.
+// What all regions together, the place, the own level, holidays and missing reports add to the change of a forecast.
 function whence(region, at) {
   const parts = FORECAST.parts.map((part) => part[region][at]);
   const names = ['partCountry', 'partPlace', 'partOwn', 'partCalendar', 'partReports'].map((name) => t(name));
