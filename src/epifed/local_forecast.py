@@ -650,8 +650,8 @@ def _write_workbook(made: LocalForecast, path: Path) -> None:
             made.reason[:1].upper() + made.reason[1:] + ".",
             *(
                 f"{counted(one.weeks_ahead, 'week')} ahead, {counted(one.origins, 'past forecast')}"
-                f": relative MAE {_number(one.relative_mae)}, 50 % interval held "
-                f"{_percent(one.coverage_50)}, 95 % interval held {_percent(one.coverage_95)}."
+                f": relative MAE {_number(one.relative_mae)}, observed values inside the "
+                f"50 % interval {_percent(one.coverage_50)}, 95 % {_percent(one.coverage_95)}."
                 for one in made.learner_record
             ),
             *(note[:1].upper() + note[1:] + "." for note in made.notes),

@@ -151,7 +151,7 @@ def test_the_same_command_for_humans(model: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "persistence" in result.stdout
-    assert "country" in result.stdout and "place" in result.stdout
+    assert "shared" in result.stdout and "place" in result.stdout
     assert "SEEDED" in result.stdout
     assert "shown: the first 12 of 20 regions" in " ".join(result.stderr.split())
 

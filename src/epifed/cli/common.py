@@ -485,21 +485,21 @@ class TargetOptions:
     level: Annotated[
         list[str] | None,
         _option(
-            "Also forecast this level: county, state, nation; or one region of any, by id or "
+            "Also forecast this level (county, state, nation), or one region of a level, by id or "
             "name. Repeat for several. 'community' reads a prepared directory's communities."
         ),
     ] = None
     published: Annotated[
         Path | None,
         _option(
-            "Published counts of states or the nation, public already (date, location, value), "
-            "for their forecasts instead of sums of the clients' own."
+            "Table (date, location, value) of published counts of states or the nation; without "
+            "it, their counts are the sums of the clients' counts."
         ),
     ] = None
     published_lead: Annotated[
         int,
         _option(
-            "Days that they reach beyond the clients' counts: 1 if they are dated by publication.",
+            "Days that --published reaches beyond the clients' counts: 1 if dated by publication.",
             min=0,
             max=14,
         ),
@@ -507,7 +507,7 @@ class TargetOptions:
     week_ends: Annotated[
         str | None,
         _option(
-            "Forecast weeks that end on this weekday: saturday (Sunday to Saturday), sunday.",
+            "Forecast weeks that end on this weekday: saturday or sunday.",
             show_default="any week",
         ),
     ] = None
@@ -521,7 +521,8 @@ class TargetOptions:
     ahead: Annotated[
         list[int] | None,
         _option(
-            "Weeks ahead, with --week-ends: 0 ends by the reference day. Repeat for several.",
+            "Weeks ahead, with --week-ends; 0: the week that ends by the reference day. Repeat for "
+            "several.",
             min=0,
             max=4,
             show_default="1",

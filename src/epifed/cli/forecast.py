@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 HEADER = [
     "region", "week to", "persistence", "forecast", "50 % interval", "95 % interval",
-    "country", "place", "own", "holidays", "reports",
+    "shared", "place", "own", "holidays", "reports",
 ]  # fmt: skip
 WEEKLY_HEADER = [*HEADER[:9], "earlier years", "reports"]
 PLAIN = 6
@@ -83,7 +83,7 @@ def forecast(
         typer.Option(
             min=1,
             max=28,
-            help="With a model: days ahead; of weekly data, weeks. Repeat for several.",
+            help="With a model: days ahead, or weeks for weekly counts. Repeat for several.",
             show_default="that of the model",
         ),
     ] = None,
@@ -105,23 +105,25 @@ def forecast(
     ] = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="Ledger to verify the release against; only read."),
+        typer.Option(help="Ledger to verify the release against; it is not changed."),
     ] = None,
     vintages: Annotated[
         Path | None,
-        typer.Option(help="Data vintages, if you keep them; otherwise the archive is used."),
+        typer.Option(
+            help="Data vintages (the data as known on each day); without them the archive is used."
+        ),
     ] = None,
     column_entry: Annotated[
         str | None,
         typer.Option(
-            help="Without a model, of a list of cases: column of the day a row was entered. It "
+            help="For a list of cases, without a model: column of the day a row was entered. It "
             "adds a nowcast and R(t)."
         ),
     ] = None,
     archive: Annotated[
         Path | None,
         typer.Option(
-            help="With a model: directory in which what you give each day is kept.",
+            help="With a model: directory that keeps the counts you give, day by day, as vintages.",
             show_default="of the data file, in the user's state directory",
         ),
     ] = None,
@@ -334,7 +336,8 @@ def _from_release(
             header,
             rows,
             f"{trained.sentence()}. {verification} {FRACTION}"
-            + " The last columns are what each step adds to the change." * (len(header) > PLAIN),
+            + " The last columns are what each step adds; shared: the growth of all regions."
+            * (len(header) > PLAIN),
         )
     _say(panel, trained, known, targets, timeliness)
     messages.print(
@@ -390,7 +393,7 @@ def _level_cells(larger: "Sequence[Forecast]", width: int) -> list[list[str]]:
 
 
 def _changes(parts: "Parts | None", row: int) -> list[str]:
-    """What the country, the region, the own level and holidays add to a forecast, in per cent."""
+    """What all regions, the region, the own level and holidays add to a forecast, in per cent."""
     if parts is None:
         return []
     return [f"{100 * math.expm1(float(part[row])):+.0f} %" for part in vars(parts).values()]
@@ -441,8 +444,8 @@ def nowcast(
     vintages: Annotated[
         Path,
         typer.Option(
-            help="Data vintages: a table, a folder of dated line lists, your own list, "
-            "or a data directory that has one."
+            help="Data vintages (the data as known on each day): a table, a folder of dated line "
+            "lists, your own list of cases, or a data directory with one of these."
         ),
     ],
     as_of: Annotated[
@@ -461,13 +464,14 @@ def nowcast(
         str | None, typer.Option(help="Column of the first day on which a row was in the list.")
     ] = None,
     column_entry: Annotated[
-        str | None, typer.Option(help="Own list: column of the day a row was entered.")
+        str | None,
+        typer.Option(help="Your own list of cases: column of the day a row was entered."),
     ] = None,
     column_region: Annotated[str | None, typer.Option(help="Column of the region's id.")] = None,
     column_reported: Annotated[
         str | None, typer.Option(help="Column of the reporting date.")
     ] = None,
-    column_onset: Annotated[str | None, typer.Option(help="Column of the onset.")] = None,
+    column_onset: Annotated[str | None, typer.Option(help="Column of the date of onset.")] = None,
     column_cases: Annotated[
         str | None, typer.Option(help="Column of the cases; without one, a row is one case.")
     ] = None,

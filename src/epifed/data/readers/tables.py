@@ -66,7 +66,8 @@ class Assumptions:
     )
     cases: str | None = _said("Column of the count (default: cases).", option="--column-cases")
     population: str | None = _said(
-        "Column of the inhabitants (default: population, if there).", option="--column-population"
+        "Column of the inhabitants (default: population, if there is one).",
+        option="--column-population",
     )
     population_from: str | None = _said(
         "File, or sheet of the same Excel file, with the inhabitants of each region."
@@ -74,21 +75,21 @@ class Assumptions:
     name: str | None = _said(
         "Column of the region's name, if it is to be shown.", option="--column-name"
     )
-    sheet: str | None = _said("Sheet of an Excel file; *: all, of the same columns.")
+    sheet: str | None = _said("Sheet of an Excel file; * reads all, if they have the same columns.")
     regions_from: str | None = _said(
-        "Excel file with a sheet for each region, named as it: sheets.", "sheets"
+        "'sheets': the Excel file has one sheet for each region, named after it.", "sheets"
     )
-    member: str | None = _said("File within a zip; *: all, of the same columns.")
+    member: str | None = _said("File within a zip; * reads all, if they have the same columns.")
     header_row: int | None = _said("Row of the column names (default: the first with text).")
-    delimiter: str | None = _said("Between the cells of a CSV: ',', ';', '|' or tab.")
-    encoding: str | None = _said("Of a text file: utf-8, latin-1, cp1252, utf-16, …")
+    delimiter: str | None = _said("Sign between the cells of a CSV: ',', ';', '|' or tab.")
+    encoding: str | None = _said("Encoding of a text file: utf-8, latin-1, cp1252, utf-16, …")
     layout: str | None = _said(
         "A row for each region and day (long), days as columns, or regions as columns.",
         "long", "days-across", "regions-across",
     )  # fmt: skip
     date_format: str | None = _said(
-        "As %d.%m.%Y, or iso-week, epiweek, excel (days since 1899-12-30); '%d.%m.%Y with a time "
-        "of the day' leaves times out."
+        "Form of the dates: such as %d.%m.%Y, or iso-week, epiweek, excel (days since 1899-12-30); "
+        "'%d.%m.%Y with a time of the day' leaves times out."
     )
     decimal: str | None = _said("Decimal sign of the counts.", ".", ",")
     thousands: str | None = _said("Sign between thousands.", ".", ",", " ", "'")
@@ -100,20 +101,20 @@ class Assumptions:
     only: Sequence[str] | None = _said(
         "Rows to read, as COLUMN=VALUE, such as indicator=cases. Repeat for more columns."
     )
-    fill_down: bool | None = _said("An empty region or day is that of the row above: merged cells.")
+    fill_down: bool | None = _said(
+        "Fill an empty region or day with that of the row above (merged cells)."
+    )
     duplicates: str | None = _said(
-        "Several rows of a region and day: refuse (default), sum, drop those that say the same, or "
-        "take the last.",
+        "Several rows of a region and day: refuse (default), sum, drop identical ones, or take the "
+        "last.",
         "refuse", "sum", "drop", "last",
     )  # fmt: skip
     totals: str | None = _said(
         "Rows that sum up others: refuse (default), drop or keep.", "refuse", "drop", "keep"
     )
-    until: str | None = _said("Last day to read, as 2026-01-31; later rows are left out.")
+    until: str | None = _said("Last day to read, such as 2026-01-31; later rows are left out.")
     cadence: str | None = _said("What a row counts: a day, or a week.", "day", "week")
-    weeks_dated: str | None = _said(
-        "Which day of a week stands in the column of the day.", "first", "last"
-    )
+    weeks_dated: str | None = _said("Day of its week that a date names.", "first", "last")
     counts: str | None = _said(
         "New cases, all cases so far, or all of the year so far.",
         "new", "cumulative", "cumulative-yearly",
