@@ -689,8 +689,8 @@ def _refuse_text_above(content: Content, wanted: Collection[str]) -> None:
         rows = [(row, text.replace('"', "").split(sign)) for row, text in filled]
         if found := header_below(rows, wanted):
             raise AmbiguousTableError(
-                f"{content.where}: row {filled[0][0]}: found '{short(filled[0][1])}' above the "
-                "names of the columns; expected their row to be given",
+                f"{content.where}: row {filled[0][0]}: found '{short(filled[0][1])}'; expected the "
+                f"column names, which are in row {found}",
                 {"header_row": found},
             )
         if header_below([*rows[:1], (0, [*wanted, "date", "cases"])], wanted) is None:
@@ -1091,8 +1091,8 @@ def _of_sheet(
     if said.header_row is None and found_below:
         text_above = next(cell for cell in first[0][1:] if cell.strip())
         raise AmbiguousTableError(
-            f"{content.where}: row {first[0][0]}: found '{short(text_above)}' above the names of "
-            "the columns; expected their row to be given",
+            f"{content.where}: row {first[0][0]}: found '{short(text_above)}'; expected the column "
+            f"names, which are in row {found_below}",
             {"header_row": found_below},
         )
     header_row, *names = rows.row(0)
