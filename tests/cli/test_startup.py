@@ -1,5 +1,6 @@
 """What a start costs: which packages are imported before anything is asked of them."""
 
+import re
 import subprocess
 import sys
 
@@ -46,6 +47,14 @@ def test_the_list_of_commands_says_what_each_says_itself(name: str) -> None:
     command = load_command(name)
     assert command.name == name
     assert " ".join(command.help.split("\n\n")[0].split()) == COMMANDS[name]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_help_has_a_word_in_brackets_which_would_not_be_shown(name: str) -> None:
+    command = load_command(name)
+    for shown in (command, *getattr(command, "commands", {}).values()):
+        texts = [shown.help or "", *(getattr(one, "help", None) or "" for one in shown.params)]
+        assert [text for text in texts if re.search(r"\[[a-z]", text)] == []
 
 
 def test_public_names_complete_and_exist() -> None:

@@ -103,8 +103,8 @@ def site(
 
     The site checks its file whenever it changes and keeps a copy of each day. It takes part in
     trainings and writes the office's forecast, nowcast and report of each week to a folder. Bad
-    data is reported there, and the site skips the week. It connects to one port of the server and
-    listens on none.
+    data is reported there, and its client counts as zero. It connects to one port of the server
+    and listens on none.
     """
     kit = kit.resolve()
     if dry_run:
@@ -285,7 +285,8 @@ def new(
     aggregator: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Aggregator that adds up in the server's place. Give none or two."
+            metavar="NAME",
+            help="Aggregator that adds up in the server's place. Give none, or at least two.",
         ),
     ] = None,
     own_keys: Annotated[
@@ -452,7 +453,7 @@ def key(
 @app.command("approve")
 def approve(
     federation: Roster,
-    request: Annotated[Path, typer.Argument(help="The request of a site.")],
+    request: Annotated[Path, typer.Argument(help="The request of the party.")],
     ca: Annotated[Path, typer.Option("--kits", help="The OUT of 'epifed federation init'.")],
     out: Annotated[Path, typer.Option(help="Directory for the signed answer.")],
 ) -> None:
@@ -511,7 +512,7 @@ def fingerprint(kit: Kit) -> None:
     """At an aggregator: make its keys if there are none, and print their fingerprint.
 
     Give the fingerprint to every site and the other aggregators yourself, for example by phone, not
-    through the server or the coordinator. They write it into their terms, under [aggregators].
+    through the server or the coordinator. They write it into their terms, under 'aggregators'.
     """
     from epifed.federation.aggregator import TERMS, own_keys
     from epifed.federation.flare.kits import certificate

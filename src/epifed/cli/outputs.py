@@ -400,9 +400,9 @@ class TrainingStatus(Output):
     undelivered: dict[str, str] = Field(default_factory=dict)
     """Why it is missing, in a word."""
     unused: int = 0
-    """Rounds that were paid for and of which nothing could be used."""
+    """Charged rounds that could not be used."""
     readiness: list[PartyReady] = Field(default_factory=list)
-    """What the parties said before the first round of this job."""
+    """The parties' answers before the first round of this job."""
 
 
 class Starting(Output):
@@ -415,7 +415,7 @@ class Starting(Output):
 
 
 class Unknown(Output):
-    """A job that has not said anything yet."""
+    """A job that has not reported anything yet."""
 
     job: str
 

@@ -63,7 +63,7 @@ def explain(
         Path,
         typer.Argument(
             metavar="RESULT",
-            help="A directory by 'epifed run', 'reproduce' or 'backtest', or a release by 'train'.",
+            help="A directory by 'epifed run', 'reproduce' or 'backtest', or a release file.",
             show_default=False,
         ),
     ],

@@ -637,7 +637,7 @@ class CasePanel:
         Returns
         -------
         array, bool [regions]
-            True for a region that reported by the first and after the last.
+            True for a region with a report by the first day and one on the last or later.
         """
         reported = self.reported
         if reported is None:

@@ -210,19 +210,18 @@ class PrivacyPlan:
         """c: the priced noise on a sum has deviation S · c."""
         return self.calibration.noise_multiplier
 
-    def noise_of_round(self, came: int) -> float:
+    def noise_of_round(self, participants: int) -> float:
         """The deviation of all noise on a round's sum, as a multiple of S, by who adds the noise.
 
-        `came` is the number of participating clients. `clients`: each of the N clients, sampled or
-        not, adds a share of variance (S c)² / (N − 1). So the shares of N − 1 are enough: one
-        client may be removed, or know its own share. `local`: each participating client adds all
-        of it. `aggregators`: each adds all of it, so the price holds if one alone is honest. The
-        price is never that of all the noise.
+        `clients`: each of the N clients, sampled or not, adds a share of variance (S c)² / (N − 1).
+        So the shares of N − 1 are enough: one client may be removed, or know its own share.
+        `local`: each participating client adds all of it. `aggregators`: each adds all of it, so
+        the price holds if one alone is honest. The price is never that of all the noise.
 
         Parameters
         ----------
-        came : int
-            Participating clients.
+        participants : int
+            Clients that take part in the round.
 
         Returns
         -------
@@ -233,25 +232,25 @@ class PrivacyPlan:
         if self.noise == "clients":
             factor = math.sqrt(self.clients / (self.clients - 1))
         elif self.noise == "local":
-            factor = math.sqrt(came)
+            factor = math.sqrt(participants)
         elif self.noise == "aggregators":
             factor = math.sqrt(self.aggregators)
         return factor * self.noise_multiplier
 
-    def noise_std(self, came: int) -> float:
+    def noise_std(self, participants: int) -> float:
         """σ = S · c / m, the standard deviation of the noise on a round's mean, which is public.
 
         Parameters
         ----------
-        came : int
-            Participating clients.
+        participants : int
+            Clients that take part in the round.
 
         Returns
         -------
         float
             In units of a contribution.
         """
-        noise = self.noise_of_round(came)
+        noise = self.noise_of_round(participants)
         return self.bound * noise / self.clients_per_round if noise else 0.0
 
     def spent(self, rounds: int | None = None) -> Spent:

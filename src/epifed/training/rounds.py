@@ -97,9 +97,9 @@ class Rounds(Generic[S]):
         (norm,) = norms(steps.astype(np.float64)[None])
         return bool(norm <= longest)
 
-    def _step(self, state: S, released: Rows, came: int) -> S:
+    def _step(self, state: S, released: Rows, participants: int) -> S:
         vector = released.astype(np.float32, copy=False)
-        return self.learner.step(state, vector, self.plan.noise_std(came))
+        return self.learner.step(state, vector, self.plan.noise_std(participants))
 
     def empty_rows(self) -> Vector:
         """The vectors of a round without participating clients: an array [0, length]."""
