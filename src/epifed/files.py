@@ -129,7 +129,7 @@ def read_json(path: Path, expected: str, *, comments: bool = False) -> dict[str,
         found = json.loads(_COMMENT.sub(r"\1", text) if comments else text)
     except OSError as error:
         raise EpifedError(f"{path}: cannot be read: {error.strerror}; {expected}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EpifedError(f"{path}: expected JSON; {error}") from None
     if not isinstance(found, dict):
         raise EpifedError(f"{path}: expected a JSON object; {expected}")

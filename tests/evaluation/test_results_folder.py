@@ -138,6 +138,7 @@ def test_a_folder_of_an_earlier_version_is_refused_with_what_to_do(
         (lambda p: (p / "settings.toml").write_text("seed = 1\n"), "found other settings"),
         (lambda p: (p / "runs.parquet").unlink(), r"runs\.parquet: cannot be read"),
         (lambda p: (p / "manifest.json").write_text("["), "expected JSON"),
+        (lambda p: (p / "manifest.json").write_text("[" * 100_000), "expected JSON"),
         (lambda p: (p / "manifest.json").unlink(), "found no results"),
         (
             lambda p: pl.DataFrame({"a": [1]}).write_parquet(p / "predictions.parquet"),

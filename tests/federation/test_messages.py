@@ -376,6 +376,7 @@ def test_a_server_that_says_nothing_is_paid_pays_all_the_same(tmp_path: Path) ->
             "found 'a', which was removed",
         ),
         ("server = ", "expected TOML"),
+        ("server = " + "[" * 100_000, "expected TOML"),
     ],
 )
 def test_a_roster_that_cannot_be_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:

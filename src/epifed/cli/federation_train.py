@@ -357,13 +357,15 @@ def _no_place(option: str, path: Path) -> EpifedError:
 
 def _in(folder: Path | None, path: Path | None, name: str, option: str) -> Path:
     """A path as given, or by its name in the folder of `federation new`."""
-    if path is None and folder is None:
+    if path is not None:
+        return path
+    if folder is None:
         raise EpifedError(
             f"{option}: found nothing; expected it, or the folder of 'federation new'"
         )
-    if path is None and not (folder / name).exists():  # type: ignore[operator]
+    if not (folder / name).exists():
         raise EpifedError(f"{folder}: found no {name}; expected the folder of 'federation new'")
-    return path or folder / name  # type: ignore[operator]
+    return folder / name
 
 
 def _present(path: Path) -> Path | None:

@@ -68,7 +68,7 @@ class Table(BaseModel):
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise EpifedError(f"{path}: cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EpifedError(f"{path}: expected TOML; {error}") from None
         except ValidationError as error:
             raise EpifedError(f"{path}: {sentence_of(error)}") from None
