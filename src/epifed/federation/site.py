@@ -27,7 +27,7 @@ from epifed.data.calendar import Step, refuse_apart
 from epifed.data.panel import CasePanel
 from epifed.data.readers import load_panel, recognise
 from epifed.data.readers.cleaning import MONDAYS, Tidy, clean_rows, open_tidy
-from epifed.data.readers.columns import lay_long, wanted_names
+from epifed.data.readers.columns import lay_long, refuse_rows, wanted_names
 from epifed.data.readers.formats import is_simulated
 from epifed.data.readers.tables import (
     AmbiguousTableError,
@@ -133,6 +133,7 @@ def load_hosted(
     good, facts = [], Facts()
     for client, rows in _by_client(long.frame, clients, assumptions).items():
         try:
+            refuse_rows(table, rows, long.columns, assumptions)
             tidy = _clean(table.where, rows, long.columns, assumptions)
             counted = _counted(tidy, step)
             client_facts = tidy.facts()

@@ -24,6 +24,7 @@ from epifed.data.readers.columns import (
     lay_long,
     of_one_kind,
     read_inhabitants,
+    refuse_rows,
     wanted_names,
 )
 from epifed.data.readers.tables import (
@@ -952,6 +953,7 @@ def open_tidy(table: Path | Content | Table, said: Assumptions) -> RawTable:
 def cleaned(table: RawTable, said: Assumptions) -> Tidy:
     """Lay out a table as a long one and clean it."""
     long = without_total_kinds(table, lay_long(table, said), said)
+    refuse_rows(table, long.frame, long.columns, said)
     try:
         tidy = clean_rows(table.where, long.frame, long.columns, said)
     except AmbiguousTableError as error:

@@ -87,7 +87,6 @@ def _long(table: RawTable, said: Assumptions) -> LongTable:
         frame = frame.with_columns(region=pl.lit(Path(table.where).stem))
         columns["region"] = "(file)"
     if said.line_list:
-        _refuse_several_kinds(table, frame, columns, said)
         frame = frame.with_columns(cases=pl.lit(1.0))
         columns["cases"] = "(rows)"
     return LongTable(frame, columns, "long", notes)
@@ -103,16 +102,31 @@ def _summed_columns(
     return frame, every[0][1] | {"cases": PLUS.join(parts)}, (*every[0][2], note)
 
 
-def _refuse_several_kinds(
-    table: RawTable, frame: pl.DataFrame, columns: Mapping[str, str], said: Assumptions
+def refuse_rows(
+    table: RawTable, rows: pl.DataFrame, columns: Mapping[str, str], said: Assumptions
 ) -> None:
-    """Refuse a list of cases of several diseases, or with dropped cases, until it is chosen."""
+    """Refuse rows of a long table whose days or cases cannot be told.
+
+    A site calls it for each client alone, so that one client's rows do not silence the others.
+    """
+    if PLUS in columns["day"] and columns["day"] not in table.names:
+        bad = ~rows["day"].str.contains(r"^\d{4}-\d\d$").fill_null(value=True)
+        expected = "a year and the number of a week"
+        refuse(table.where, rows, bad, key="day", column=columns["day"], expected=expected)
+    if said.line_list:
+        _refuse_several_kinds(table, rows, columns, said)
+
+
+def _refuse_several_kinds(
+    table: RawTable, rows: pl.DataFrame, columns: Mapping[str, str], said: Assumptions
+) -> None:
+    """Refuse rows of a list of several diseases, or with dropped cases, until it is chosen."""
     chosen = {one.partition("=")[0].strip().casefold() for one in said.only or ()}
     names = [name for name in table.names if KINDS.search(name.casefold())]
     for name in names if said.duplicates != "sum" else ():
         if name.casefold() in chosen or name in columns.values() or table.names.count(name) > 1:
             continue
-        cells = table.pick({"kind": name}).join(frame.select("row"), on="row", how="semi")
+        cells = table.pick({"kind": name}).join(rows.select("row"), on="row", how="semi")
         by_kind = cells["kind"].cast(pl.String).drop_nulls().value_counts(sort=True)
         kinds = by_kind["kind"].to_list()
         if 1 < len(kinds) <= MOST_KINDS:
@@ -137,7 +151,7 @@ def _dated(
     year, week = (name.strip() for name in both)
     columns, notes = _columns(table, replace(said, date=year), keys)
     frame = _picked(table, columns | {"week": _one(table, week)}, said)
-    frame = _joined(table.where, frame, columns["day"], week).drop("week")
+    frame = _joined(frame).drop("week")
     columns["day"] = f"{columns['day']}{PLUS}{week}"
     return frame, columns, notes
 
@@ -202,7 +216,7 @@ def _one(table: RawTable, wanted: str) -> str:
     return alike[0]
 
 
-def _joined(where: str, frame: pl.DataFrame, year: str, week: str) -> pl.DataFrame:
+def _joined(frame: pl.DataFrame) -> pl.DataFrame:
     """Join years and week numbers to words such as 2020-45."""
     parts = [
         pl.col(name)
@@ -211,14 +225,9 @@ def _joined(where: str, frame: pl.DataFrame, year: str, week: str) -> pl.DataFra
         .str.replace(rf"(?i)^(KW[ ._-]*|{WEEK_WORD})", "")
         for name in ("day", "week")
     ]
-    whole = frame.with_columns(_year=parts[0], _week=parts[1])
-    for name, key, kind in ((year, "_year", r"^\d{4}$"), (week, "_week", r"^\d\d?$")):
-        bad = ~whole[key].str.contains(kind).fill_null(value=False)
-        bad &= ~(whole["day"].is_null() & whole["week"].is_null())
-        expected = "a year" if key == "_year" else "the number of a week"
-        refuse(where, whole, bad, key=key, column=name, expected=expected)
-    word = pl.col("_year") + "-" + pl.col("_week").str.zfill(2)
-    return whole.with_columns(day=word).drop("_year", "_week")
+    empty = pl.col("day").is_null() & pl.col("week").is_null()
+    word = parts[0].fill_null("") + "-" + parts[1].fill_null("").str.zfill(2)
+    return frame.with_columns(day=pl.when(~empty).then(word))
 
 
 def _columns(
@@ -388,8 +397,8 @@ def _days_across(table: RawTable, said: Assumptions, days: Sequence[bool]) -> Lo
 
 def _of_unnamed(table: RawTable, places: Sequence[int], beside: str) -> str:
     """What is wrong with filled columns without a name, whose day or region is unclear."""
-    cells = table.cells(places)
-    filled = [place for place in places if cells[str(place)].drop_nulls().len()]
+    texts = table.cells(places).select(pl.exclude("row").cast(pl.String).str.strip_chars())
+    filled = [place for place in places if texts[str(place)].replace("", None).drop_nulls().len()]
     if not filled:
         return ""
     return (
