@@ -387,7 +387,7 @@ def test_the_server_s_coins_are_a_price_without_amplification(
     coins_tossed_by_the_server(Planter(monkeypatch))
     found = check("price against a coalition")
     assert not found.passed
-    assert "against who sees the draw says" in found.found
+    assert "against who sees the draw gives" in found.found
 
 
 def test_uniform_bytes_and_what_is_found_of_others() -> None:

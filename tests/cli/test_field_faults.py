@@ -214,7 +214,7 @@ def test_a_prepared_directory_with_the_population_of_any_year(tmp_path: Path) ->
 
 
 def test_a_prepared_directory_is_looked_at_as_a_table_is(tmp_path: Path) -> None:
-    days = [date(2020, 1, 6) + timedelta(days=7 * i) for i in range(10)]
+    days = [date(2020, 1, 5) + timedelta(days=7 * i) for i in range(10)]
     frame = pl.DataFrame({"date": days, "county": "01001", "cases": [3, 1] * 5})
     frame.write_parquet(tmp_path / "county_cases.parquet")
     head = "county,name,state,population\n"

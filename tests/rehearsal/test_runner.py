@@ -141,7 +141,7 @@ def _forget(year: Path) -> None:
     [
         (_drop_release, "cannot be read at the server"),
         (_foreign_release, "holds a release that no ledger was charged for"),
-        (_skip, "the journal says 'skipped'; expected 'done'"),
+        (_skip, "the journal has 'skipped'; expected 'done'"),
         (_pay_again, "but no week that was to be run"),
         (_forget, "site-1: has no ledger; expected one of 2 weeks"),
     ],
