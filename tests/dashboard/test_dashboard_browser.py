@@ -180,13 +180,13 @@ def _settled(board: Board, happened: Any) -> None:
 def test_one_sentence_says_whether_all_is_well(looked: SiteDataCheck, board: Board) -> None:
     page = looked.open()
     expect(page.locator("#headline")).to_contain_text("The week of 31 August 2026 is released.")
-    expect(page.locator("#headline")).to_contain_text("4 things to look at")
+    expect(page.locator("#headline")).to_contain_text("4 things to check")
     expect(page.locator("#overview")).to_have_class("look")
     assert page.locator(".answer h3").all_inner_texts() == [
         "Are the sites connected?",
-        "What about this week?",
+        "Is this week’s training done?",
         "How long does the budget last?",
-        "Does anything run out?",
+        "Does a certificate expire?",
     ]
     assert page.locator(".answer .big").all_inner_texts()[:2] == ["400 of 400", "Released"]
     expect(page.locator("#notices li")).to_have_count(4)
@@ -209,7 +209,7 @@ def test_each_site_that_was_not_used_has_its_reason_in_plain_words(looked: SiteD
     page.click("#lang-de")
     expect(page.locator("html")).to_have_attribute("lang", "de")
     expect(page.locator("#missing")).to_contain_text(GERMAN[Code.REFUSED_TOTAL])
-    expect(page.locator("#headline")).to_contain_text("ist freigegeben")
+    expect(page.locator("#headline")).to_contain_text("ist veröffentlicht")
     assert page.locator("#waffle i").count() == SITES
     label = page.locator("#waffle").get_attribute("aria-label") or ""
     assert "397 verbunden" in label and "1 hat abgelehnt" in label
@@ -228,7 +228,9 @@ def test_it_updates_by_itself(looked: SiteDataCheck, board: Board) -> None:
     expect(page.locator("#headline")).to_contain_text("The server does not answer")
     expect(page.locator("#answers")).to_contain_text("the server does not answer at the moment")
     board.expire({"office-003": board.folders.after(WEEKS - 1) + timedelta(days=3, hours=1)})
-    expect(page.locator("#notices")).to_contain_text("A certificate ends soon, the first in 3 days")
+    expect(page.locator("#notices")).to_contain_text(
+        "A certificate expires soon, the first in 3 days"
+    )
 
 
 def test_all_well_is_said_in_green(looked: SiteDataCheck, board: Board) -> None:
@@ -244,7 +246,7 @@ def test_all_well_is_said_in_green(looked: SiteDataCheck, board: Board) -> None:
             "All is well: all 400 sites are connected. The week of 31 August 2026 is released."
         )
         expect(page.locator("#overview")).to_have_class("fine")
-        expect(page.locator("#notices")).to_contain_text("Nothing.")
+        expect(page.locator("#notices")).to_contain_text("None.")
     finally:
         report.write_text(kept[0])
         delivered.write_text(kept[1])
@@ -273,9 +275,9 @@ def test_charts_have_words_and_tables_and_answer_the_mouse(looked: SiteDataCheck
 
 def test_the_page_says_what_it_knows_and_from_where(looked: SiteDataCheck) -> None:
     page = looked.open()
-    expect(page.locator("#known")).to_contain_text("nothing tells who was drawn")
+    expect(page.locator("#known")).to_contain_text("nothing reveals which clients were drawn")
     expect(page.locator("#known-table tbody tr")).to_have_count(15)
-    expect(page.locator("#standfirst")).to_contain_text("This page only looks.")
+    expect(page.locator("#standfirst")).to_contain_text("This page is read-only.")
 
 
 def test_keyboard_headings_and_names(looked: SiteDataCheck) -> None:
