@@ -77,7 +77,7 @@ function budgetAnswer() {
 function endsAnswer() {
   const [first] = DATA.certificates;
   if (!first) return answer(t('qEnds'), '', '', t('endsNone'), versionLine());
-  return answer(t('qEnds'), t('endsBig', { days: first.days }), '', t('endsFirst', { party: first.party, day: longDay(dayOf(first.ends)) }), versionLine());
+  return answer(t('qEnds'), t('endsBig', { days: first.days }), '', t('endsFirst', { days: first.days, party: first.party, day: longDay(dayOf(first.ends)) }), versionLine());
 }
 
 function drawNotices() {
