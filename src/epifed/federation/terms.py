@@ -285,16 +285,16 @@ class SiteLedger:
 
     def __init__(self, path: Path, terms: Terms) -> None:
         owner = Owner.of(path.parent)
-        cap = Cap(terms.epsilon_total, terms.delta, terms.accountant)
         if not path.exists():
             owner.refuse_lost(path, terms)
+            cap = Cap(terms.epsilon_total, terms.delta, terms.accountant)
             Ledger.create(path, cap, "what this party took part in")
         self.ledger, self.terms = Ledger(path), terms
         book = self.ledger.book()
-        if book.cap != cap:
+        if book.cap.epsilon != terms.epsilon_total:
             raise EpifedError(
-                f"{path}: found a total of {book.cap.sentence()}; the terms have {cap.sentence()}; "
-                "expected the same (a new total needs a new ledger)"
+                f"{path}: found a total of ε = {book.cap.epsilon:g}; the terms have "
+                f"{terms.epsilon_total:g}; expected the same (a new total needs a new ledger)"
             )
         owner.remember(path, book)
 
